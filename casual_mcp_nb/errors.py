@@ -1,0 +1,195 @@
+"""One error tree, sorted by who must act.
+
+Every error of this package is a `CasualMcpError`. Its message says what failed, why, and what to do next; its fields let a
+program decide. The branches say who can put it right:
+
+- `ConfigError`: the person who wrote the config file or a template
+- `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
+- `ServerError`: whoever runs the MCP server
+- `ProviderError`: whoever runs the model
+- `LimitError`: a limit of ours was reached; the person can raise it
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CasualMcpError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: What failed, where and why, in words for a person.
+        hint: What to do next; appended to the message.
+        server: The MCP server concerned, if one is.
+        tool: The tool concerned (its name on the wire), if one is.
+        retryable: Whether the same call can succeed when it is made again.
+    """
+
+    kind = "error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        server: str | None = None,
+        tool: str | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(f"{message} {hint}" if hint else message)
+        self.hint = hint
+        self.server = server
+        self.tool = tool
+        self.retryable = retryable
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows for this error: the message, which says all, without a stack of our own frames."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ConfigError(CasualMcpError):
+    """A config file or config value is wrong.
+
+    Args:
+        message: What is wrong.
+        path: The file, where there is one.
+        line: Line in that file, from 1.
+        column: Column in that line, from 1.
+        key: Dotted path of the key concerned, such as `servers.time.command`.
+        hint: What to do next.
+    """
+
+    kind = "config"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        key: str | None = None,
+        hint: str = "",
+    ) -> None:
+        where = ":".join(str(part) for part in (path, line, column) if part is not None)
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.path = path
+        self.line = line
+        self.column = column
+        self.key = key
+
+
+class TemplateError(ConfigError):
+    """A prompt template is missing, leaves its folder, or fails to render."""
+
+    kind = "template"
+
+
+class UsageError(CasualMcpError):
+    """The call itself is wrong: an unknown name, a closed session, a call from the wrong thread."""
+
+    kind = "usage"
+
+
+class UnknownNameError(UsageError):
+    """A name that does not exist; the message names the closest ones.
+
+    Args:
+        noun: What was looked for, such as `tool` or `server`.
+        name: The name as it was given.
+        valid: The names that exist.
+        hint: Replaces the hint about close matches.
+    """
+
+    kind = "unknown_name"
+
+    def __init__(self, noun: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
+        self.noun = noun
+        self.name = name
+        self.matches = closest(name, valid)
+        super().__init__(f"Unknown {noun} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
+
+
+class ToolSetError(UsageError):
+    """A toolset names servers or tools that do not exist."""
+
+    kind = "toolset"
+
+
+class ClosedError(UsageError):
+    """Something was used after it was closed."""
+
+    kind = "closed"
+
+
+class ServerError(CasualMcpError):
+    """An MCP server failed: it could not be started, listed, reached or called."""
+
+    kind = "server"
+
+
+class ConnectError(ServerError):
+    """A server could not be connected; the message has its reason and the end of its stderr."""
+
+    kind = "connect"
+
+
+class ToolCallError(ServerError):
+    """A call could not be brought to an end because the server failed in it."""
+
+    kind = "tool_call"
+
+
+class ToolTimeoutError(ToolCallError):
+    """A call took longer than its limit; the server was told to stop."""
+
+    kind = "tool_timeout"
+
+
+class ProviderError(CasualMcpError):
+    """The model provider failed or answered something that cannot be used."""
+
+    kind = "provider"
+
+
+class MissingDependencyError(ProviderError):
+    """An optional package is not installed; the message says what to install."""
+
+    kind = "missing_dependency"
+
+
+class LimitError(CasualMcpError):
+    """A limit of ours was reached."""
+
+    kind = "limit"
+
+
+class MaxIterationsError(LimitError):
+    """The model went on calling tools until the round limit."""
+
+    kind = "max_iterations"
+
+
+def closest(name: str, valid: Iterable[str], n: int = 3) -> list[str]:
+    """The names in `valid` most like `name`, best first; at most `n`."""
+    folded = {candidate.casefold(): candidate for candidate in valid}
+    return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=0.5)]
+
+
+def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
+    """A sentence with the closest names, or with the valid ones where none is close."""
+    if matches:
+        return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
+    names = sorted(valid)
+    if not names:
+        return "There are none."
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"There are: {', '.join(shown(name) for name in names[:12])}{more}."
+
+
+def shown(text: str, limit: int = 80) -> str:
+    """`text` in quotes for a message: control characters escaped, cut at `limit` characters."""
+    escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return f"'{escaped[:limit]}…'" if len(escaped) > limit else f"'{escaped}'"

@@ -1,0 +1,262 @@
+"""What happens in a turn, as typed events. The engine emits them; everything that is shown or counted is a view of them.
+
+All are frozen; `at` is seconds since the turn began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.types.tool import ToolName
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+CallStatus = Literal["ok", "error", "denied", "stopped", "timeout", "unknown"]
+TurnStatus = Literal["done", "stopped", "failed"]
+ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
+
+SYNTHETIC = "_synthetic"
+"""The server name under which tools of our own, such as the search tool, are counted."""
+
+UNKNOWN = "_unknown"
+"""The server name under which calls of names that are no tool's are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPart:
+    """One part of a tool's result.
+
+    Args:
+        kind: What it is.
+        text: The text of a text part or of a text resource; for other kinds a short note such as `image/png, 2,048 bytes`.
+        mime_type: Its media type, where it has one.
+        data: The bytes of an image, of audio or of a binary resource.
+        uri: Where it came from, for a resource or a link. Never fetched.
+    """
+
+    kind: ContentKind
+    text: str = ""
+    mime_type: str | None = None
+    data: bytes | None = field(default=None, repr=False)
+    uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call came back with.
+
+    Args:
+        content: The parts, in the server's order.
+        structured: Structured content, where the tool gives it.
+        is_error: Whether the tool itself said that it failed.
+    """
+
+    content: tuple[ContentPart, ...] = ()
+    structured: Any = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRow:
+    """One tool that a search came to: its name, its score (None where it was named and not ranked), and whether it was new."""
+
+    tool: ToolName
+    score: float | None
+    newly_loaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Exactly what one call of the model was given.
+
+    Args:
+        messages: All messages, the system message first.
+        tools: The definitions offered, each with `name`, `description` and `parameters`.
+        tokens: What it is made of.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    tokens: TokenParts
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A turn began.
+
+    Args:
+        messages: The messages that the person added, mostly one.
+        model: Name of the model.
+        tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
+        discovery: Whether deferred tools were hidden behind the search tool.
+        loaded: How many tools the model saw at the start, without the search tool.
+        deferred: How many it could find.
+        undeferred_tokens: What the definitions would cost with nothing deferred: the figure that discovery is compared with.
+        provider: The model's provider, where it is known; `offline` means a deterministic planner and no language model.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    model: str
+    tool_set: str | None = None
+    discovery: bool = False
+    loaded: int = 0
+    deferred: int = 0
+    undeferred_tokens: int = 0
+    at: float = 0.0
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A call of the model began. Steps count from 0 in each turn."""
+
+    step: int
+    request: Request
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer's text arrived."""
+
+    step: int
+    text: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """The model answered.
+
+    Args:
+        step: Which step.
+        message: The answer, with unique and non-empty ids on its calls.
+        usage: What it cost, as the provider reported it; None where it did not.
+        finish_reason: The provider's word for why it ended, where it gives one.
+    """
+
+    step: int
+    message: AssistantMessage
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A call of a tool began.
+
+    Args:
+        step: The step that asked for it.
+        call_id: The call's id, unique in the conversation.
+        name: The tool's name as the model wrote it.
+        tool: Which tool; its server is `_synthetic` for our own, and `_unknown` for a name that is no tool's.
+        arguments: The arguments, or the text as it came where that is no JSON object.
+    """
+
+    step: int
+    call_id: str
+    name: str
+    tool: ToolName
+    arguments: dict[str, Any] | str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """A running call reported progress."""
+
+    call_id: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A call ended, however it ended.
+
+    Args:
+        step: The step that asked for it.
+        call_id: The call's id.
+        tool: Which tool.
+        status: How it ended.
+        text: The result as the model reads it.
+        result: The result as it came; None where there is none.
+    """
+
+    step: int
+    call_id: str
+    tool: ToolName
+    status: CallStatus
+    text: str
+    result: ToolResult | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsSearched:
+    """The model searched the deferred tools.
+
+    Args:
+        step: The step that asked for it.
+        call_id: The search call's id.
+        query: What it looked for, in words.
+        rows: What it came to, best first.
+        offered: How many tools the model sees from now on, without the search tool.
+    """
+
+    step: int
+    call_id: str
+    query: str
+    rows: tuple[SearchRow, ...]
+    offered: int
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog:
+    """A server sent a log message in this turn."""
+
+    server: str
+    level: str
+    text: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the person should know: a server that is missing, a result that was cut, a request that was refused."""
+
+    text: str
+    server: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The turn ended. `error` says why, unless the status is `done`."""
+
+    status: TurnStatus
+    error: str | None = None
+    at: float = 0.0
+
+
+Event = (
+    TurnStarted
+    | StepStarted
+    | TextDelta
+    | StepFinished
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | ToolsSearched
+    | ServerLog
+    | Notice
+    | TurnFinished
+)

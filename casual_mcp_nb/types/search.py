@@ -1,0 +1,101 @@
+"""What a search for tools comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.tool import ToolSpec
+
+
+@dataclass(frozen=True)
+class TermShare:
+    """What one term of the query adds to a tool's score.
+
+    Args:
+        term: The term as it is indexed.
+        field: Where it was found: `name`, `server`, `description`, `parameter name` or `parameter description`.
+        frequency: How often it stands there.
+        idf: How rare it is over all tools.
+        share: What it adds to the score.
+    """
+
+    term: str
+    field: str
+    frequency: int
+    idf: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Explanation(Rich):
+    """Why a tool has its place in a search: the shares of all terms add up to the score.
+
+    Args:
+        tool: Which tool.
+        query: What was looked for.
+        score: Its score.
+        rank: Its place, from 1; None where it was not found.
+        cut: How many were asked for: what stands behind was left out.
+        shares: What each term adds.
+        missing: Terms of the query that the tool does not have.
+    """
+
+    tool: ToolSpec
+    query: str
+    score: float
+    rank: int | None
+    cut: int
+    shares: tuple[TermShare, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A tool that a search found.
+
+    Args:
+        tool: Which tool.
+        score: Its score; higher is better.
+        rank: Its place, from 1.
+        explain: Computes why, when called.
+    """
+
+    tool: ToolSpec
+    score: float
+    rank: int
+    explain: Callable[[], Explanation] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class SearchResults(Sequence[SearchHit], Rich):
+    """What `session.search` found, best first.
+
+    Args:
+        query: What was looked for.
+        hits: The tools.
+        cut: How many were asked for.
+        searched: How many tools were looked through.
+        why_not: Explains the place of any tool by name, also of one that was not found.
+    """
+
+    query: str
+    hits: tuple[SearchHit, ...]
+    cut: int
+    searched: int
+    why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
+
+    @overload
+    def __getitem__(self, key: int) -> SearchHit: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[SearchHit, ...]: ...
+    def __getitem__(self, key: int | slice) -> SearchHit | tuple[SearchHit, ...]:
+        return self.hits[key]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[SearchHit]:
+        return iter(self.hits)

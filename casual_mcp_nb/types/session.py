@@ -1,0 +1,212 @@
+"""What a session shows of itself: servers, tools, toolsets, models, the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, overload
+
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.selection import Mode
+from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+
+ServerState = Literal["starting", "ready", "failed", "closed"]
+
+
+@dataclass(frozen=True)
+class ServerStatus(Rich):
+    """How one server is.
+
+    Args:
+        name: Its name in the config.
+        state: `starting`, `ready`, `failed` or `closed`.
+        error: Why it failed, or why its tools could not be listed; None when all is well.
+        stderr_tail: The last lines of its stderr, cleaned, secrets masked.
+        tools: How many tools it has.
+        tokens: Estimated price of all their definitions.
+        seconds: How long it took to be ready or to fail; None while it starts.
+        transport: `stdio`, `http`, `sse` or `in-process`.
+        address: Its command, or its url without credentials.
+        protocol_version: As negotiated; None before.
+        version: The server's own name and version, where it gives them.
+        instructions: What the server says about its use; empty where it says nothing.
+    """
+
+    name: str
+    state: ServerState
+    error: str | None = None
+    stderr_tail: str = ""
+    tools: int = 0
+    tokens: int = 0
+    seconds: float | None = None
+    transport: str = ""
+    address: str = ""
+    protocol_version: str | None = None
+    version: str | None = None
+    instructions: str = ""
+
+
+class Servers(Mapping[str, ServerStatus], Rich):
+    """The servers of a session by name, in the order of the config.
+
+    Args:
+        statuses: How each is.
+        modes: `loaded`, `deferred` or `off` for each.
+    """
+
+    def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
+        self._statuses = dict(statuses)
+        self.modes = dict(modes)
+
+    def __getitem__(self, name: str) -> ServerStatus:
+        return self._statuses[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._statuses)
+
+    def __len__(self) -> int:
+        return len(self._statuses)
+
+    def __repr__(self) -> str:
+        return f"<Servers: {', '.join(f'{name} {status.state}' for name, status in self.items())}>"
+
+
+class Tools(Sequence[ToolSpec], Rich):
+    """The tools of a session, by number or by any name that the catalog resolves.
+
+    Args:
+        catalog: All tools.
+        modes: For each tool whether the model sees it at once (`loaded`), by search (`deferred`), or never (`off`).
+    """
+
+    def __init__(self, catalog: Catalog, modes: Mapping[ToolName, Mode]) -> None:
+        self.catalog = catalog
+        self.modes = dict(modes)
+
+    @overload
+    def __getitem__(self, key: int | str) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, key: int | str | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        return self.catalog.resolve(key) if isinstance(key, str) else self.catalog[key]
+
+    def __len__(self) -> int:
+        return len(self.catalog)
+
+    def mode(self, tool: ToolSpec) -> Mode:
+        """Whether the model sees this tool at once, by search, or never."""
+        return self.modes.get(tool.tool_name, "loaded")
+
+    def __repr__(self) -> str:
+        return f"<Tools: {len(self)} of {len(self.catalog.by_server)} servers>"
+
+
+@dataclass(frozen=True)
+class Manifest(Rich):
+    """What the model reads about the deferred tools.
+
+    Args:
+        text: Exactly that text; empty when nothing is deferred.
+        tools: How many tools it stands for.
+        undeferred_tokens: What their definitions would cost instead.
+    """
+
+    text: str
+    tools: int = 0
+    undeferred_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated price in tokens."""
+        return estimate_tokens(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ToolSets(Mapping[str, ToolSetConfig], Rich):
+    """The toolsets of a session by name.
+
+    Args:
+        tool_sets: All of them.
+        selected: Name of the one in force; None for all tools.
+        sizes: How many tools each lets through.
+    """
+
+    def __init__(self, tool_sets: Mapping[str, ToolSetConfig], selected: str | None, sizes: Mapping[str, int]) -> None:
+        self._tool_sets = dict(tool_sets)
+        self.selected = selected
+        self.sizes = dict(sizes)
+
+    def __getitem__(self, name: str) -> ToolSetConfig:
+        return self._tool_sets[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tool_sets)
+
+    def __len__(self) -> int:
+        return len(self._tool_sets)
+
+    def __repr__(self) -> str:
+        return f"<ToolSets: {', '.join(self) or 'none'}>"
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model of a session: its name in the config, its client, the provider and the provider's name for it."""
+
+    name: str
+    client: str
+    provider: str
+    model: str
+    key: Literal["set", "not set", "not needed"]
+    default: bool = False
+
+
+@dataclass(frozen=True)
+class Models(Sequence[ModelRow], Rich):
+    """The models of a session; whether a key is set, never the key."""
+
+    rows: tuple[ModelRow, ...] = ()
+
+    @overload
+    def __getitem__(self, key: int) -> ModelRow: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[ModelRow, ...]: ...
+    def __getitem__(self, key: int | slice) -> ModelRow | tuple[ModelRow, ...]:
+        return self.rows[key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class SessionStatus(Rich):
+    """A session at a glance.
+
+    Args:
+        servers: Its servers with their state.
+        model: Name of the model in use; None where there is none.
+        provider: Its provider; `offline` means a deterministic planner and no language model.
+        tool_set: Name of the toolset in force; None for all tools.
+        discovery: Whether deferred tools are hidden behind the search tool.
+        offered: How many tools the model sees at once.
+        deferred: How many it can find.
+        tokens: What those offered cost together with the manifest, before anything is said.
+        undeferred_tokens: What they would cost with nothing deferred.
+        turns: How many turns the conversation has.
+    """
+
+    servers: Servers
+    model: str | None = None
+    provider: str | None = None
+    tool_set: str | None = None
+    discovery: bool = False
+    offered: int = 0
+    deferred: int = 0
+    tokens: int = 0
+    undeferred_tokens: int = 0
+    turns: int = 0
+    notes: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,111 @@
+"""How many tokens something costs, and where the number comes from."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Origin = Literal["reported", "estimated"]
+
+_PIECE = re.compile(r"[ _]?[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+|\s+")
+_LONG_WORD = 10
+_SCALE = 0.92
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate how many tokens a model reads `text` as, without a network or a vocabulary.
+
+    Words count once up to ten letters and once more for every further eight, digits once for three, a run of punctuation
+    once, any other letter once each; the sum is scaled by what was measured. Over the tool definitions of real MCP servers
+    the sum is within a tenth of a count with a real vocabulary; a single short text can be off by a quarter.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The estimated number of tokens, 0 for an empty text.
+    """
+    return math.ceil(_SCALE * sum(map(_piece_tokens, _PIECE.findall(text))))
+
+
+def _piece_tokens(piece: str) -> int:
+    if not piece.isascii():
+        return len(piece)
+    return 1 if len(piece) <= _LONG_WORD else 1 + -(-(len(piece) - _LONG_WORD) // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """What one call of a model cost.
+
+    `None` means that it is not known; it is never written as 0.
+
+    Args:
+        prompt_tokens: Tokens of the request.
+        completion_tokens: Tokens of the answer.
+        cached_tokens: The part of the request that the provider had cached.
+        reasoning_tokens: The part of the answer that was reasoning.
+        origin: Who counted: the provider (`reported`) or this package (`estimated`).
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    origin: Origin = "reported"
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Request and answer together, or None where one of them is not known."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TokenParts:
+    """What a request is made of, in tokens.
+
+    The parts are estimated here; once the provider has reported the size of the whole request, they are scaled so that they
+    add up to it and `origin` says `reported`.
+    """
+
+    system: int = 0
+    manifest: int = 0
+    tools: int = 0
+    history: int = 0
+    results: int = 0
+    origin: Origin = "estimated"
+
+    @property
+    def total(self) -> int:
+        """All parts together."""
+        return self.system + self.manifest + self.tools + self.history + self.results
+
+    @property
+    def definitions(self) -> int:
+        """What the tools cost before anything is said: their definitions and the manifest."""
+        return self.tools + self.manifest
+
+    def as_dict(self) -> dict[str, int]:
+        """The parts by name, in the order in which they are sent."""
+        return {
+            "system": self.system,
+            "manifest": self.manifest,
+            "tools": self.tools,
+            "history": self.history,
+            "results": self.results,
+        }
+
+    def scaled_to(self, reported: int) -> TokenParts:
+        """The same make-up with parts that add up to `reported`, the provider's count; the largest part takes the rest."""
+        parts = self.as_dict()
+        total = self.total
+        if total == 0:
+            return self
+        scaled = {name: value * reported // total for name, value in parts.items()}
+        largest = max(parts, key=lambda name: parts[name])
+        scaled[largest] += reported - sum(scaled.values())
+        return TokenParts(**scaled, origin="reported")

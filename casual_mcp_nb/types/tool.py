@@ -1,0 +1,255 @@
+"""Tools: their names, what they offer, and the catalog of all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, overload
+
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.tokens import estimate_tokens
+
+MAX_WIRE_NAME = 64
+_NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToolName:
+    """Which tool of which server. The server is known from the connection that the tool came through, never from text."""
+
+    server: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.server}:{self.tool}"
+
+
+def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
+    """The name of a tool as providers accept it: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+
+    Args:
+        name: The tool.
+        suffixed: End with eight hex digits made from the full name; done by itself when the name is too long.
+
+    Returns:
+        The same text for the same arguments on every machine and in every run.
+    """
+    text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
+    if not suffixed and len(text) <= MAX_WIRE_NAME:
+        return text
+    digest = hashlib.sha256(f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[: MAX_WIRE_NAME - 9]}_{digest}"
+
+
+def _wire_part(text: str) -> str:
+    latin = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return _NOT_ON_THE_WIRE.sub("_", latin)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnnotations:
+    """What a server says about a tool's behaviour, in MCP's words. `None`: it does not say. Never proof, only a claim."""
+
+    title: str | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+    @property
+    def badges(self) -> tuple[str, ...]:
+        """The words for what is claimed to hold: `read-only`, `destructive`, `idempotent`, `open-world`."""
+        claims = {
+            "read-only": self.read_only,
+            "destructive": self.destructive,
+            "idempotent": self.idempotent,
+            "open-world": self.open_world,
+        }
+        return tuple(word for word, holds in claims.items() if holds)
+
+
+@dataclass(frozen=True, eq=False)
+class ToolSpec(Rich):
+    """One tool of one server, as the server lists it.
+
+    Args:
+        server: The server's name in the config.
+        name: The tool's own name.
+        description: The server's text; may be empty.
+        input_schema: JSON schema of the arguments.
+        annotations: The server's claims about behaviour, if any.
+        output_schema: JSON schema of the structured result, if any.
+        title: A name for people, if any.
+        wire_name: The name on the wire; made from server and name unless a catalog gives another one.
+    """
+
+    server: str
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    annotations: ToolAnnotations | None = None
+    output_schema: Mapping[str, Any] | None = None
+    title: str | None = None
+    wire_name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.wire_name:
+            object.__setattr__(self, "wire_name", wire_name(self.tool_name))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolSpec) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash((self.server, self.name))
+
+    @property
+    def tool_name(self) -> ToolName:
+        """Server and tool as one value."""
+        return ToolName(self.server, self.name)
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """What people and models write for this tool beside its name on the wire; another tool can have the same ones."""
+        names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", f"{self.server}__{self.name}")
+        return frozenset(names)
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema)."""
+        schema = dict(self.input_schema)
+        schema.setdefault("type", "object")
+        schema.setdefault("properties", {})
+        return {"name": self.wire_name, "description": self.description or self.name, "parameters": schema}
+
+    @cached_property
+    def tokens(self) -> int:
+        """Estimated price of offering this tool to a model, in tokens."""
+        return estimate_tokens(json.dumps(self.definition, ensure_ascii=False, separators=(",", ":"), default=str)) + 6
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that the server says about this tool, and of its name on the wire."""
+        said = [
+            self.server,
+            self.name,
+            self.description,
+            self.input_schema,
+            str(self.annotations),
+            self.output_schema,
+            self.title,
+            self.wire_name,
+        ]
+        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server claims that the tool changes nothing."""
+        return bool(self.annotations and self.annotations.read_only)
+
+    @property
+    def destructive(self) -> bool:
+        """Whether the tool may destroy something: claimed, or not denied by a tool that is not read-only (MCP's default)."""
+        if self.read_only:
+            return False
+        return self.annotations is None or self.annotations.destructive is not False
+
+
+class Catalog(Sequence[ToolSpec]):
+    """Every tool of every server, each with a wire name that is unique here. A value: it never changes.
+
+    Args:
+        tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first
+            counts. Tools whose wire names collide all get a suffix made from their full name, so that a name does not
+            depend on the order in which servers are ready.
+    """
+
+    def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
+        unique = {tool.tool_name: tool for tool in reversed(list(tools))}
+        groups: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in reversed(unique.values()):
+            groups[wire_name(tool.tool_name)].append(tool)
+        named = {
+            tool.tool_name: _with_wire_name(tool, wire_name(tool.tool_name, suffixed=len(group) > 1))
+            for group in groups.values()
+            for tool in group
+        }
+        self._tools = tuple(named[name] for name in reversed(unique))
+
+    @overload
+    def __getitem__(self, index: int) -> ToolSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ToolSpec, ...]: ...
+    def __getitem__(self, index: int | slice) -> ToolSpec | tuple[ToolSpec, ...]:
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._tools)
+
+    def __repr__(self) -> str:
+        return f"<Catalog: {len(self)} tools of {len(self.by_server)} servers>"
+
+    @cached_property
+    def version(self) -> str:
+        """A hash of the content: the same tools have the same version, however often they were listed."""
+        return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[:16]
+
+    @cached_property
+    def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
+        """The tools of each server that has any."""
+        groups: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in self._tools:
+            groups[tool.server].append(tool)
+        return {server: tuple(tools) for server, tools in groups.items()}
+
+    @cached_property
+    def by_wire_name(self) -> Mapping[str, ToolSpec]:
+        """The tools by their names on the wire: the one place where such a name is undone."""
+        return {tool.wire_name: tool for tool in self._tools}
+
+    @cached_property
+    def _by_alias(self) -> Mapping[str, tuple[ToolSpec, ...]]:
+        aliases: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in self._tools:
+            for alias in tool.aliases:
+                aliases[alias].append(tool)
+        return {alias: tuple(tools) for alias, tools in aliases.items()}
+
+    def get(self, name: str | ToolName) -> ToolSpec | None:
+        """The tool with this name in any of the forms of `resolve`, or None where there is none or more than one."""
+        if isinstance(name, str) and name in self.by_wire_name:
+            return self.by_wire_name[name]
+        found = self._by_alias.get(str(name), ())
+        return found[0] if len(found) == 1 else None
+
+    def resolve(self, name: str | ToolName) -> ToolSpec:
+        """The tool that a person or a model means.
+
+        Args:
+            name: The wire name, `server:tool`, `server_tool`, or the bare tool name where it is unique.
+
+        Raises:
+            UnknownNameError: No tool has that name; the closest ones are named.
+            UsageError: Tools of several servers have it; they are named.
+        """
+        tool = self.get(name)
+        if tool is not None:
+            return tool
+        found = self._by_alias.get(str(name), ())
+        if found:
+            owners = ", ".join(shown(str(tool.tool_name)) for tool in found[:12])
+            raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Name the server too: {owners}.")
+        raise UnknownNameError("tool", str(name), [tool.wire_name for tool in self._tools] + list(self._by_alias))
+
+
+def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:
+    return tool if tool.wire_name == name else replace(tool, wire_name=name)
