@@ -1,0 +1,146 @@
+"""A config file as plain objects, and where each of its keys stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from casual_mcp_nb.config.problems import KeyPath, Position, Problem
+from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+
+
+@dataclass(frozen=True)
+class Document:
+    """What was read.
+
+    Args:
+        data: The config as plain objects.
+        path: The file; None when it did not come from one.
+        positions: Line and column of each key and list item.
+        problems: Keys that stand twice in one object.
+    """
+
+    data: dict[str, Any]
+    path: Path | None = None
+    positions: Mapping[KeyPath, Position] = field(default_factory=dict, repr=False)
+    problems: tuple[Problem, ...] = ()
+
+    def locate(self, path: KeyPath) -> Position | None:
+        """Where a key stands, or the nearest key around it."""
+        while path and path not in self.positions:
+            path = path[:-1]
+        return self.positions.get(path)
+
+
+def read_document(path: Path) -> Document:
+    """Read a JSON file in UTF-8, with or without a byte order mark.
+
+    Raises:
+        ConfigError: It cannot be read, or is no JSON object; with line and column where there is one.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise ConfigError("the file is empty; a JSON object is expected.", path=str(path))
+    data = _parse(text, path)
+    if not isinstance(data, dict):
+        raise ConfigError("a JSON object is expected at the top.", path=str(path), line=1, column=1)
+    positions, doubles = _scan(text)
+    return Document(data, path, positions, tuple(Problem(key, "the same key twice in one object") for key in doubles))
+
+
+def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
+    """The text of a UTF-8 file, without its byte order mark.
+
+    Args:
+        path: The file.
+        error: What to raise.
+
+    Raises:
+        ConfigError: It is missing, no plain file, not readable or not UTF-8. Nothing of its content is in the error.
+    """
+    try:
+        if not path.is_file():
+            raise _not_a_file(path, error)
+        content = path.read_bytes()
+    except OSError as cause:
+        raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
+    # The codec's and the parser's errors carry the whole content, so ours are raised when they are gone.
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        good = content[: cause.start].decode("utf-8-sig")
+    line, column = _position(_line_starts(good), len(good))
+    raise error("not UTF-8 text.", path=str(path), line=line, column=column, hint="Save the file as UTF-8.")
+
+
+def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
+    if path.is_dir():
+        return error("this is a folder, not a file.", path=str(path))
+    if path.exists():
+        return error("this is not a plain file.", path=str(path))
+    near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else [])
+    return error("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
+
+
+def _parse(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line, column, reason = error.lineno, error.colno, error.msg
+    except RecursionError:
+        line, column, reason = 1, 1, "nested too deeply"
+    except ValueError:
+        line, column, reason = 1, 1, "a number with too many digits"
+    raise ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
+
+
+def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
+    """The position of each key and list item of a text that is known to be JSON, and the keys that stand twice."""
+    starts = _line_starts(text)
+    found: dict[KeyPath, Position] = {}
+    doubles: list[KeyPath] = []
+    for path, offset in _walk(text):
+        if path in found and not any(path[: len(double)] == double for double in doubles):
+            doubles.append(path)
+        found[path] = _position(starts, offset)
+    return found, doubles
+
+
+def _walk(text: str) -> Iterator[tuple[KeyPath, int]]:
+    """Each key and list item with its offset, in the order of the text."""
+    path: list[str | int] = []
+    key_next = False
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        last = path[-1] if path else ""
+        if isinstance(last, int) and token not in ",]":
+            yield tuple(path), match.start()
+        if token in "{[":
+            path.append("" if token == "{" else 0)
+            key_next = token == "{"
+        elif token in "}]":
+            path.pop()
+            key_next = False
+        elif token == "," and isinstance(last, int):
+            path[-1] = last + 1
+        elif token == ",":
+            key_next = True
+        elif key_next:
+            path[-1], key_next = json.loads(token), False
+            yield tuple(path), match.start()
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *(match.end() for match in re.finditer("\n", text))]
+
+
+def _position(starts: list[int], offset: int) -> Position:
+    line = bisect_right(starts, offset)
+    return line, offset - starts[line - 1] + 1

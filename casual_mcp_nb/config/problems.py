@@ -1,0 +1,148 @@
+"""What is wrong with a config, in words that never hold a value of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
+from casual_mcp_nb.types.config import (
+    ClientConfig,
+    Config,
+    DiscoveryConfig,
+    ExcludeSpec,
+    ModelConfig,
+    ServerConfig,
+    ToolSetConfig,
+    server_problem,
+    unknown_references,
+)
+
+KeyPath = tuple[str | int, ...]
+Position = tuple[int, int]
+"""Line and column, both from 1."""
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "clients": ClientConfig,
+    "models": ModelConfig,
+    "servers": ServerConfig,
+    "tool_sets": ToolSetConfig,
+}
+_WORDS = {
+    "missing": "is required",
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "tuple_type": "must be a list",
+    "finite_number": "must be a finite number",
+}
+_TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool names]}'
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where, by key path, and what, without any value."""
+
+    path: KeyPath
+    text: str
+
+
+def raise_problems(
+    problems: Iterable[Problem],
+    *,
+    path: str | None = None,
+    locate: Callable[[KeyPath], Position | None] = lambda _: None,
+) -> None:
+    """Raise one error for all problems, one a line, in the order of the file; nothing happens when there are none.
+
+    Args:
+        problems: What is wrong; the same problem twice counts once.
+        path: The file.
+        locate: Finds the line and column of a key.
+
+    Raises:
+        ConfigError: There are problems. Its path, line, column and key are those of the first.
+    """
+    found = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
+    if not found:
+        return
+    found.sort(key=lambda item: item[0] or (0, 0))
+    (position, first), *rest = found
+    raise _error(first, path, position, more="".join(f"\n{_error(problem, path, at)}" for at, problem in rest))
+
+
+def _error(problem: Problem, path: str | None, position: Position | None, more: str = "") -> ConfigError:
+    line, column = position or (None, None)
+    key = dotted(problem.path)
+    text = f"{key}: {problem.text}" if key else problem.text
+    return ConfigError(text + more, path=path, line=line, column=column, key=key or None)
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path for people: `servers.time.args[0]`; odd characters in names escaped, long names cut."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in path)
+    return text.removeprefix(".")
+
+
+def _name(part: str) -> str:
+    plain = part if part.isprintable() else part.encode("unicode_escape").decode()
+    return plain if len(plain) <= 60 else f"{plain[:60]}…"
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """The problems that pydantic found, in our words."""
+    # Unknown names are found by `cross_problems`, which also sees them when something else is wrong.
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    return [_problem(item["loc"], item["type"], item["msg"]) for item in items if item["type"] != "unknown_reference"]
+
+
+def _problem(loc: KeyPath, kind: str, message: str) -> Problem:
+    if loc[0:1] == ("tool_sets",) and len(loc) > 4:
+        return _tools_problem(loc[:4], loc[4:], kind)
+    if kind == "extra_forbidden":
+        return Problem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
+    if loc[-1:] == ("[key]",):
+        return Problem(loc[:-1], "the name must be a text")
+    return Problem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
+
+
+def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
+    """One problem for all the kinds of value that a toolset could have had there."""
+    if kind == "extra_forbidden":
+        return Problem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
+    return Problem(path, _TOOLS_OF_A_SERVER)
+
+
+def _model_at(path: KeyPath) -> type[BaseModel]:
+    if not path:
+        return Config
+    return DiscoveryConfig if path[0] == "tool_discovery" else _SECTIONS[str(path[0])]
+
+
+def _unknown_key(name: str, model: type[BaseModel]) -> str:
+    return f"unknown key. {did_you_mean(closest(name, model.model_fields, 1), model.model_fields)}"
+
+
+def cross_problems(data: Mapping[str, Any], found: Iterable[Problem]) -> list[Problem]:
+    """What is wrong between fields, looked for even where single fields are wrong too.
+
+    Args:
+        data: The config as plain objects.
+        found: The problems of single fields; a server with one of them is not looked at again.
+    """
+    sections = {name: data.get(name, {}) for name in _SECTIONS}
+    if not all(isinstance(section, Mapping) for section in sections.values()):
+        return []
+    problems = [Problem(path, text) for path, text in unknown_references(**sections)]
+    faulty = {problem.path[:2] for problem in found}
+    for name, server in sections["servers"].items():
+        text = server_problem(server) if isinstance(server, Mapping) and ("servers", name) not in faulty else None
+        if text:
+            problems.append(Problem(("servers", name), text))
+    return problems
