@@ -1,0 +1,71 @@
+"""`python -m casual_mcp_nb.bundled NAME [options]`: run one bundled server over stdio."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from casual_mcp_nb.bundled import BUNDLED, _known
+
+USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The arguments without the program's name.
+
+    Returns:
+        The exit code: 0 after a clean end, 2 after a wrong name or option.
+    """
+    if not argv:
+        return _refuse(USAGE)
+    if argv[0] in ("--list", "-h", "--help"):
+        heading = [] if argv[0] == "--list" else [USAGE, ""]
+        sys.stdout.write("\n".join([*heading, *_list(), ""]))
+        return 0
+    try:
+        _serve(argv[0], argv[1:])
+    except ValueError as error:
+        return _refuse(str(error))
+    return 0
+
+
+def _serve(name: str, options: Sequence[str]) -> None:
+    # The SDK's objects live for ever: collecting while they are created costs a tenth of the start.
+    gc.disable()
+    os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
+    entry = _known(name)
+    from casual_mcp_nb.bundled._options import build_server
+
+    server = build_server(entry, options, add_help=True)
+    gc.freeze()
+    gc.enable()
+
+    def end(_signum: int, _frame: FrameType | None) -> None:
+        # The thread that waits on stdin cannot be woken, so an ordinary exit would wait for it.
+        server.close()
+        os._exit(0)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    server.run()
+    server.close()
+
+
+def _list() -> list[str]:
+    return [f"{server.name:<12} {server.summary}{'' if server.default else ' Off by default.'}" for server in BUNDLED.values()]
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"{message}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

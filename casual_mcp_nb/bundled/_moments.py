@@ -1,0 +1,100 @@
+"""Dates, times and time zones as people write them."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from casual_mcp_nb.bundled._server import ToolError, closest
+
+_FORMATS = (
+    "%d %B %Y",
+    "%d %b %Y",
+    "%B %d %Y",
+    "%b %d %Y",
+    "%d.%m.%Y",
+    "%Y/%m/%d",
+    "%a %d %b %Y",
+    "%A %d %B %Y",
+)
+_VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026', 'now' or 'today'"
+
+
+def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
+    """Read a date, a time of today, or both.
+
+    Args:
+        text: ISO 8601, a common way of writing a date, `now` or `today`.
+        zone: Where `now`, `today` and a time without a date are.
+
+    Returns:
+        A datetime with the offset that the text has; without one it is naive.
+
+    Raises:
+        ToolError: The text is no date.
+    """
+    cleaned = text.strip()
+    now = datetime.now(zone).replace(tzinfo=None, microsecond=0)
+    if cleaned.casefold() in ("now", "today"):
+        return now if cleaned.casefold() == "now" else now.replace(hour=0, minute=0, second=0)
+    # A colon within the first three characters is a time of day: no ISO date has one there.
+    dated = f"{now.date().isoformat()}T{cleaned.zfill(5)}" if ":" in cleaned[:3] else cleaned
+    try:
+        return datetime.fromisoformat(dated)
+    except ValueError:
+        return _written(text)
+
+
+def shift_months(moment: datetime, months: int) -> datetime:
+    """Move a date by months; a day that the month does not have becomes its last one.
+
+    Raises:
+        ValueError: The result is outside the years 1 to 9999.
+    """
+    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
+    if not 1 <= year <= 9999:
+        raise ValueError("year out of range")
+    last = calendar.monthrange(year, month + 1)[1]
+    return moment.replace(year=year, month=month + 1, day=min(moment.day, last))
+
+
+def time_zone(name: str) -> tzinfo:
+    """Find a time zone by its name, or by the name of its city.
+
+    Raises:
+        ToolError: There is none; the message names the closest ones.
+    """
+    wanted = name.strip().replace(" ", "_").casefold()
+    if wanted in ("utc", "z", "gmt"):
+        return UTC
+    found = _zones_by_name().get(wanted)
+    try:
+        if found is not None:
+            return ZoneInfo(found)
+    except (ZoneInfoNotFoundError, OSError, ValueError) as error:
+        raise ToolError(f"The time zone {found} cannot be read on this system.") from error
+    raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(_zones_by_name()))}")
+
+
+@cache
+def zone_names() -> list[str]:
+    """Return the names of all time zones that this system knows, in order."""
+    return sorted(available_timezones())
+
+
+@cache
+def _zones_by_name() -> dict[str, str]:
+    cities = {name.rpartition("/")[2].casefold(): name for name in reversed(zone_names())}
+    return {**cities, **{name.casefold(): name for name in zone_names()}}
+
+
+def _written(text: str) -> datetime:
+    plain = " ".join(text.replace(",", " ").split())
+    for written in _FORMATS:
+        try:
+            return datetime.strptime(plain, written)
+        except ValueError:
+            continue
+    raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")

@@ -1,0 +1,40 @@
+"""From a server's command line to the server, the same way in process and in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
+
+from casual_mcp_nb.bundled import BundledServer
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.bundled._server import ToolServer
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{self.prog}: {message}; valid: {self.format_usage().strip()}")
+
+    def format_usage(self) -> str:
+        return " ".join(super().format_usage().split())
+
+
+def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> ToolServer:
+    """Import the server's module, parse its options and build it.
+
+    Args:
+        server: The entry of the registry.
+        args: The options as strings.
+        add_help: Answer `--help` on stdout and exit, as a command line does.
+
+    Raises:
+        ValueError: An option is unknown or its value cannot be used.
+    """
+    module = import_module(server.module)
+    parser = _Parser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    built: ToolServer = module.build(**vars(parser.parse_args(list(args))))
+    return built

@@ -1,0 +1,158 @@
+"""What every bundled server is made of: tools with checked arguments, short errors and annotations."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import ValidationError
+
+__all__ = ["ToolError", "ToolServer", "adds", "closest", "destroys", "reads"]
+
+
+class ToolServer(MCPServer[Any]):
+    """An MCP server over plain functions.
+
+    It differs from the SDK's in what a model meets: a parameter that does not exist is refused instead of
+    dropped, and an error is one short text.
+
+    Args:
+        name: The server's name.
+        instructions: What the server is for, told to the client at the handshake.
+        tools: What `reads`, `adds` and `destroys` return.
+        on_close: Called when the server ends.
+    """
+
+    def __init__(self, name: str, instructions: str, tools: Sequence[Tool], on_close: Callable[[], None] | None = None) -> None:
+        with _root_logger_untouched():
+            super().__init__(name, instructions=instructions, version=_version(), tools=list(tools), log_level="WARNING")
+        self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
+        self._on_close = on_close
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool by name.
+
+        Raises:
+            ToolError: The tool or a parameter is unknown, an argument is wrong, or the tool says so.
+        """
+        self._check_names(name, arguments)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError:
+            raise
+        except ToolError as error:
+            raise ToolError(_short(error)) from error.__cause__
+
+    def close(self) -> None:
+        """Release what the server holds, such as running processes. May be called more than once."""
+        if self._on_close is not None:
+            self._on_close()
+
+    def _check_names(self, name: str, arguments: dict[str, Any]) -> None:
+        if name not in self._parameters:
+            raise ToolError(f"Unknown tool {name!r}. {closest(name, list(self._parameters))}")
+        for key in arguments:
+            if key not in self._parameters[name]:
+                valid = ", ".join(self._parameters[name]) or "none"
+                raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
+
+
+def reads(*functions: Callable[..., Any]) -> list[Tool]:
+    """Make tools of functions that only read."""
+    return [_tool(function, read_only=True, destructive=False, idempotent=True) for function in functions]
+
+
+def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
+    """Make tools of functions that add something and never overwrite or delete."""
+    return [_tool(function, read_only=False, destructive=False, idempotent=idempotent) for function in functions]
+
+
+def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
+    """Make tools of functions that can overwrite or delete something."""
+    return [
+        _tool(function, read_only=False, destructive=True, idempotent=False, open_world=open_world) for function in functions
+    ]
+
+
+def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
+    """Say which valid name is meant, or which there are.
+
+    Args:
+        name: What was asked for.
+        valid: The valid names.
+        limit: How many names to list when none is close.
+
+    Returns:
+        One sentence.
+    """
+    if not valid:
+        return "There are none."
+    folded = {candidate.casefold(): candidate for candidate in valid}
+    matches = [folded[match] for match in get_close_matches(name.casefold()[:100], folded, n=3)]
+    if matches:
+        return f"Closest: {', '.join(matches)}."
+    more = f" and {len(valid) - limit} more" if len(valid) > limit else ""
+    return f"Valid: {', '.join(valid[:limit])}{more}."
+
+
+def _tool(
+    function: Callable[..., Any],
+    *,
+    read_only: bool,
+    destructive: bool,
+    idempotent: bool,
+    open_world: bool = False,
+) -> Tool:
+    title = function.__name__.replace("_", " ").capitalize()
+    annotations = ToolAnnotations(
+        title=title,
+        read_only_hint=read_only,
+        destructive_hint=destructive,
+        idempotent_hint=idempotent,
+        open_world_hint=open_world,
+    )
+    description = " ".join((inspect.getdoc(function) or "").split())
+    tool = Tool.from_function(function, title=title, description=description, annotations=annotations)
+    # Generated titles repeat the names and cost a model tokens in every request.
+    tool.parameters.pop("title", None)
+    for schema in tool.parameters["properties"].values():
+        schema.pop("title", None)
+    return tool
+
+
+def _short(error: ToolError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, ValidationError):
+        # A union reports each of its members; the last message of a parameter is enough to act on.
+        problems = {str(item["loc"][0]): item["msg"] for item in cause.errors()}
+        return "Wrong arguments. " + "; ".join(f"{name}: {message}" for name, message in problems.items())
+    return str(cause or error)
+
+
+@contextmanager
+def _root_logger_untouched() -> Iterator[None]:
+    # The SDK's constructor configures the root logger, which is the application's, unless it has a handler.
+    guard = logging.NullHandler()
+    logging.getLogger().addHandler(guard)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(guard)
+
+
+def _version() -> str:
+    try:
+        return version("casual-mcp-nb")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,207 @@
+"""The `files` server: files inside one folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from casual_mcp_nb.bundled._documents import media_type, read_document
+from casual_mcp_nb.bundled._paths import Root, short_errors
+from casual_mcp_nb.bundled._search import matches, matching_lines, walk_files
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, adds, destroys, reads
+from casual_mcp_nb.bundled._writing import Writer
+
+MAX_READ = 100_000
+_MAX_ENTRIES = 500
+
+FilePath = Annotated[str, Field(description="Path of the file, relative to the root folder")]
+FolderPath = Annotated[str, Field(description="Path of the folder, relative to the root folder; '.' is the root")]
+Source = Annotated[str, Field(description="Path of what is there, relative to the root folder")]
+Destination = Annotated[str, Field(description="The new path, relative to the root folder")]
+Overwrite = Annotated[bool, Field(description="true replaces a file that exists; without it that is an error")]
+Limit = Annotated[int, Field(description="The most results to return", ge=1, le=_MAX_ENTRIES)]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the server's command line options."""
+    parser.add_argument("--root", default=".", metavar="DIR", help="the folder (default: the current one)")
+
+
+def build(root: str = ".") -> ToolServer:
+    """Build the server.
+
+    Args:
+        root: The folder that every tool is confined to.
+
+    Raises:
+        ValueError: The folder does not exist.
+    """
+    files = Files(Root(root))
+    tools = [
+        *reads(files.read_file, files.list_directory, files.search_files, files.search_text, files.file_info),
+        *adds(files.create_directory, idempotent=True),
+        *destroys(files.write_file, files.copy_file, files.move_file, files.delete_file),
+    ]
+    return ToolServer("files", "Files inside one root folder; every path is relative to it.", tools)
+
+
+class Files:
+    """The tools, over one root folder."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._writer = Writer()
+
+    def read_file(
+        self,
+        path: FilePath,
+        offset: Annotated[int, Field(description="Where to begin: 0, or the next_offset of a part", ge=0)] = 0,
+        limit: Annotated[int, Field(description="The most bytes to read at once", ge=1, le=MAX_READ)] = 20_000,
+    ) -> dict[str, Any]:
+        """Read the text of a file, also of a Word document (.docx).
+
+        A large file comes in parts: next_offset tells where the next one begins. A binary file is only named.
+        """
+        place = self._regular_file(path)
+        with short_errors("read", path):
+            return {"path": path, "type": media_type(place), **read_document(place, offset, limit)}
+
+    def write_file(
+        self,
+        path: FilePath,
+        content: Annotated[str, Field(description="The whole new text of the file")],
+        overwrite: Overwrite = False,
+    ) -> dict[str, Any]:
+        """Write a text file, in one piece or not at all. Its folder must exist. Returns the size in bytes."""
+        size, created = self._writer.save(self._root.resolve(path), path, content, overwrite)
+        return {"path": path, "size": size, "created": created}
+
+    def list_directory(self, path: FolderPath = ".") -> dict[str, Any]:
+        """List the files and folders in a folder. Returns name, kind and size of each."""
+        place = self._root.resolve(path)
+        with short_errors("list", path), os.scandir(place) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+            listed = [_entry(entry) for entry in entries[:_MAX_ENTRIES]]
+        return {
+            "path": path,
+            "total": len(entries),
+            "truncated": len(entries) > len(listed),
+            "entries": listed,
+        }
+
+    def search_files(
+        self,
+        pattern: Annotated[str, Field(description="A glob such as '*.csv' or 'src/**/*.py'", max_length=200)],
+        path: FolderPath = ".",
+        limit: Limit = 100,
+    ) -> dict[str, Any]:
+        """Find files by name in a folder and all folders below it. Returns their paths."""
+        folder = self._folder(path)
+        places = (self._root.relative(place) for place in _matching(folder, pattern))
+        found = list(islice(places, limit + 1))
+        return {"pattern": pattern, "files": found[:limit], "truncated": len(found) > limit}
+
+    def search_text(
+        self,
+        text: Annotated[str, Field(description="The words to find, literally", min_length=1, max_length=500)],
+        path: FolderPath = ".",
+        pattern: Annotated[str, Field(description="Only in files whose name matches this glob")] = "*",
+        ignore_case: Annotated[bool, Field(description="true ignores upper and lower case")] = False,
+        limit: Limit = 100,
+    ) -> dict[str, Any]:
+        """Find lines that contain a text in the files of a folder and below, like grep.
+
+        Returns path, line number and line of each. Binary files and files over 5 MB are left out.
+        """
+        folder = self._folder(path)
+        lines = (
+            {"path": self._root.relative(place), "line": number, "text": line}
+            for place in _matching(folder, pattern)
+            for number, line in matching_lines(place, text, ignore_case)
+        )
+        found = list(islice(lines, limit + 1))
+        return {"text": text, "matches": found[:limit], "truncated": len(found) > limit}
+
+    def file_info(self, path: FilePath) -> dict[str, Any]:
+        """Show the details of a file or folder: kind, size in bytes, type and time of the last change."""
+        place = self._root.resolve(path)
+        with short_errors("inspect", path):
+            status = place.stat()
+        modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+        known = {"path": path, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
+        return {**known, "type": media_type(place) if place.is_file() else None}
+
+    def create_directory(self, path: FolderPath) -> dict[str, Any]:
+        """Create a folder, and the folders above it where they are missing."""
+        place = self._root.resolve(path)
+        with short_errors("create", path):
+            created = not place.exists()
+            place.mkdir(parents=True, exist_ok=True)
+        return {"path": path, "created": created}
+
+    def copy_file(self, source: Source, destination: Destination, overwrite: Overwrite = False) -> dict[str, Any]:
+        """Copy a file to a new path, whole or not at all."""
+        origin = self._regular_file(source)
+        target = self._root.resolve(destination)
+        if origin == target:
+            raise ToolError("Source and destination are the same file.")
+        size = self._writer.copy(origin, target, destination, overwrite)
+        return {"source": source, "destination": destination, "size": size}
+
+    def move_file(self, source: Source, destination: Destination, overwrite: Overwrite = False) -> dict[str, Any]:
+        """Move or rename a file or folder."""
+        origin, target = self._root.entry(source), self._root.entry(destination)
+        with short_errors("move", source):
+            self._writer.move(origin, target, destination, overwrite)
+        return {"source": source, "destination": destination}
+
+    def delete_file(self, path: FilePath) -> dict[str, Any]:
+        """Delete a file or an empty folder, for good."""
+        place = self._root.entry(path)
+        with short_errors("delete", path):
+            if stat.S_ISDIR(place.lstat().st_mode):
+                place.rmdir()
+            else:
+                place.unlink()
+        return {"path": path, "deleted": True}
+
+    def _regular_file(self, path: str) -> Path:
+        place = self._root.resolve(path)
+        with short_errors("read", path):
+            mode = place.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ToolError(f"{path!r} is a {_kind(mode)}, not a file.")
+        return place
+
+    def _folder(self, path: str) -> Path:
+        place = self._root.resolve(path)
+        with short_errors("search", path):
+            is_folder = place.is_dir()
+        if not is_folder:
+            raise ToolError(f"{path!r} is not a folder. list_directory shows what there is.")
+        return place
+
+
+def _matching(folder: Path, pattern: str) -> Iterator[Path]:
+    return (place for place in walk_files(folder) if matches(place.relative_to(folder).as_posix(), pattern))
+
+
+def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return {"name": entry.name, "kind": "unreadable", "size": None}
+    return {"name": entry.name, "kind": _kind(status.st_mode), "size": status.st_size}
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"), (stat.S_ISLNK, "link"))
+    return next((name for test, name in kinds if test(mode)), "special file")

@@ -1,0 +1,215 @@
+"""The `math` server: arithmetic, expressions, statistics, equations, number theory."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics as stdlib_statistics
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema
+
+from casual_mcp_nb.bundled._evaluate import checked, evaluate
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+
+# The union keeps whole numbers exact; the schema stays the one word that models know.
+Number = Annotated[int | Annotated[float, Field(allow_inf_nan=False)], WithJsonSchema({"type": "number"})]
+Numbers = Annotated[
+    list[Number],
+    Field(min_length=1, max_length=10_000),
+    WithJsonSchema({"type": "array", "items": {"type": "number"}, "minItems": 1}),
+]
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MAX_FACTORED = 10**12
+
+
+def build() -> ToolServer:
+    """Build the server."""
+    tools = reads(
+        *(evaluate_expression, add, subtract, multiply, divide, power, percentage_change, describe_numbers),
+        *(solve_quadratic, prime_factors, gcd_and_lcm, convert_base, random_numbers),
+    )
+    return ToolServer("math", "Exact and fast arithmetic, statistics and number theory.", tools)
+
+
+def evaluate_expression(
+    expression: Annotated[str, Field(description="For example '2 * (3 + 4) ** 2', 'sqrt(2) / pi' or 'max([1, 2, 3])'")],
+) -> Number:
+    """Calculate an arithmetic expression with operators, parentheses, constants and functions.
+
+    Knows + - * / // % **, pi, e, sqrt, log, sin, factorial, round, min, max, sum and others.
+    """
+    return evaluate(expression)
+
+
+def add(
+    a: Annotated[Number, Field(description="The first number")],
+    b: Annotated[Number, Field(description="The second number")],
+) -> Number:
+    """Add two numbers and return their sum."""
+    return _calculated(lambda: a + b)
+
+
+def subtract(
+    a: Annotated[Number, Field(description="The number to subtract from")],
+    b: Annotated[Number, Field(description="The number that is subtracted")],
+) -> Number:
+    """Subtract one number from another and return the difference a - b."""
+    return _calculated(lambda: a - b)
+
+
+def multiply(
+    a: Annotated[Number, Field(description="The first factor")],
+    b: Annotated[Number, Field(description="The second factor")],
+) -> Number:
+    """Multiply two numbers and return their product."""
+    return _calculated(lambda: a * b)
+
+
+def divide(
+    a: Annotated[Number, Field(description="The dividend")],
+    b: Annotated[Number, Field(description="The divisor, not 0")],
+) -> dict[str, Any]:
+    """Divide one number by another. Returns the quotient a / b, the whole quotient and the remainder."""
+    quotient = _calculated(lambda: a / b)
+    return {
+        "quotient": quotient,
+        "whole": _calculated(lambda: a // b),
+        "remainder": _calculated(lambda: a % b),
+    }
+
+
+def power(
+    base: Annotated[Number, Field(description="The base")],
+    exponent: Annotated[Number, Field(description="The exponent; 0.5 is the square root")],
+) -> Number:
+    """Raise a number to a power; a fraction as the exponent gives a root."""
+    return evaluate(f"({base!r}) ** ({exponent!r})")
+
+
+def percentage_change(
+    old: Annotated[Number, Field(description="The value before, not 0")],
+    new: Annotated[Number, Field(description="The value after")],
+) -> dict[str, Any]:
+    """Compare two values in percent. Returns the change from old to new and what percentage new is of old."""
+    share = _calculated(lambda: new / old * 100)
+    return {"change_percent": _calculated(lambda: (new - old) / abs(old) * 100), "percent_of_old": share}
+
+
+def describe_numbers(
+    numbers: Annotated[Numbers, Field(description="The numbers, such as [3, 5, 8]")],
+) -> dict[str, Any]:
+    """Calculate statistics of a list of numbers.
+
+    Returns count, sum, mean, median, mode, minimum, maximum, sample standard deviation and variance.
+    """
+    spread = len(numbers) > 1
+    return {
+        "count": len(numbers),
+        "sum": _calculated(lambda: sum(numbers)),
+        "mean": _calculated(lambda: stdlib_statistics.mean(numbers)),
+        "median": _calculated(lambda: stdlib_statistics.median(numbers)),
+        "mode": stdlib_statistics.mode(numbers),
+        "minimum": min(numbers),
+        "maximum": max(numbers),
+        "standard_deviation": _calculated(lambda: stdlib_statistics.stdev(numbers)) if spread else None,
+        "variance": _calculated(lambda: stdlib_statistics.variance(numbers)) if spread else None,
+    }
+
+
+def solve_quadratic(
+    a: Annotated[Number, Field(description="The factor of x squared, not 0")],
+    b: Annotated[Number, Field(description="The factor of x")],
+    c: Annotated[Number, Field(description="The constant")],
+) -> dict[str, Any]:
+    """Solve the quadratic equation a*x^2 + b*x + c = 0. Returns its real or complex roots."""
+    if a == 0:
+        raise ToolError("a is 0, so the equation is not quadratic; a must not be 0.")
+    discriminant = _calculated(lambda: b * b - 4 * a * c)
+    if discriminant < 0:
+        real = _calculated(lambda: -b / (2 * a))
+        imaginary = _calculated(lambda: math.sqrt(-discriminant) / abs(2 * a))
+        roots: list[Any] = [{"real": real, "imaginary": sign * imaginary} for sign in (1, -1)]
+        return {"discriminant": discriminant, "kind": "complex", "roots": roots}
+    return {"discriminant": discriminant, "kind": "real", "roots": _real_roots(a, b, c, discriminant)}
+
+
+def prime_factors(
+    number: Annotated[int, Field(description="A whole number from 2 to 1,000,000,000,000", ge=2, le=_MAX_FACTORED)],
+) -> dict[str, Any]:
+    """Factor a whole number into primes. Returns the factors and whether the number is prime."""
+    factors, rest, candidate = [], number, 2
+    while candidate * candidate <= rest:
+        while rest % candidate == 0:
+            factors.append(candidate)
+            rest //= candidate
+        candidate += 1 if candidate == 2 else 2
+    if rest > 1:
+        factors.append(rest)
+    return {"number": number, "factors": factors, "is_prime": factors == [number]}
+
+
+def gcd_and_lcm(
+    numbers: Annotated[
+        list[Annotated[int, Field(ge=-(10**18), le=10**18)]],
+        Field(description="At least two whole numbers, such as [12, 18]", min_length=2, max_length=20),
+        WithJsonSchema({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 20}),
+    ],
+) -> dict[str, int]:
+    """Find the greatest common divisor and the least common multiple of whole numbers."""
+    return {"gcd": math.gcd(*numbers), "lcm": math.lcm(*numbers)}
+
+
+def convert_base(
+    number: Annotated[str, Field(description="The number as text, such as 'ff', '0xff' or '-1010'", max_length=1000)],
+    from_base: Annotated[int, Field(description="The base it is written in, 2 to 36", ge=2, le=36)] = 10,
+    to_base: Annotated[int, Field(description="The base to write it in, 2 to 36", ge=2, le=36)] = 2,
+) -> dict[str, Any]:
+    """Convert a whole number between number systems such as binary, octal, decimal and hexadecimal."""
+    try:
+        value = int(number, from_base)
+    except ValueError as error:
+        digits = _DIGITS[:from_base]
+        raise ToolError(f"{number[:40]!r} is not a number in base {from_base}; valid digits: {digits}.") from error
+    return {"input": number, "result": _in_base(value, to_base), "from_base": from_base, "to_base": to_base}
+
+
+def random_numbers(
+    minimum: Annotated[int, Field(description="The smallest number possible")] = 1,
+    maximum: Annotated[int, Field(description="The largest number possible")] = 100,
+    count: Annotated[int, Field(description="How many numbers, 1 to 1000", ge=1, le=1000)] = 1,
+    seed: Annotated[int, Field(description="The same seed gives the same numbers; -1 for different ones each time")] = -1,
+) -> dict[str, list[int]]:
+    """Draw random whole numbers from a range, both ends included. Not for passwords or keys."""
+    if minimum > maximum:
+        raise ToolError(f"minimum ({minimum}) must not be larger than maximum ({maximum}).")
+    source = random.Random(None if seed == -1 else seed)
+    return {"numbers": [source.randint(minimum, maximum) for _ in range(count)]}
+
+
+def _calculated(calculation: Any) -> int | float:
+    try:
+        return checked(calculation())
+    except ZeroDivisionError as error:
+        raise ToolError("Division by zero.") from error
+    except OverflowError as error:
+        raise ToolError("The result is too large.") from error
+
+
+def _real_roots(a: int | float, b: int | float, c: int | float, discriminant: int | float) -> list[int | float]:
+    # The larger root first: the textbook formula loses digits when b*b is much larger than 4*a*c.
+    summed = _calculated(lambda: -(b + math.copysign(math.sqrt(discriminant), b)) / 2)
+    if summed == 0:
+        return [0.0]
+    roots = {_calculated(lambda: summed / a), _calculated(lambda: c / summed)}
+    return sorted(roots)
+
+
+def _in_base(value: int, base: int) -> str:
+    if value == 0:
+        return "0"
+    digits, rest = [], abs(value)
+    while rest:
+        rest, digit = divmod(rest, base)
+        digits.append(_DIGITS[digit])
+    return "-" * (value < 0) + "".join(reversed(digits))

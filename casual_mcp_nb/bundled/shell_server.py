@@ -1,0 +1,150 @@
+"""The `shell` server: run commands, with limits. Off unless it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from pydantic import Field
+
+from casual_mcp_nb.bundled._limits import BothEnds
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys
+
+MAX_SECONDS = 600.0
+_DRAIN_SECONDS = 1.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the server's command line options."""
+    parser.add_argument("--cwd", default=".", metavar="DIR", help="where commands run (default: the current folder)")
+    parser.add_argument(
+        "--max-output",
+        type=int,
+        default=20_000,
+        metavar="BYTES",
+        help="most bytes kept of each stream (20000)",
+    )
+
+
+def build(cwd: str = ".", max_output: int = 20_000) -> ToolServer:
+    """Build the server.
+
+    Args:
+        cwd: The folder that commands run in. It confines nothing.
+        max_output: The most bytes that are kept of each output stream.
+
+    Raises:
+        ValueError: The folder does not exist, or the limit is too small.
+    """
+    if not Path(cwd).is_dir():
+        raise ValueError(f"not an existing folder: {cwd}")
+    if max_output < 100:
+        raise ValueError("--max-output must be at least 100")
+    shell = Shell(Path(cwd).resolve(), max_output)
+    tools = destroys(shell.run_command, open_world=True)
+    return ToolServer("shell", "Run shell commands on this computer.", tools, on_close=shell.close)
+
+
+class Shell:
+    """The tool, and the process groups that it has running."""
+
+    def __init__(self, cwd: Path, max_output: int) -> None:
+        self._cwd = cwd
+        self._max_output = max_output
+        self._running: set[int] = set()
+
+    async def run_command(
+        self,
+        command: Annotated[str, Field(description="The command line for bash", min_length=1, max_length=20_000)],
+        timeout_seconds: Annotated[
+            float, Field(description="When to end the command", gt=0, le=MAX_SECONDS, allow_inf_nan=False)
+        ] = 30.0,
+    ) -> dict[str, Any]:
+        """Run a shell command on this computer. Returns its exit code, output and error output.
+
+        Processes left in the background are ended with it; too much output is cut in the middle.
+        """
+        started = time.monotonic()
+        transport, output = await self._start(command)
+        pid = transport.get_pid()
+        self._running.add(pid)
+        try:
+            with anyio.move_on_after(timeout_seconds) as limit:
+                await output.exited.wait()
+        finally:
+            _kill_group(pid)
+            self._running.discard(pid)
+            with anyio.CancelScope(shield=True):
+                await output.exited.wait()
+                # A process that left the group may hold the pipes open for ever.
+                with anyio.move_on_after(_DRAIN_SECONDS):
+                    await output.closed.wait()
+            transport.close()
+        return {
+            "exit_code": transport.get_returncode(),
+            "stdout": output.out.text(),
+            "stderr": output.err.text(),
+            "timed_out": limit.cancelled_caught,
+            "truncated": output.out.cut or output.err.cut,
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def close(self) -> None:
+        """End every command that still runs."""
+        for pid in list(self._running):
+            _kill_group(pid)
+
+    async def _start(self, command: str) -> tuple[asyncio.SubprocessTransport, _Output]:
+        try:
+            return await asyncio.get_running_loop().subprocess_exec(
+                lambda: _Output(self._max_output),
+                *_arguments(command),
+                stdin=subprocess.DEVNULL,
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The command cannot be started: {error}.") from error
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """Collects both streams of a process and tells when it has ended and when they are closed."""
+
+    def __init__(self, limit: int) -> None:
+        self.out, self.err = BothEnds(limit), BothEnds(limit)
+        self.exited, self.closed = asyncio.Event(), asyncio.Event()
+        self._open = {1, 2}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        (self.out if fd == 1 else self.err).add(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open:
+            self.closed.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+
+def _arguments(command: str) -> list[str]:
+    if os.name == "nt":
+        return ["cmd", "/c", command]
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if os.name == "nt":
+            os.kill(pid, signal.SIGTERM)
+        else:
+            os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,198 @@
+"""The `time` server: clocks, time zones, dates and durations."""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from casual_mcp_nb.bundled._moments import parse_moment, shift_months, time_zone, zone_names
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+
+Zone = Annotated[str, Field(description="Time zone such as 'Europe/Oslo', 'America/New_York' or 'UTC'", max_length=100)]
+Moment = Annotated[
+    str,
+    Field(description="Date or time, such as '2026-03-01', '2026-03-01T14:30' or '14:30'", max_length=100),
+]
+Amount = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
+
+def build() -> ToolServer:
+    """Build the server."""
+    tools = reads(
+        *(current_time, convert_time, add_duration, date_difference, parse_date, day_of_week),
+        *(month_calendar, from_timestamp, list_timezones),
+    )
+    return ToolServer("time", "Clocks, time zones, dates and durations.", tools)
+
+
+def current_time(timezone: Zone = "UTC") -> dict[str, Any]:
+    """Tell the current date and time in a time zone. Also returns weekday, UTC offset and timestamp."""
+    return _described(datetime.now(time_zone(timezone)), timezone)
+
+
+def convert_time(
+    time: Moment,
+    from_timezone: Annotated[str, Field(description="Time zone of the given time", max_length=100)],
+    to_timezone: Annotated[str, Field(description="Time zone to convert to", max_length=100)],
+) -> dict[str, Any]:
+    """Convert a time from one time zone to another. A time without a date is taken as today's."""
+    source, target = time_zone(from_timezone), time_zone(to_timezone)
+    moment = parse_moment(time, source)
+    start = moment.astimezone(source) if moment.tzinfo else moment.replace(tzinfo=source)
+    try:
+        end = start.astimezone(target)
+    except OverflowError as error:
+        raise ToolError("The result is outside the years 1 to 9999.") from error
+    day = "the same day" if start.date() == end.date() else f"{end:%A} {end.day} {end:%B}"
+    return {
+        "summary": f"{start:%H:%M} in {from_timezone} is {end:%H:%M} in {to_timezone}, {day}.",
+        "from": _described(start, from_timezone),
+        "to": _described(end, to_timezone),
+        "hours_apart": _hours(end) - _hours(start),
+        "note": _clock_change(start),
+    }
+
+
+def add_duration(
+    time: Moment,
+    years: Annotated[Amount, Field(description="Years to add, negative to subtract")] = 0,
+    months: Annotated[Amount, Field(description="Months to add")] = 0,
+    weeks: Annotated[Amount, Field(description="Weeks to add")] = 0,
+    days: Annotated[Amount, Field(description="Days to add")] = 0,
+    hours: Annotated[Amount, Field(description="Hours to add")] = 0,
+    minutes: Annotated[Amount, Field(description="Minutes to add")] = 0,
+    seconds: Annotated[Amount, Field(description="Seconds to add")] = 0,
+) -> dict[str, Any]:
+    """Add a duration to a date or time, or subtract one with negative numbers.
+
+    The 31st plus one month is the last day of the next month.
+    """
+    moment = parse_moment(time)
+    try:
+        shifted = shift_months(moment, years * 12 + months)
+        shifted += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise ToolError("The result is outside the years 1 to 9999.") from error
+    return {"start": moment.isoformat(), "result": shifted.isoformat(), "weekday": shifted.strftime("%A")}
+
+
+def date_difference(
+    start: Annotated[str, Field(description="The first date or time, such as '2026-01-31'", max_length=100)],
+    end: Annotated[str, Field(description="The second date or time", max_length=100)],
+) -> dict[str, Any]:
+    """Calculate the time between two dates or times.
+
+    Returns days, weeks, hours and seconds, the same in years, months and days, and the number of weekdays.
+    """
+    first, second = parse_moment(start), parse_moment(end)
+    if (first.tzinfo is None) != (second.tzinfo is None):
+        raise ToolError("One of the two has a UTC offset and the other has none; give both or neither.")
+    seconds = (second - first).total_seconds()
+    early, late = sorted((first, second))
+    return {
+        "days": (second - first) / timedelta(days=1),
+        "weeks": seconds / 604_800,
+        "hours": seconds / 3600,
+        "seconds": seconds,
+        "calendar": _calendar_difference(early, late),
+        "weekdays": _weekdays(early.date(), late.date()),
+        "end_is_before_start": second < first,
+    }
+
+
+def parse_date(
+    text: Annotated[str, Field(description="For example '1 March 2026', 'March 1, 2026' or '01.03.2026'")],
+) -> dict[str, Any]:
+    """Read a date in a common way of writing. Returns it as ISO, with weekday and week number."""
+    moment = parse_moment(text)
+    week = moment.isocalendar()
+    return {
+        "iso": moment.isoformat(),
+        "date": moment.date().isoformat(),
+        "weekday": moment.strftime("%A"),
+        "iso_week": f"{week.year}-W{week.week:02}",
+        "day_of_year": moment.timetuple().tm_yday,
+        "leap_year": calendar.isleap(moment.year),
+    }
+
+
+def day_of_week(
+    date: Annotated[str, Field(description="A date such as '2026-03-01'", max_length=100)],
+) -> str:
+    """Tell on which day of the week a date falls, such as Monday."""
+    return parse_moment(date).strftime("%A")
+
+
+def month_calendar(
+    year: Annotated[int, Field(description="The year, 1 to 9999", ge=1, le=9999)],
+    month: Annotated[int, Field(description="The month, 1 to 12", ge=1, le=12)],
+) -> str:
+    """Show the calendar of a month as text, weeks beginning on Monday."""
+    return calendar.TextCalendar().formatmonth(year, month)
+
+
+def from_timestamp(
+    timestamp: Annotated[
+        float,
+        Field(description="Seconds since 1970-01-01 UTC; milliseconds are recognised", allow_inf_nan=False),
+    ],
+    timezone: Zone = "UTC",
+) -> dict[str, Any]:
+    """Convert a Unix timestamp to a date and time in a time zone."""
+    seconds = timestamp / 1000 if abs(timestamp) >= 1e11 else timestamp
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC).astimezone(time_zone(timezone))
+    except (OverflowError, ValueError, OSError) as error:
+        raise ToolError("The timestamp is outside the years 1 to 9999.") from error
+    return _described(moment, timezone)
+
+
+def list_timezones(
+    filter: Annotated[str, Field(description="Part of the name, such as 'Europe' or 'york'; empty for all")] = "",
+    limit: Annotated[int, Field(description="The most names to return", ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """List the names of time zones that contain a text."""
+    wanted = filter.casefold().replace(" ", "_")
+    names = [name for name in zone_names() if wanted in name.casefold()]
+    return {"total": len(names), "timezones": names[:limit], "truncated": len(names) > limit}
+
+
+def _described(moment: datetime, timezone: str) -> dict[str, Any]:
+    return {
+        "time": moment.isoformat(timespec="seconds"),
+        "date": moment.date().isoformat(),
+        "weekday": moment.strftime("%A"),
+        "timezone": timezone,
+        "utc_offset_hours": _hours(moment),
+        "timestamp": int(moment.timestamp()),
+    }
+
+
+def _hours(moment: datetime) -> float:
+    offset = moment.utcoffset()
+    return offset.total_seconds() / 3600 if offset else 0.0
+
+
+def _clock_change(moment: datetime) -> str | None:
+    if moment.replace(fold=1).utcoffset() == moment.utcoffset():
+        return None
+    there_and_back = moment.astimezone(UTC).astimezone(moment.tzinfo)
+    if there_and_back.replace(tzinfo=None) != moment.replace(tzinfo=None):
+        return "This local time does not exist: the clocks are put forward over it."
+    return "This local time occurs twice because the clocks are put back; the first one is used."
+
+
+def _calendar_difference(early: datetime, late: datetime) -> dict[str, int]:
+    months = (late.year - early.year) * 12 + late.month - early.month
+    if shift_months(early, months) > late:
+        months -= 1
+    years, rest = divmod(months, 12)
+    return {"years": years, "months": rest, "days": (late - shift_months(early, months)).days}
+
+
+def _weekdays(first: date, last: date) -> int:
+    weeks, rest = divmod((last - first).days, 7)
+    return weeks * 5 + sum((first.weekday() + day) % 7 < 5 for day in range(rest))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from fastmcp import Client
+
+from casual_mcp_nb.bundled import BUNDLED, build, command
+
+
+async def _tools(name: str) -> list:
+    server = build(name)
+    async with Client(server) as client:
+        tools = await client.list_tools()
+    server.close()
+    return tools
+
+
+async def test_there_are_forty_tools_or_more_without_the_shell() -> None:
+    names = {name: [tool.name for tool in await _tools(name)] for name in BUNDLED if name != "shell"}
+
+    assert sum(len(tools) for tools in names.values()) >= 40
+    assert all(len(set(tools)) == len(tools) for tools in names.values())
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+async def test_every_tool_and_every_parameter_is_described_and_annotated(name: str) -> None:
+    for tool in await _tools(name):
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", tool.name)
+        assert tool.title
+        assert tool.description.endswith(".")
+        assert len(tool.description) > 15
+        for parameter, schema in tool.input_schema["properties"].items():
+            assert schema.get("description"), f"{tool.name}.{parameter}"
+        hints = tool.annotations
+        assert None not in (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint)
+        assert not (hints.read_only_hint and hints.destructive_hint)
+
+
+async def test_the_tools_that_change_something_are_known_by_their_annotations() -> None:
+    changing = {tool.name for name in BUNDLED for tool in await _tools(name) if not tool.annotations.read_only_hint}
+    destructive = {tool.name for name in BUNDLED for tool in await _tools(name) if tool.annotations.destructive_hint}
+
+    assert destructive == {"write_file", "copy_file", "move_file", "delete_file", "execute", "run_command"}
+    assert changing == destructive | {"create_directory"}
+
+
+@pytest.mark.fault(99)
+def test_the_shell_is_off_by_default_and_always_asks() -> None:
+    assert [name for name, server in BUNDLED.items() if not server.default] == ["shell"]
+    assert BUNDLED["shell"].approval == "always"
+
+
+def test_an_unknown_name_is_answered_with_the_closest_and_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match=r"did you mean 'math'.*system-info.*shell"):
+        build("mathe")
+    with pytest.raises(ValueError, match="valid names"):
+        command("zzz")
+
+
+@pytest.mark.parametrize("args", [["--rot", "x"], ["--help"], ["--root"], ["--root", "no-such-folder"]])
+def test_a_wrong_option_is_a_value_error(args: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"files: |root"):
+        build("files", args)
+
+
+def test_the_command_runs_the_server_with_this_python() -> None:
+    assert command("files", ["--root", "x"]) == [sys.executable, "-m", "casual_mcp_nb.bundled", "files", "--root", "x"]
+
+
+def test_importing_the_registry_imports_no_sdk() -> None:
+    code = "import sys, casual_mcp_nb.bundled; print(sorted({'mcp', 'fastmcp', 'pydantic', 'argparse'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert done.stdout.strip() == "[]"
+
+
+async def test_an_unknown_parameter_is_refused_with_the_valid_ones(refused) -> None:
+    assert await refused("math", "add", a=1, b=2, c=3) == "add has no parameter 'c'. Valid: a, b."
+
+
+async def test_a_wrong_argument_is_one_short_line_for_each_parameter(refused) -> None:
+    text = await refused("math", "add", a="many")
+
+    assert text.startswith("Wrong arguments. a: ")
+    assert text.endswith("b: Field required")
+
+
+async def test_an_unknown_tool_is_answered_with_the_closest(refused) -> None:
+    assert "evaluate_expression" in await refused("math", "evaluate_expresion")
+
+
+def test_building_a_server_leaves_the_root_logger_alone() -> None:
+    code = (
+        "import logging; from casual_mcp_nb.bundled import build; build('math');"
+        "print(logging.getLogger().handlers, logging.getLogger().level)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert done.stdout.strip() == "[] 30"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from casual_mcp_nb.bundled import build
+
+
+@pytest.fixture
+def shop() -> Iterator[object]:
+    server = build("sqlite")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my data?.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE t (a TEXT, b BLOB); INSERT INTO t VALUES ('x', x'00ff'), (NULL, NULL);"
+        "CREATE TABLE gone (x); CREATE VIEW broken AS SELECT x FROM gone; DROP TABLE gone;"
+    )
+    connection.close()
+    return path
+
+
+async def test_the_sample_shop_is_listed_and_described(call, shop) -> None:
+    tables = {table["name"]: table for table in (await call(shop, "list_tables"))["tables"]}
+
+    assert list(tables) == ["customers", "order_items", "orders", "products"]
+    assert [tables[name]["rows"] for name in ("customers", "orders", "products")] == [12, 40, 12]
+    described = await call(shop, "describe_table", table="orders")
+    assert described["foreign_keys"] == [{"column": "customer_id", "table": "customers", "referenced_column": "id"}]
+    assert described["columns"][0] == {"name": "id", "type": "INTEGER", "required": False, "primary_key": True}
+
+
+async def test_the_sample_shop_is_always_the_same(call) -> None:
+    sql = "SELECT sum(quantity * price) FROM order_items JOIN products ON products.id = product_id"
+    first, second = build("sqlite"), build("sqlite")
+
+    assert (await call(first, "query", sql=sql))["rows"] == (await call(second, "query", sql=sql))["rows"]
+    first.close()
+    second.close()
+
+
+async def test_a_query_returns_rows_and_says_when_there_are_more(call, shop) -> None:
+    sql = "SELECT name FROM customers WHERE city = ? ORDER BY name"
+    answer = await call(shop, "query", sql=sql, parameters=["Oslo"])
+    assert answer == {"columns": ["name"], "rows": [["Ada Berg"], ["Lena Novak"]], "row_count": 2, "truncated": False}
+    assert (await call(shop, "query", sql="SELECT * FROM orders", max_rows=5))["truncated"] is True
+
+
+async def test_a_statement_changes_the_database_for_the_next_query(call, refused, shop) -> None:
+    changed = await call(shop, "execute", sql="DELETE FROM order_items WHERE order_id = 1")
+    assert changed["rows_changed"] > 0
+    left = await call(shop, "query", sql="SELECT count(*) FROM order_items WHERE order_id = 1")
+    assert left["rows"] == [[0]]
+    assert "FOREIGN KEY" in await refused(shop, "execute", sql="DELETE FROM customers")
+
+
+async def test_a_file_is_used_and_can_be_opened_without_the_tool_that_changes_it(call, refused, file: Path) -> None:
+    server = build("sqlite", ["--database", str(file), "--read-only"])
+
+    assert {table["name"] for table in (await call(server, "list_tables"))["tables"]} == {"t", "broken"}
+    rows = await call(server, "query", sql="SELECT * FROM t")
+    assert rows["rows"] == [["x", "<2 bytes>"], [None, None]]
+    assert "Unknown tool" in await refused(server, "execute", sql="DELETE FROM t")
+    await call(build("sqlite", ["--database", str(file)]), "execute", sql="DELETE FROM t WHERE a = 'x'")
+    assert (await call(server, "query", sql="SELECT count(*) FROM t"))["rows"] == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("tool", "sql", "said"),
+    [
+        ("query", "DELETE FROM orders", "Not permitted"),
+        ("query", "WITH x AS (SELECT 1) INSERT INTO customers SELECT 1, 2, 3, 4", "Not permitted"),
+        ("query", "CREATE TABLE x (y)", "Not permitted"),
+        ("query", "PRAGMA query_only = OFF", "Not permitted"),
+        ("query", "ATTACH 'FILE' AS x", "Not permitted"),
+        ("query", "SELECT 1; SELECT 2", "one statement"),
+        ("query", "SELECT load_extension('x')", "Not permitted"),
+        ("query", "SELEC 1", "syntax error"),
+        ("query", "", "returns no rows"),
+        ("query", "SELECT * FROM order", "syntax error"),
+        ("query", "SELECT * FROM nowhere", "no such table"),
+        ("query", "SELECT ?", "SQLite:"),
+        ("query", "SELECT zeroblob(1000000000)", "too big"),
+        ("execute", "ATTACH 'FILE' AS x", "Not permitted"),
+        ("execute", "VACUUM INTO 'FILE'", "SQLite|Not permitted"),
+        ("execute", "PRAGMA writable_schema = ON", "Not permitted"),
+    ],
+)
+async def test_a_statement_that_leaves_its_limits_is_refused(
+    refused, shop, tmp_path: Path, tool: str, sql: str, said: str
+) -> None:
+    made = tmp_path / "made.db"
+    text = await refused(shop, tool, sql=sql.replace("FILE", str(made)))
+
+    assert any(part in text for part in said.split("|"))
+    assert not made.exists()
+
+
+async def test_a_query_without_end_is_stopped(refused, shop) -> None:
+    started = time.monotonic()
+    text = await refused(
+        shop, "query", sql="WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n"
+    )
+
+    assert text == "The statement was stopped after 5 seconds."
+    assert time.monotonic() - started < 10
+
+
+async def test_a_huge_result_is_cut(call, shop) -> None:
+    sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT hex(zeroblob(100000)) FROM n"
+    result = await call(shop, "query", sql=sql, max_rows=1000)
+
+    assert result["truncated"] is True
+    assert 10 < result["row_count"] < 1000
+    assert result["rows"][0][0].endswith("... (200000 characters)")
+
+
+async def test_an_unknown_table_is_answered_with_the_closest(refused, shop) -> None:
+    assert "Closest: orders" in await refused(shop, "describe_table", table="order")

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices &amp; more</h1>
+<script>alert("x")</script><p>One<br>two</p><ul><li>a</li><li>b</li></ul><noscript>no</noscript></body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        ("html_to_text", {"html": PAGE}, "Prices & more\nOne\ntwo\n- a\n- b"),
+        ("html_to_text", {"html": "<head><p>broken <b>page"}, ""),
+        ("html_to_text", {"html": "<head><body>broken <b>page"}, "broken page"),
+        (
+            "extract_emails",
+            {"text": "Write a.b+c@ex-ample.org, or a.b+c@ex-ample.org."},
+            {"count": 1, "found": ["a.b+c@ex-ample.org"]},
+        ),
+        (
+            "extract_urls",
+            {"text": "See (https://a.org/x?y=1), http://b.org."},
+            {"count": 2, "found": ["https://a.org/x?y=1", "http://b.org"]},
+        ),
+        ("find_replace", {"text": "a.b a.b axb", "find": "a.b", "replace": r"\1"}, {"text": r"\1 \1 axb", "replaced": 2}),
+        (
+            "find_replace",
+            {"text": "Cat concat", "find": "cat", "replace": "dog", "ignore_case": True, "whole_words": True},
+            {"text": "dog concat", "replaced": 1},
+        ),
+        ("sort_lines", {"text": "b\na\nb", "unique": True}, "a\nb"),
+        ("sort_lines", {"text": "x 10\nx 9", "by": "number", "order": "descending"}, "x 10\nx 9"),
+        ("slugify", {"text": "Crème brûlée!"}, "creme-brulee"),
+        ("hash_text", {"text": "abc", "algorithm": "md5"}, "900150983cd24fb0d6963f7d28e17f72"),
+        ("encode_base64", {"text": "hé??>", "url_safe": True}, "aMOpPz8-"),
+        ("decode_base64", {"text": "aMOpPz8-"}, "hé??>"),
+        ("csv_to_markdown", {"text": "a,b\n1,x|y\n2\n"}, "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n| 2 |  |"),
+        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[*].n"}, {"value": [1, 2], "type": "list"}),
+        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "$.u[-1].n"}, {"value": 2, "type": "int"}),
+    ],
+)
+async def test_a_text_tool_gives_the_right_answer(call, tool: str, arguments: dict, expected: object) -> None:
+    assert await call("text", tool, **arguments) == expected
+
+
+async def test_words_are_counted(call) -> None:
+    result = await call("text", "count_words", text="It's one. Is it two?\nIt is.")
+
+    assert (result["words"], result["lines"], result["sentences"]) == (7, 2, 3)
+    assert result["most_frequent"]["is"] == 2
+
+
+async def test_two_texts_are_compared(call) -> None:
+    result = await call("text", "diff_texts", before="a\nb\nc", after="a\nB\nc\nd")
+
+    assert (result["added"], result["removed"]) == (2, 1)
+    assert "-b\n+B" in result["diff"]
+    assert (await call("text", "diff_texts", before="a", after="a"))["similarity"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("extract_emails", {"text": "a" * 199_999}),
+        ("extract_emails", {"text": "a@" * 99_999}),
+        ("extract_emails", {"text": "a@" + "a." * 99_000}),
+        ("extract_urls", {"text": "http://" * 28_000}),
+        ("count_words", {"text": "." * 199_999 + "a"}),
+        ("count_words", {"text": "a-" * 99_999}),
+        ("html_to_text", {"html": "<" * 199_999}),
+        ("html_to_text", {"html": "<!--" * 49_999}),
+        ("html_to_text", {"html": "<a " * 66_666}),
+        ("html_to_text", {"html": "&" * 199_999}),
+        ("diff_texts", {"before": "a\nb\n" * 900, "after": "b\na\n" * 900}),
+        ("find_replace", {"text": "a" * 199_999, "find": "a" * 999, "replace": ""}),
+        ("sort_lines", {"text": "-1" * 99_999, "by": "number"}),
+        ("csv_to_markdown", {"text": "a,b\n" * 40_000}),
+    ],
+)
+async def test_a_hostile_text_is_answered_in_seconds(call, tool: str, arguments: dict) -> None:
+    started = time.perf_counter()
+    await call("text", tool, **arguments)
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("find_replace", {"text": "a" * 1000, "find": "a", "replace": "b" * 9999}, "1,000,000 characters"),
+        ("diff_texts", {"before": "a\n" * 3000, "after": ""}, "2000 lines"),
+        ("decode_base64", {"text": "!!"}, "Not Base64"),
+        ("decode_base64", {"text": "/w=="}, "not UTF-8"),
+        ("csv_to_markdown", {"text": ""}, "heading"),
+        ("csv_to_markdown", {"text": "a" + "," * 9999 + "\nx" * 9999}, "too large"),
+        ("query_json", {"text": "{'a': 1}"}, "line 1, column 2"),
+        ("query_json", {"text": "[" * 100_000}, "nested too deeply"),
+        ("query_json", {"text": "[NaN]"}, "Not usable JSON"),
+        ("query_json", {"text": '{"name": 1}', "path": "nam"}, "Closest: name"),
+        ("query_json", {"text": "[1]", "path": "[1]"}, "list of 1"),
+        ("query_json", {"text": "[1]", "path": "a"}, "a list"),
+        ("query_json", {"text": "1", "path": "a["}, "not valid at"),
+        ("count_words", {"text": "a" * 200_001}, "200000"),
+    ],
+)
+async def test_what_a_text_tool_cannot_do_is_said(refused, tool: str, arguments: dict, said: str) -> None:
+    assert said in await refused("text", tool, **arguments)
