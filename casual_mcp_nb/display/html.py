@@ -1,0 +1,45 @@
+"""A view as HTML: no script, no address, no id; readable without its style sheet and in an untrusted notebook."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from casual_mcp_nb.display.view import Image, View
+
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_FOLDER = Path(__file__).parent / "templates"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["data_uri"] = _data_uri
+    # Our own file, without any text of others.
+    environment.globals["style"] = Markup(_compact((_FOLDER / "style.css").read_text(encoding="utf-8")))
+    return environment
+
+
+def to_html(view: View) -> str:
+    """The view as one `<div>` that brings its style along."""
+    return _environment().get_template("view.html.j2").render(view=view)
+
+
+def to_page(view: View, title: str) -> str:
+    """The view as a whole HTML document that forbids itself scripts and the network."""
+    # What `to_html` returns was escaped as it was made.
+    return _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
+
+
+def _data_uri(image: Image) -> str:
+    return f"data:{image.mime_type};base64,{base64.b64encode(image.data).decode('ascii')}"
+
+
+def _compact(css: str) -> str:
+    return "\n".join(line.strip() for line in css.splitlines() if line.strip())

@@ -1,0 +1,74 @@
+"""A view as Markdown in which no text of a server or a model can be markup, a link or a formula."""
+
+from __future__ import annotations
+
+import re
+
+from casual_mcp_nb.display.plain import cell_text
+from casual_mcp_nb.display.view import Block, Facts, Image, Section, Table, Text, View
+
+# Jupyter typesets formulas also where a dollar or a backslash is escaped, but never inside code.
+_ACTIVE = re.compile(
+    r"(?P<formula>[\\$]+)"
+    r"|(?P<mark>[*_\[\]#~!{}^=])"
+    r"|(?P<entity>[&<>`|@]|:(?=/)|(?<=www)\.|(?<=mailto):|(?<=xmpp):)",
+    re.IGNORECASE,
+)
+
+
+def to_markdown(view: View) -> str:
+    """The view as Markdown: the same sections, as bold lines, so that a notebook's table of contents stays as it is."""
+    return "\n\n".join([_heading(view.title, view), *_blocks(view.blocks)])
+
+
+def escape(text: str) -> str:
+    """`text`, one line, so that Markdown shows it as it is."""
+    return _ACTIVE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    text = match.group()
+    if match.lastgroup == "formula":
+        return f"`{text}`"
+    return f"\\{text}" if match.lastgroup == "mark" else f"&#{ord(text)};"
+
+
+def fenced(text: str) -> str:
+    """`text` as a block of code that nothing in it can end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _blocks(blocks: tuple[Block, ...]) -> list[str]:
+    return [text for block in blocks for text in _block(block)]
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Table():
+            return _table(block)
+        case Facts():
+            return ["\n".join(f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows)]
+        case Text():
+            body = fenced(block.text)
+            return [f"{escape(block.label)}:", body] if block.label else [body]
+        case Image():
+            return [escape(f"[{block.note}]")]
+        case Section():
+            return [_heading(block.title, block), *_blocks(block.blocks)]
+
+
+def _table(table: Table) -> list[str]:
+    rows = [
+        [escape(column.title) for column in table.columns],
+        ["---:" if column.numeric else "---" for column in table.columns],
+        *([escape(cell_text(cell)) for cell in row] for row in table.rows),
+    ]
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return [text, escape(table.more)] if table.more else [text]
+
+
+def _heading(title: str, part: View | Section) -> str:
+    rest = [escape(text) for text in (part.mark.text if part.mark else "", part.note) if text]
+    return " · ".join([f"**{escape(title)}**", *rest])

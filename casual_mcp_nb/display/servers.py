@@ -1,0 +1,93 @@
+"""Views of servers: one as a card, several as a table."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
+
+_STATES: dict[ServerState, Mark] = {
+    "ready": Mark("✓ ready", "good"),
+    "starting": Mark("… starting", "busy"),
+    "failed": Mark("✗ failed", "bad"),
+    "closed": Mark("○ closed", "quiet"),
+}
+_COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens (estimated) #", "Transport", "Took #")
+
+
+def server_table(servers: Servers, limits: Limits) -> Table:
+    """A row for each server."""
+    shown = list(servers.items())[: limits.rows]
+    rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in shown)
+    return Table(_COLUMNS, rows, len(servers) - len(rows))
+
+
+def failures(servers: Servers, limits: Limits) -> tuple[Section, ...]:
+    """Why servers failed, with the end of their stderr, folded."""
+    failed = [status for status in servers.values() if status.error or status.state == "failed"]
+    shown = max(1, limits.rows // 5)
+    sections = [
+        Section(status.name, _trouble(status), mark=_STATES[status.state], note=status.error or "", fold="closed")
+        for status in failed[:shown]
+    ]
+    if len(failed) > shown:
+        sections.append(Section(f"{len(failed) - shown:,} more with an error", ()))
+    return tuple(sections)
+
+
+def servers_view(servers: Servers, limits: Limits) -> View:
+    """All servers with their state, mode and price."""
+    if not servers:
+        return View("servers", "Servers", (Text("There are none."),))
+    tools = sum(status.tools for status in servers.values())
+    price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
+    note = f"{words.count(len(servers), 'server')}, {words.count(tools, 'tool')}, {price}"
+    return View("servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note)
+
+
+def server_view(status: ServerStatus, limits: Limits) -> View:
+    """One server as a card."""
+    facts: list[tuple[str, Cell]] = [
+        ("Tools", _offer(status)),
+        ("Transport", status.transport or words.UNKNOWN),
+        ("Address", Name(status.address)),
+        ("Version", status.version or words.UNKNOWN),
+        ("Protocol", status.protocol_version or words.UNKNOWN),
+        ("Took", words.seconds(status.seconds)),
+    ]
+    blocks: list[Block] = [Facts(tuple(facts))]
+    if status.error or status.stderr_tail:
+        blocks.append(
+            Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")
+        )
+    if status.instructions:
+        blocks.append(Section("Instructions", (Text(status.instructions),), fold="closed"))
+    return View("server", status.name, tuple(blocks), mark=_STATES[status.state])
+
+
+def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
+    return (
+        Name(status.name),
+        _STATES[status.state],
+        mode,
+        words.number(status.tools if _listed(status) else None),
+        words.number(status.tokens if _listed(status) else None),
+        status.transport,
+        words.seconds(status.seconds),
+    )
+
+
+def _offer(status: ServerStatus) -> str:
+    if not _listed(status):
+        return words.UNKNOWN
+    return f"{words.count(status.tools, 'tool')}, {words.tokens(status.tokens, 'estimated')}"
+
+
+def _listed(status: ServerStatus) -> bool:
+    # A server that never answered has not said that it has no tools.
+    return status.state in ("ready", "closed") or status.tools > 0
+
+
+def _trouble(status: ServerStatus) -> tuple[Block, ...]:
+    reason = (Text(status.error or "No reason is known."),)
+    return (*reason, Text(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason

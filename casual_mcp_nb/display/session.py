@@ -1,0 +1,73 @@
+"""Views of a session and of its models."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.servers import failures, server_table
+from casual_mcp_nb.display.view import Block, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.session import Models, SessionStatus
+
+PLANNER = "a deterministic planner, not a language model"
+
+
+def model_words(name: str | None, provider: str | None = None) -> str:
+    """The model's name with its provider; of the offline planner, that it is no language model."""
+    if name is None:
+        return "none"
+    if "offline" in (provider, name):
+        return f"{name} ({PLANNER})"
+    return f"{name} ({provider})" if provider else name
+
+
+def session_view(session: SessionStatus, limits: Limits) -> View:
+    """The servers, the model, and what the first call costs with and without deferral."""
+    servers = session.servers
+    ready = sum(status.state == "ready" for status in servers.values())
+    about = (
+        ("Model", model_words(session.model, session.provider)),
+        ("Toolset", tool_set_words(session.tool_set)),
+        ("Discovery", "on: deferred tools are found by search" if session.discovery else "off: nothing is deferred"),
+        ("Conversation", words.count(session.turns, "turn")),
+    )
+    blocks: list[Block] = [
+        Facts(about),
+        Section(
+            "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
+        ),
+        Section("First call", (Facts(_price(session)),), note="before anything is said"),
+    ]
+    if session.notes:
+        blocks.append(Section("Notes", (Text("\n".join(session.notes[: limits.rows])),)))
+    return View("session", "Session", tuple(blocks))
+
+
+def tool_set_words(name: str | None) -> str:
+    """The name of a toolset, or that there is none in force."""
+    return "all tools" if name is None else name
+
+
+def _price(session: SessionStatus) -> tuple[tuple[str, str], ...]:
+    return (
+        ("Sent", words.count(session.offered, "tool")),
+        ("To be found", words.count(session.deferred, "deferred tool")),
+        ("Price", words.tokens(session.tokens, "estimated")),
+        ("With nothing deferred", words.tokens(session.undeferred_tokens, "estimated")),
+        ("Saved by deferral", words.saving(session.tokens, session.undeferred_tokens)),
+    )
+
+
+def models_view(models: Models, limits: Limits) -> View:
+    """The models with their providers, and whether a key is set."""
+    rows = tuple(
+        (
+            Name(row.name),
+            row.provider,
+            PLANNER if row.provider == "offline" else row.model,
+            row.client,
+            row.key,
+            Mark("● default", "busy") if row.default else "",
+        )
+        for row in models.rows[: limits.rows]
+    )
+    table = Table(columns("Name", "Provider", "Model", "Client", "Key", "Default"), rows, len(models) - len(rows))
+    return View("models", "Models", (table if rows else Text("There are none."),), note=words.count(len(models), "model"))

@@ -1,0 +1,127 @@
+"""Views of tools: all of them, one as a card, the manifest, the toolsets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.schema import parameters, pretty
+from casual_mcp_nb.display.text import first
+from casual_mcp_nb.display.view import Block, Cell, Facts, Fold, Limits, Mark, Name, Section, Table, Tags, Text, View, columns
+from casual_mcp_nb.types.config import ExcludeSpec
+from casual_mcp_nb.types.session import Manifest, Tools, ToolSets
+from casual_mcp_nb.types.tool import ToolSpec
+
+SUMMARY = 80
+"""Characters of a description in a table."""
+
+_TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens (estimated) #", "Description")
+
+
+def tools_view(tools: Tools, limits: Limits) -> View:
+    """The tools of each server, with their price."""
+    groups = tools.catalog.by_server
+    if not groups:
+        return View("tools", "Tools", (Text("There are none."),))
+    each = max(2, limits.rows // len(groups))
+    fold: Fold = "open" if len(tools) <= limits.rows else "closed"
+    shown = list(itertools.islice(groups.items(), limits.rows))
+    blocks = [_server_section(tools, name, group, each, fold) for name, group in shown]
+    if len(groups) > len(shown):
+        blocks.append(Section(f"{words.count(len(groups) - len(shown), 'server')} more", ()))
+    price = words.tokens(sum(tool.tokens for tool in tools), "estimated")
+    note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
+    return View("tools", "Tools", tuple(blocks), note=note)
+
+
+def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
+    rows = tuple(
+        (
+            Name(tool.wire_name),
+            tools.mode(tool),
+            behaviour(tool),
+            words.number(tool.tokens),
+            first(tool.description, SUMMARY),
+        )
+        for tool in group[:limit]
+    )
+    note = f"{words.count(len(group), 'tool')}, {words.tokens(sum(tool.tokens for tool in group), 'estimated')}"
+    return Section(server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold)
+
+
+def behaviour(tool: ToolSpec) -> Tags:
+    """What the server claims of the tool's behaviour."""
+    return Tags(tool.annotations.badges if tool.annotations else ())
+
+
+def tool_view(tool: ToolSpec, limits: Limits) -> View:
+    """One tool as a card."""
+    rows = parameters(tool.input_schema)
+    facts: list[tuple[str, Cell]] = [("Server", Name(tool.server)), ("Tool", Name(tool.name))]
+    if tool.title:
+        facts.append(("Title", tool.title))
+    facts += [("Behaviour", behaviour(tool)), ("Price", words.tokens(tool.tokens, "estimated"))]
+    table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
+    blocks: list[Block] = [
+        Facts(tuple(facts)),
+        Section("Description", (Text(tool.description or "The server gives none."),)),
+        Section("Parameters", (table if rows else Text("It takes none."),)),
+        Section("Schema", (Text(pretty(tool.input_schema), code=True),), fold="closed"),
+    ]
+    if tool.output_schema is not None:
+        blocks.append(Section("Result schema", (Text(pretty(tool.output_schema), code=True),), fold="closed"))
+    return View("tool", tool.wire_name, tuple(blocks))
+
+
+def manifest_view(manifest: Manifest, limits: Limits) -> View:
+    """The manifest exactly as the model reads it, and its price beside that of what it stands for."""
+    if not manifest.text:
+        return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
+    price = (
+        ("Price", words.tokens(manifest.tokens, "estimated")),
+        ("Their definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
+        ("Saved", words.saving(manifest.tokens, manifest.undeferred_tokens)),
+    )
+    text = Text(manifest.text, code=True, limit=limits.document)
+    blocks = (Facts(price), Section("As the model reads it", (text,)))
+    return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
+
+
+def tool_sets_view(tool_sets: ToolSets, limits: Limits) -> View:
+    """The toolsets, which one is in force, and what each lets through."""
+    if not tool_sets:
+        return View("toolsets", "Toolsets", (Text("There are none: all tools are in force."),))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            Name(name),
+            Mark("● in force", "busy") if name == tool_sets.selected else "",
+            words.number(tool_sets.sizes.get(name)),
+            tool_set.description,
+            rule_words(tool_set.servers),
+        )
+        for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
+    ]
+    table = Table(
+        columns("Toolset", "State", "Tools #", "Description", "Lets through"), tuple(rows), len(tool_sets) - len(rows)
+    )
+    note = f"in force: {'all tools' if tool_sets.selected is None else tool_sets.selected}"
+    return View("toolsets", "Toolsets", (table,), note=note)
+
+
+def rule_words(servers: Mapping[str, Any]) -> str:
+    """What a toolset lets through, such as `math: all; files: all but write_file; time: now`."""
+    return "; ".join(f"{server}: {_rule(rule)}" for server, rule in servers.items()) or "nothing"
+
+
+def _rule(rule: object) -> str:
+    match rule:
+        case True:
+            return "all"
+        case ExcludeSpec(exclude=names):
+            return f"all but {', '.join(names)}"
+        case tuple() | list():
+            return ", ".join(rule) or "none"
+        case _:
+            return "none"

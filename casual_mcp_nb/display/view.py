@@ -1,0 +1,243 @@
+"""What a display shows, as small frozen values: one view, three forms.
+
+A noun becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Whatever a view
+is built from, what is drawn has passed `fit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from casual_mcp_nb.display.text import clean, cut, one_line
+
+Tone = Literal["good", "bad", "busy", "quiet"]
+Fold = Literal["open", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a display shows.
+
+    Args:
+        rows: Rows of a table, and parts such as the steps of a turn.
+        cell: Characters of a cell, a name or a title.
+        text: Characters of a block of text.
+        document: Characters of a text that the display is about, such as the manifest.
+        images: Bytes of all images together.
+    """
+
+    rows: int = 50
+    cell: int = 160
+    text: int = 2_000
+    document: int = 16_000
+    images: int = 24_000
+
+
+LADDER = (
+    Limits(),
+    Limits(36, 120, 800, 8_000, 12_000),
+    Limits(20, 80, 300, 4_000, 0),
+    Limits(8, 60, 120, 1_500, 0),
+    Limits(2, 40, 60, 400, 0),
+)
+"""From the most to the least that is shown: a display that is too large is drawn with the next."""
+
+_FIXED_PARTS = 10
+"""Parts that a display has beside its rows, such as the prompt and the answer of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A state: a symbol with its word; the tone only adds a colour."""
+
+    kind: ClassVar[str] = "mark"
+    text: str
+    tone: Tone = "quiet"
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Words side by side."""
+
+    kind: ClassVar[str] = "tags"
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The words as one text."""
+        return ", ".join(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A number with a bar; `fraction` is 0 to 1, or None for no bar."""
+
+    kind: ClassVar[str] = "bar"
+    text: str
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, set as code."""
+
+    kind: ClassVar[str] = "name"
+    text: str
+
+
+Cell = str | Mark | Tags | Bar | Name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    numeric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under titles; the first cell of a row names it. `hidden` counts rows that are not given."""
+
+    kind: ClassVar[str] = "table"
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    hidden: int = 0
+
+    @property
+    def more(self) -> str:
+        """How many rows are not shown, in words; empty when all are."""
+        return f"{self.hidden:,} more" if self.hidden else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Labels with their values."""
+
+    kind: ClassVar[str] = "facts"
+    rows: tuple[tuple[str, Cell], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A block of text with its line ends; `code` sets it as code, `limit` replaces the usual limit."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+    label: str = ""
+    code: bool = False
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as its bytes; `note` says in words what it is."""
+
+    kind: ClassVar[str] = "image"
+    mime_type: str
+    data: bytes
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part. `fold` makes it one that folds, open or closed at first."""
+
+    kind: ClassVar[str] = "section"
+    title: str
+    blocks: tuple[Block, ...]
+    mark: Mark | None = None
+    note: str = ""
+    fold: Fold | None = None
+
+
+Block = Table | Facts | Text | Image | Section
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one noun shows.
+
+    Args:
+        name: Name of the kind of display, for its CSS class.
+        title: What it is.
+        blocks: Its contents.
+        mark: Its state, if it has one.
+        note: A few words beside the title.
+    """
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    mark: Mark | None = None
+    note: str = ""
+
+
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns by title; a title that ends in ` #` is one of numbers."""
+    return tuple(Column(title.removesuffix(" #"), title.endswith(" #")) for title in titles)
+
+
+def section_titles(view: View) -> list[str]:
+    """The titles of all sections, in the order in which every form names them."""
+    return _titles(view.blocks)
+
+
+def _titles(blocks: tuple[Block, ...]) -> list[str]:
+    sections = [block for block in blocks if isinstance(block, Section)]
+    return [title for section in sections for title in (section.title, *_titles(section.blocks))]
+
+
+def fit(view: View, limits: Limits) -> View:
+    """The view with every text cleaned and every text and table cut to `limits`."""
+    return replace(
+        view,
+        title=_line(view.title, limits),
+        blocks=_fit_blocks(view.blocks, limits),
+        mark=view.mark and Mark(_line(view.mark.text, limits), view.mark.tone),
+        note=_line(view.note, limits),
+    )
+
+
+def _fit_blocks(blocks: tuple[Block, ...], limits: Limits) -> tuple[Block, ...]:
+    most = limits.rows + _FIXED_PARTS
+    kept = tuple(_fit_block(block, limits) for block in blocks[:most])
+    return (*kept, Text(f"{len(blocks) - most:,} more")) if len(blocks) > most else kept
+
+
+def _fit_block(block: Block, limits: Limits) -> Block:
+    match block:
+        case Table():
+            rows = tuple(tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows])
+            return replace(block, rows=rows, hidden=block.hidden + len(block.rows) - len(rows))
+        case Facts():
+            return Facts(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
+        case Text():
+            limit = min(block.limit or limits.text, limits.document)
+            return replace(block, label=_line(block.label, limits), text=clean(cut(block.text, limit, max(20, limit // 20))))
+        case Image():
+            return replace(block, note=_line(block.note, limits))
+        case Section():
+            return replace(
+                block,
+                title=_line(block.title, limits),
+                blocks=_fit_blocks(block.blocks, limits),
+                mark=block.mark and Mark(_line(block.mark.text, limits), block.mark.tone),
+                note=_line(block.note, limits),
+            )
+
+
+def _fit_cell(cell: Cell, limits: Limits) -> Cell:
+    match cell:
+        case str():
+            return _line(cell, limits)
+        case Tags():
+            return Tags(tuple(_line(word, limits) for word in cell.words[: limits.rows]))
+        case _:
+            return replace(cell, text=_line(cell.text, limits))
+
+
+def _line(text: str, limits: Limits) -> str:
+    return one_line(cut(text, limits.cell))

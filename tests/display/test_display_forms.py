@@ -1,0 +1,392 @@
+"""What each display says, in all of its forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from casual_llm.messages import AssistantMessage, UserMessage
+
+from casual_mcp_nb.display import mimebundle, page, turn_html, view_of
+from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.view import Limits, fit, section_titles
+from casual_mcp_nb.types.event import (
+    ContentPart,
+    Event,
+    Notice,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolResult,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.session import Manifest, ServerStatus, SessionStatus
+from casual_mcp_nb.types.stats import ChatStats, TokenUsageStats
+from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.types.trace import Trace, Turn
+
+CALL = ToolName("math", "add")
+
+
+def said(noun: Any, parse: Any) -> str:
+    """The text of the HTML form, with each run of spaces as one."""
+    return re.sub(r"\s+", " ", parse(mimebundle(noun)["text/html"]).text)
+
+
+def plain(noun: Any) -> str:
+    return mimebundle(noun)["text/plain"]
+
+
+def calling_turn(make: Any, *later: Any) -> Turn:
+    step = make("turn").trace.of(StepStarted)[0]
+    call = ToolStarted(0, "1", "math__add", CALL, {"a": 1}, 0.5)
+    return Turn(Trace([TurnStarted((UserMessage(content="Add."),), "m"), step, call, *later]))
+
+
+def test_every_noun_has_three_forms_that_repeat(make: Any, kind: str) -> None:
+    bundle = mimebundle(make(kind))
+    assert list(bundle) == ["text/plain", "text/markdown", "text/html"]
+    assert "cmn-bare" not in bundle["text/html"]
+    assert bundle == mimebundle(make(kind))
+
+
+def test_all_forms_name_the_same_sections_in_the_same_order(make: Any, parse: Any, kind: str) -> None:
+    noun = make(kind)
+    bundle = mimebundle(noun)
+    titles = section_titles(fit(view_of(noun, Limits()), Limits()))
+    for form in (bundle["text/plain"], bundle["text/markdown"].replace("\\", ""), parse(bundle["text/html"]).text):
+        position = 0
+        for title in titles:
+            position = form.index(title, position) + len(title)
+
+
+def test_html_is_readable_without_its_style_and_keeps_formulas_out(make: Any, parse: Any, kind: str) -> None:
+    html = mimebundle(make(kind))["text/html"]
+    assert re.match(r'<div class="cmn cmn-[a-z]+ tex2jax_ignore mathjax_ignore">', html)
+    bare = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    assert parse(bare).text.strip() == parse(html).text.strip()
+
+
+def test_the_style_asks_nothing_of_the_network(make: Any) -> None:
+    style = re.findall(r"<style>(.*?)</style>", mimebundle(make("stats"))["text/html"], re.DOTALL)[0]
+    assert not re.search(r"url\(|@import|expression|:root|prefers-color-scheme", style)
+
+
+def test_a_page_is_one_document_that_forbids_scripts_and_the_network(make: Any, parse: Any) -> None:
+    html = page(make("turn"), "A <turn>")
+    assert html.startswith("<!DOCTYPE html>")
+    assert "default-src 'none'" in html
+    assert "<title>A &lt;turn&gt;</title>" in html
+    parse(html.removeprefix("<!DOCTYPE html>"))
+
+
+def test_a_noun_answers_jupyter_and_print_with_its_display(make: Any) -> None:
+    tool = make("tool")
+    assert tool._repr_mimebundle_() == mimebundle(tool)
+    assert str(tool) == plain(tool)
+
+
+def test_the_display_room_needs_neither_ipython_nor_the_engine() -> None:
+    code = (
+        "import sys, casual_mcp_nb.display\n"
+        "rooms = ('IPython', 'fastmcp', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook', 'casual_mcp_nb.connections')\n"
+        "print([room for room in rooms if room in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_what_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(SearchResults):
+        @property
+        def hits(self) -> Any:
+            raise ValueError("no hits <b>")
+
+        @hits.setter
+        def hits(self, value: Any) -> None:
+            pass
+
+        def __repr__(self) -> str:
+            return "<Broken & bare>"
+
+    broken = object.__new__(Broken)
+    with caplog.at_level(logging.WARNING):
+        forms = [mimebundle(broken) for _ in range(2)]
+    assert "&lt;Broken &amp; bare&gt;" in forms[0]["text/html"]
+    assert "<Broken & bare>" in forms[1]["text/plain"]
+    assert len(caplog.records) == 1
+    assert "no hits" not in caplog.text
+
+
+def test_a_noun_whose_repr_fails_too_is_still_shown() -> None:
+    class Hopeless:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert "It cannot be shown." in mimebundle(Hopeless())["text/plain"]
+
+
+def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None:
+    session = dataclasses.replace(make("session"), model="demo", provider="offline")
+    assert "demo (a deterministic planner, not a language model)" in plain(session)
+    assert "a deterministic planner, not a language model" in plain(make("models"))
+    started = TurnStarted((UserMessage(content="Hi"),), "demo", provider="offline")
+    assert "a deterministic planner, not a language model" in turn_html(Turn(Trace([started])))
+
+
+def test_a_session_shows_what_deferral_saves(make: Any) -> None:
+    text = plain(make("session"))
+    assert "410 tokens (estimated)" in text
+    assert "1,890 tokens (estimated)" in text
+    assert "78% less" in text
+
+
+def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
+    session = dataclasses.replace(make("session"), tokens=150, undeferred_tokens=100)
+    assert "50% more: deferral costs more here than it saves" in plain(session)
+
+
+def test_a_session_without_anything_is_shown(make: Any) -> None:
+    empty = dataclasses.replace(make("session"), servers=type(make("servers"))({}, {}), model=None, provider=None, notes=())
+    assert "0 of 0 ready" in plain(empty)
+    assert re.search(r"Model +none", plain(empty))
+
+
+def test_a_failed_server_shows_its_reason_and_the_end_of_its_stderr_folded(make: Any, parse: Any) -> None:
+    html = mimebundle(make("servers"))["text/html"]
+    text = said(make("servers"), parse)
+    assert "✗ failed" in text
+    assert "It ended at once." in text
+    assert "KeyError: 'TOKEN'" in text
+    assert "<details" in html
+    assert '<details class="cmn-section" style="margin:4px 0" open' not in html
+
+
+def test_the_tools_of_a_server_that_failed_are_unknown_and_not_none() -> None:
+    assert re.search(r"Tools +unknown", plain(ServerStatus("x", "failed", "It ended.")))
+    assert re.search(r"Tools +0 tools, 0 tokens", plain(ServerStatus("x", "ready")))
+
+
+def test_tools_show_mode_claims_and_price_and_sums_for_each_server(make: Any) -> None:
+    text = plain(make("tools"))
+    assert "Tools · 3 tools of 3 servers, 142 tokens (estimated)" in text
+    assert "files · 1 tool, 29 tokens (estimated)" in text
+    assert re.search(r"files__remove +loaded +destructive, idempotent +29 +Remove a file for good\.", text)
+    assert re.search(r"mail__send +off", text)
+
+
+def test_a_tool_card_tells_its_parameters_and_folds_its_schema(make: Any) -> None:
+    text, html = plain(make("tool")), mimebundle(make("tool"))["text/html"]
+    assert re.search(r"city +string +required +Name of the city", text)
+    assert re.search(r"days +integer or null +optional", text)
+    assert re.search(r'units +"metric" or "imperial"', text)
+    assert re.search(r"tags +list of string", text)
+    assert re.search(r"<details[^>]*><summary><strong>Schema</strong>", html)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"properties": []},
+        {"properties": {"a": True, "b": None, "c": 3}},
+        {"properties": {"a": {"type": ["string", 3], "description": 5}}, "required": "a"},
+        {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}}, "required": [["a"]]},
+        {"properties": {"a": {"enum": [1, None, {"b": []}]}}, "required": None},
+    ],
+)
+def test_a_tool_card_takes_any_schema(schema: dict[str, Any], parse: Any) -> None:
+    assert "Parameters" in said(ToolSpec("s", "t", "", schema), parse)
+
+
+def test_a_deeply_nested_schema_does_no_harm() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(150):
+        deep = {"items": deep, "type": "array"}
+    tool = ToolSpec("s", "t", "", {"properties": {"a": deep}})
+    assert "s__t" in plain(tool)
+
+
+def test_the_manifest_stands_exactly_as_the_model_reads_it(make: Any) -> None:
+    manifest = make("manifest")
+    html = mimebundle(manifest)["text/html"]
+    assert f"\n{manifest.text}</pre>" in html
+    assert "16 tokens (estimated)" in html
+    assert "110 tokens (estimated)" in html
+
+
+def test_an_empty_manifest_says_that_nothing_is_deferred() -> None:
+    assert "Nothing is deferred" in plain(Manifest(""))
+
+
+def test_toolsets_show_which_is_in_force_and_what_it_lets_through(make: Any) -> None:
+    text = plain(make("toolsets"))
+    assert "● in force" in text
+    assert "weather: all; files: read, list; mail: all but send" in text
+
+
+def test_models_show_only_words_for_their_keys(make: Any) -> None:
+    assert re.search(r"fast +openai +gpt-4\.1 +main +set +● default", plain(make("models")))
+
+
+def test_search_results_show_ranks_scores_and_reasons(make: Any, parse: Any) -> None:
+    text = said(make("search"), parse)
+    assert "2 tools of 15; at most 5 asked for" in text
+    assert "Why weather__get_forecast" in text
+    assert "Terms that it does not have" in text
+
+
+def test_a_long_list_of_results_is_not_explained_row_by_row(make: Any) -> None:
+    results = make("search")
+    hit = dataclasses.replace(results.hits[0], explain=lambda: pytest.fail("it was computed"))
+    assert "Rank" in plain(dataclasses.replace(results, hits=(hit,) * 11))
+
+
+def test_a_search_without_results_says_so(make: Any) -> None:
+    assert "No tool matches." in plain(dataclasses.replace(make("search"), hits=()))
+
+
+def test_an_explanation_adds_up_to_the_score(make: Any) -> None:
+    text = plain(make("explanation"))
+    assert re.search(r"forecast +name +1 +1\.730 +1\.200 \(80%\)", text)
+    assert re.search(r"Sum = score +1\.500", text)
+    assert "tomorrow" in text
+
+
+def test_an_explanation_says_what_was_cut_and_what_was_not_found(make: Any) -> None:
+    explanation = make("explanation")
+    assert "left out: only 5 were asked for" in plain(dataclasses.replace(explanation, rank=7))
+    assert "not found" in plain(dataclasses.replace(explanation, rank=None, score=0.0, shares=()))
+
+
+def test_a_turn_is_a_timeline_with_time_and_tokens_for_each_step(make: Any) -> None:
+    text = plain(make("turn"))
+    assert "Step 1 · 0.79 s, request 210 tokens (reported), answer 18 (reported)" in text
+    assert "Step 2 · 0.57 s, request 335 tokens (estimated), answer unknown" in text
+    assert "Search: weather · ✓ ok · 2 tools found, 1 newly loaded, now 5 tools" in text
+    assert re.search(r"weather:get_forecast +1\.500 +\+ newly loaded", text)
+    assert re.search(r"mail:send +named +already loaded", text)
+    assert "170 tokens (estimated); with nothing deferred 1,890 tokens (estimated): 91% less" in text
+    assert "now 5 tools (4 at the start, 12 to be found by search)" in text
+
+
+def test_a_turn_opens_its_errors_and_folds_what_went_well(make: Any) -> None:
+    html = mimebundle(make("turn"))["text/html"]
+    assert re.search(r"<details[^>]* open><summary><strong>weather__get_forecast</strong>", html)
+    result = ToolFinished(0, "1", CALL, "ok", "3", None, 0.6)
+    assert re.search(r'<details class="[^"]*" style="[^"]*"><summary><strong>math__add', turn_html(calling_turn(make, result)))
+
+
+def test_a_failed_turn_says_why(make: Any) -> None:
+    text = plain(make("turn"))
+    assert text.startswith("Turn · ✗ failed · 2.1 s")
+    assert "The model's answer was cut short." in text
+
+
+def test_a_running_turn_shows_its_call_with_its_progress(make: Any) -> None:
+    text = plain(make("running turn"))
+    assert text.startswith("Turn · ▸ running")
+    assert "weather__get_forecast · ▸ running" in text
+    assert "3 of 10 (30%): asking" in text
+
+
+def test_a_running_turn_shows_the_text_so_far(make: Any) -> None:
+    assert re.search(r"Answer · so far\s+│ It rains", plain(make("streaming turn")))
+
+
+@pytest.mark.parametrize(("progress", "total"), [(3, None), (5, 0), (float("nan"), 2), (float("inf"), float("inf")), (-1, 4)])
+def test_progress_can_be_any_number(make: Any, parse: Any, progress: float, total: float | None) -> None:
+    turn = calling_turn(make, ToolProgress("1", progress, total))
+    assert "Progress" in said(turn, parse)
+
+
+def test_a_call_without_an_outcome_in_a_turn_that_ended_is_not_called_running(make: Any) -> None:
+    text = plain(calling_turn(make, TurnFinished("stopped", "You stopped it.", 1.0)))
+    assert "? outcome not known" in text
+    assert "■ stopped" in text
+    assert "running" not in text
+
+
+def test_a_turn_that_did_not_begin_is_shown() -> None:
+    assert plain(Turn(Trace())) == "Turn · … not started"
+
+
+def test_an_answer_without_text_is_said_to_be_empty(make: Any) -> None:
+    events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="")), TurnFinished("done")]
+    assert "The model said nothing." in plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events])))
+
+
+def test_notices_and_server_logs_are_shown(make: Any) -> None:
+    text = plain(make("turn"))
+    assert "weather: A result was cut." in text
+    assert "weather info: cache miss" in text
+    assert "Notices" not in plain(calling_turn(make))
+    assert "A word." in plain(calling_turn(make, Notice("A word.")))
+
+
+@pytest.mark.parametrize("mime_type", ["image/png", "image/jpeg", "image/gif", "image/webp"])
+def test_small_images_are_in_the_page(make: Any, parse: Any, mime_type: str) -> None:
+    result = ToolResult((ContentPart("image", mime_type=mime_type, data=b"123"),))
+    html = turn_html(calling_turn(make, ToolFinished(0, "1", CALL, "ok", "an image", result, 0.6)))
+    assert f'src="data:{mime_type};base64,MTIz"' in html
+    parse(html)
+
+
+@pytest.mark.fault(86)
+@pytest.mark.parametrize(
+    ("mime_type", "size", "note"),
+    [
+        ("image/svg+xml", 100, "image/svg+xml, 100 bytes"),
+        ('image/png" onerror="x', 100, "onerror"),
+        ("text/html", 100, "text/html, 100 bytes"),
+        (None, 100, "image, 100 bytes"),
+        ("image/png", 2_000_000, "image/png, 2,000,000 bytes"),
+    ],
+)
+def test_other_and_large_images_are_only_named(make: Any, parse: Any, mime_type: str | None, size: int, note: str) -> None:
+    result = ToolResult((ContentPart("image", mime_type=mime_type, data=b"1" * size),))
+    parsed = parse(turn_html(calling_turn(make, ToolFinished(0, "1", CALL, "ok", "an image", result, 0.6))))
+    assert "img" not in parsed.tags
+    assert note in parsed.text
+
+
+def test_stats_call_unknown_tokens_unknown_and_never_0() -> None:
+    text = plain(ChatStats(TokenUsageStats(unknown_calls=2), llm_calls=2))
+    assert re.search(r"Request tokens +unknown", text)
+    assert re.search(r"All tokens +unknown", text)
+    assert "2 calls of the model without a count" in text
+    assert "discovery was off" in text
+
+
+def test_stats_say_who_counted(make: Any) -> None:
+    assert "665 tokens (reported)" in plain(make("stats"))
+    events: list[Event] = [
+        StepFinished(0, AssistantMessage(content="a"), TokenUsage(10, 2, origin="estimated")),
+        TextDelta(0, "a"),
+    ]
+    assert "10 tokens (estimated)" in plain(ChatStats.of(events))
+    assert "12 tokens (estimated)" in plain(ChatStats.of(events))
+
+
+def test_stats_count_calls_by_tool_and_by_server(make: Any) -> None:
+    text = plain(make("stats"))
+    assert re.search(r"weather__get_forecast +2\n +search_tools +1\n", text)
+    assert "_synthetic" in text
+
+
+def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
+    session: SessionStatus = make("session")
+    lines = to_text(fit(view_of(session.servers, Limits()), Limits())).splitlines()
+    header = next(line for line in lines if "Transport" in line)
+    row = next(line for line in lines if line.lstrip().startswith("weather"))
+    assert row.index("stdio") == header.index("Transport")

@@ -1,0 +1,15 @@
+"""Small components, character by character: a change of what people see is a change of a file that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb.display import mimebundle
+
+
+@pytest.mark.parametrize("component", ["servers", "tool", "manifest", "turn"])
+def test_html_is_as_in_its_golden_file(component: str, make: Any, golden: Callable[[str, str], None]) -> None:
+    golden(component, mimebundle(make(component))["text/html"])

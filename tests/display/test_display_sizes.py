@@ -1,0 +1,141 @@
+"""However much there is to show, an output stays small and says what it left out."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+
+from casual_mcp_nb.display import MAX_BYTES, mimebundle, turn_html
+from casual_mcp_nb.types.event import (
+    ContentPart,
+    Event,
+    Request,
+    SearchRow,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolResult,
+    ToolsSearched,
+    ToolStarted,
+    TurnStarted,
+)
+from casual_mcp_nb.types.session import Manifest, Servers, ServerStatus, Tools
+from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.types.trace import Trace, Turn
+
+MEGABYTE = 1_000_000
+ADD = ToolName("math", "add")
+
+
+def size(noun: Any) -> int:
+    bundle = mimebundle(noun)
+    assert "cmn-bare" not in bundle["text/html"], "it was shown as its repr"
+    return sum(len(form.encode()) for form in bundle.values())
+
+
+def many_tools(count: int, servers: int) -> Tools:
+    description = "Does one thing & does it well. " * 5
+    specs = [ToolSpec(f"server{i % servers}", f"tool_{i}", description, {"properties": {"a": {}}}) for i in range(count)]
+    return Tools(Catalog(specs), {})
+
+
+def long_turn(steps: int, calls: int = 1, text: str = "A result. ") -> Turn:
+    events: list[Event] = [TurnStarted((UserMessage(content=text),), "m", None, True, 4, 12, 1_890)]
+    for index in range(steps):
+        ids = [f"{index}-{number}" for number in range(calls)]
+        asked = [AssistantToolCall(id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")) for i in ids]
+        message = AssistantMessage(content="I go on.", tool_calls=asked)
+        events.append(StepStarted(index, Request((), (), TokenParts(10, 20, 30, 40)), float(index)))
+        events.append(StepFinished(index, message, TokenUsage(100, 10), None, index + 0.1))
+        for call_id in ids:
+            events.append(ToolStarted(index, call_id, "math__add", ADD, {"a": text}, index + 0.2))
+            events.append(ToolFinished(index, call_id, ADD, "error" if index % 2 else "ok", text, None, index + 0.3))
+    return Turn(Trace(events))
+
+
+@pytest.mark.fault(90)
+@pytest.mark.parametrize("servers", [1, 20, 5_000])
+def test_ten_thousand_tools_are_a_small_output_within_two_seconds(servers: int) -> None:
+    tools = many_tools(10_000, servers)
+    began = time.monotonic()
+    assert size(tools) <= MAX_BYTES
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.fault(90)
+def test_tools_beyond_the_limit_are_counted() -> None:
+    bundle = mimebundle(many_tools(10_000, 1))
+    for form in bundle.values():
+        assert "9,950 more" in form
+        assert "10,000 tools of 1 server" in form
+
+
+@pytest.mark.fault(90)
+def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: Any, parse: Any, kind: str) -> None:
+    noun = make(kind, lambda said: said + "<&\"'" * (MEGABYTE // 4))
+    began = time.monotonic()
+    bundle = mimebundle(noun)
+    assert time.monotonic() - began < 2
+    assert sum(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
+    assert "characters in all" in bundle["text/plain"]
+    assert "cmn-bare" not in bundle["text/html"]
+    parse(bundle["text/html"])
+
+
+@pytest.mark.fault(90)
+@pytest.mark.parametrize(("steps", "calls"), [(50, 1), (50, 10), (500, 1), (2, 1_000)])
+def test_a_long_turn_is_a_small_output_that_counts_what_it_left_out(parse: Any, steps: int, calls: int) -> None:
+    turn = long_turn(steps, calls, 'A "result" & more. ' * 30)
+    assert size(turn) <= MAX_BYTES
+    html = turn_html(turn)
+    assert len(html.encode()) <= MAX_BYTES
+    assert f"Step {steps}" in parse(html).text
+    assert " more" in parse(html).text
+
+
+@pytest.mark.fault(90)
+def test_a_search_that_found_thousands_of_tools_is_a_small_output() -> None:
+    rows = tuple(SearchRow(ToolName("server", f"tool_{i}"), 1.0, True) for i in range(10_000))
+    search = ToolName("_synthetic", "search_tools")
+    events = list(long_turn(1).trace)
+    events += [ToolStarted(0, "s", "search_tools", search, {}), ToolsSearched(0, "s", "all", rows, 10_000)]
+    turn = Turn(Trace(events))
+    assert size(turn) <= MAX_BYTES
+    assert "9,950 more" in turn_html(turn)
+
+
+@pytest.mark.fault(90)
+def test_images_beyond_the_limit_are_only_named(parse: Any) -> None:
+    parts = tuple(ContentPart("image", mime_type="image/png", data=b"x" * 10_000) for _ in range(5))
+    events = list(long_turn(1).trace)
+    events += [
+        ToolStarted(0, "i", "math__plot", ADD, {}),
+        ToolFinished(0, "i", ADD, "ok", "Five images.", ToolResult(parts)),
+    ]
+    turn = Turn(Trace(events))
+    assert size(turn) <= MAX_BYTES
+    assert parse(turn_html(turn)).tags.count("img") == 2
+
+
+@pytest.mark.fault(90)
+def test_five_thousand_servers_are_a_small_output() -> None:
+    statuses = {f"s{i}": ServerStatus(f"s{i}", "failed", "It ended. " * 20, "Traceback\n" * 20) for i in range(5_000)}
+    servers = Servers(statuses, {})
+    assert size(servers) <= MAX_BYTES
+    assert "more with an error" in mimebundle(servers)["text/plain"]
+
+
+def test_a_manifest_of_usual_size_is_shown_whole() -> None:
+    text = "\n".join(f"- server{i} (3 tools): a, b, c\n  What it does." for i in range(100))
+    for form in mimebundle(Manifest(text, 300, 9_000)).values():
+        assert "server99" in form
+        assert "characters in all" not in form
+
+
+def test_a_text_of_many_lines_is_cut_by_lines() -> None:
+    tool = ToolSpec("s", "t", "\n" * 1_900)
+    assert mimebundle(tool)["text/plain"].count("\n") < 200
