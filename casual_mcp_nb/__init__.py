@@ -1,0 +1,135 @@
+"""casual_mcp_nb: the notebook workbench for LLM tool-calling over MCP.
+
+In a notebook: `%load_ext casual_mcp_nb`, then `%mcp demo`. In a script: `from casual_mcp_nb import Session`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from casual_mcp_nb.config import load_config
+    from casual_mcp_nb.connections import ToolCache, tool_from_mcp, tools_from_mcp
+    from casual_mcp_nb.discovery import (
+        SearchToolsTool,
+        SyntheticTool,
+        SyntheticToolResult,
+        ToolSearchIndex,
+        generate_manifest,
+        partition_tools,
+    )
+    from casual_mcp_nb.engine.approval import ApprovalRequest
+    from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+    from casual_mcp_nb.errors import CasualMcpError
+    from casual_mcp_nb.notebook.nested import enable_nested_asyncio
+    from casual_mcp_nb.notebook.session import Session
+    from casual_mcp_nb.providers import ModelFactory
+    from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
+    from casual_mcp_nb.types.search import SearchHit, SearchResults
+    from casual_mcp_nb.types.selection import Selection
+    from casual_mcp_nb.types.session import Manifest, ServerStatus
+    from casual_mcp_nb.types.stats import ChatStats
+    from casual_mcp_nb.types.tool import ToolName, ToolSpec
+    from casual_mcp_nb.types.trace import Step, ToolCall, Trace, Turn
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ApprovalRequest": "engine.approval",
+    "CasualMcpError": "errors",
+    "ChatStats": "types.stats",
+    "Config": "types.config",
+    "ExcludeSpec": "types.config",
+    "Manifest": "types.session",
+    "McpToolChat": "engine.chat",
+    "ModelFactory": "providers",
+    "SearchHit": "types.search",
+    "SearchResults": "types.search",
+    "SearchToolsTool": "discovery",
+    "Selection": "types.selection",
+    "ServerStatus": "types.session",
+    "Session": "notebook.session",
+    "Step": "types.trace",
+    "SyntheticTool": "discovery",
+    "SyntheticToolResult": "discovery",
+    "ToolCache": "connections",
+    "ToolCall": "types.trace",
+    "ToolName": "types.tool",
+    "ToolSearchIndex": "discovery",
+    "ToolSetConfig": "types.config",
+    "ToolSpec": "types.tool",
+    "Trace": "types.trace",
+    "Turn": "types.trace",
+    "TurnOptions": "engine.chat",
+    "enable_nested_asyncio": "notebook.nested",
+    "generate_manifest": "discovery",
+    "load_config": "config",
+    "partition_tools": "discovery",
+    "tool_from_mcp": "connections",
+    "tools_from_mcp": "connections",
+}
+
+__all__ = [
+    "ApprovalRequest",
+    "CasualMcpError",
+    "ChatStats",
+    "Config",
+    "ExcludeSpec",
+    "Manifest",
+    "McpToolChat",
+    "ModelFactory",
+    "SearchHit",
+    "SearchResults",
+    "SearchToolsTool",
+    "Selection",
+    "ServerStatus",
+    "Session",
+    "Step",
+    "SyntheticTool",
+    "SyntheticToolResult",
+    "ToolCache",
+    "ToolCall",
+    "ToolName",
+    "ToolSearchIndex",
+    "ToolSetConfig",
+    "ToolSpec",
+    "Trace",
+    "Turn",
+    "TurnOptions",
+    "enable_nested_asyncio",
+    "generate_manifest",
+    "load_config",
+    "partition_tools",
+    "tool_from_mcp",
+    "tools_from_mcp",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """`%load_ext casual_mcp_nb`: add the magics. Prints nothing, connects nothing, imports no engine."""
+    from casual_mcp_nb.magics import register
+
+    register(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """`%unload_ext casual_mcp_nb`: close what the magics opened and take them away."""
+    from casual_mcp_nb.magics import unregister
+
+    unregister(shell)

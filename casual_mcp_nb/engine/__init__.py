@@ -1,0 +1,1 @@
+"""The engine: pure async, prints nothing, displays nothing, knows nothing of notebooks."""

@@ -1,0 +1,393 @@
+"""McpToolChat: a model, MCP servers and a selection, put together for chatting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.config import Settings, load_config, read_environment
+from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.connections import Fleet, Handlers
+from casual_mcp_nb.discovery import SyntheticTool, discovered_in
+from casual_mcp_nb.engine.approval import Approver
+from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.run import Limits, Run
+from casual_mcp_nb.engine.view import ToolView, ViewCache
+from casual_mcp_nb.errors import ConnectError, UnknownNameError
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.toolsets import check_tool_set, missing_servers, resolve_tool_set
+from casual_mcp_nb.types.config import Approval, Config, ToolSetConfig
+from casual_mcp_nb.types.event import Event, ServerLog, TurnFinished, TurnStarted
+from casual_mcp_nb.types.selection import Mode, Selection
+from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+    from casual_llm.messages import ChatMessage
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+DEFAULT_TEMPLATE = "default"
+
+
+@dataclass(frozen=True)
+class TurnOptions:
+    """What one turn does differently from the selection.
+
+    Args:
+        model: Name of a model of the config, a `casual_llm.Model`, or a `ChatModel`; None for the first of the config.
+        tool_set: Name of a toolset, or one of its own; None for the selection's.
+        system: The system prompt; None for the template's.
+        template: File in `prompt-templates/`; None for the model's.
+        variables: More variables for the template.
+        discovery: Whether deferred tools are hidden behind the search tool; None for the selection's.
+        max_steps: Calls of the model at most; None for the engine's limit.
+        meta: Handed through to the servers with each call.
+    """
+
+    model: str | Model | ChatModel | None = None
+    tool_set: str | ToolSetConfig | None = None
+    system: str | None = None
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    discovery: bool | None = None
+    max_steps: int | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+class McpToolChat:
+    """Chats with a model that can call the tools of MCP servers.
+
+    It belongs to one event loop. Use it as an async context manager, or call `close` at the end.
+
+    Args:
+        fleet: The connections.
+        models: The models.
+        selection: What the model sees; edit it at any time, a turn reads it when it begins.
+        tool_sets: The toolsets that a selection can name.
+        templates: Where system prompts come from.
+        limits: What a turn may take.
+        approver: Asks the person where a server's policy wants it; without one such calls are denied.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        models: ModelFactory,
+        *,
+        selection: Selection | None = None,
+        tool_sets: Mapping[str, ToolSetConfig] | None = None,
+        templates: TemplateLibrary | None = None,
+        limits: Limits | None = None,
+        approver: Approver | None = None,
+    ) -> None:
+        self.fleet = fleet
+        self.models = models
+        self.selection = selection or Selection()
+        self.tool_sets = dict(tool_sets or {})
+        self.templates = templates or TemplateLibrary.for_config(None)
+        self.limits = limits or Limits()
+        self.approver = approver
+        self._views = ViewCache()
+        self._running: set[Callable[[Event], None]] = set()
+        self._last: Turn | None = None
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config | str | Path | Mapping[str, Any],
+        *,
+        settings: Settings | None = None,
+        in_process: Mapping[str, FastMCP[Any]] | None = None,
+        approver: Approver | None = None,
+        changed: Callable[[], None] | None = None,
+    ) -> McpToolChat:
+        """Build one from a config file or value. Nothing is started before the first use.
+
+        Args:
+            config: A path, a dict, or a loaded config.
+            settings: What the environment says; None reads it now, with the `.env` beside the config file.
+            in_process: FastMCP servers of this process, by name.
+            approver: Asks the person before calls that a server's policy names.
+            changed: Called whenever a server's state or its tools changed.
+
+        Raises:
+            ConfigError: The config, or a variable of the environment, is wrong.
+        """
+        config = load_config(config)
+        settings = settings or Settings.from_environ(read_environment(config.folder))
+        chat: McpToolChat
+        handlers = Handlers(log=lambda server, level, text: chat._log(server, level, text), changed=changed)
+        chat = cls(
+            Fleet(config.servers, in_process=in_process, cache_ttl=settings.tool_cache_ttl, handlers=handlers),
+            ModelFactory(config),
+            selection=initial_selection(config, in_process or {}),
+            tool_sets=config.tool_sets,
+            templates=TemplateLibrary.for_config(config.folder),
+            limits=Limits(max_steps=settings.max_chat_iterations, result_format=settings.tool_result_format),
+            approver=approver,
+        )
+        return chat
+
+    async def __aenter__(self) -> Self:
+        await self.fleet.connect()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections and server processes. Closing twice is harmless."""
+        await self.fleet.close()
+        await self.models.close()
+
+    async def view(self, selection: Selection | None = None) -> ToolView:
+        """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
+        await self.fleet.connect()
+        return self._views.get(await self.fleet.catalog(), selection or self.selection, self.tool_sets)
+
+    def current_view(self) -> ToolView:
+        """What the model would see of the tools that are known now. Does not connect and does not wait."""
+        return self._views.get(self._views.catalog, self.selection, self.tool_sets)
+
+    async def run(
+        self,
+        messages: Sequence[ChatMessage],
+        options: TurnOptions | None = None,
+        *,
+        history: Sequence[ChatMessage] = (),
+        turn: Turn | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Turn:
+        """Run one turn to its end.
+
+        Args:
+            messages: What the person adds.
+            options: What this turn does differently.
+            history: The conversation so far.
+            turn: The turn whose trace takes the events; None for a new one.
+            on_event: Called with each event after it was recorded.
+
+        Returns:
+            The turn. A failure of the model or a limit makes it `failed`, it is not raised; see `Turn.raise_for_status`.
+
+        Raises:
+            UsageError: A name in the options does not exist; nothing was sent.
+            ConnectError: No server could be connected.
+            CancelledError: The caller was cancelled; the trace holds the turn up to there, marked as stopped.
+        """
+        options = options or TurnOptions()
+        turn = turn or Turn(Trace())
+        emit = _recorder(turn.trace, on_event)
+        run = await self._prepare(messages, options, history, emit)
+        self._last = turn
+        self._running.add(emit)
+        try:
+            await run.to_the_end()
+            emit(TurnFinished("done", at=run.now()))
+        except asyncio.CancelledError:
+            emit(TurnFinished("stopped", "Stopped before the end; what was done up to there is kept.", run.now()))
+            raise
+        except Exception as error:
+            turn.exception = error
+            emit(TurnFinished("failed", f"{type(error).__name__}: {error}", run.now()))
+        finally:
+            self._running.discard(emit)
+        return turn
+
+    async def chat(
+        self,
+        messages: str | Sequence[ChatMessage],
+        model: str | Model | ChatModel | None = None,
+        system: str | None = None,
+        tool_set: str | ToolSetConfig | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> list[ChatMessage]:
+        """Answer the last message of a conversation.
+
+        Args:
+            messages: The conversation, or the text of its first message. What earlier searches in it have loaded stays loaded.
+            model: Name of a model of the config; None for the first one.
+            system: The system prompt; it takes the place of a system message in `messages`.
+            tool_set: Name of a toolset, or one of its own.
+            meta: Handed through to the servers with each call.
+            more: Further fields of `TurnOptions`.
+
+        Returns:
+            The messages to add to the conversation: answers, calls, results.
+
+        Raises:
+            CasualMcpError: The turn failed; `get_stats` tells what it took up to there.
+        """
+        options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
+        history, new, options = _split(messages, options)
+        turn = await self.run(new, options, history=history)
+        turn.raise_for_status()
+        return turn.messages[len(new) :]
+
+    async def stream(self, messages: str | Sequence[ChatMessage], **options: Any) -> AsyncIterator[Event]:
+        """Answer the last message of a conversation, event by event.
+
+        Args:
+            messages: As for `chat`.
+            options: Fields of `TurnOptions`.
+
+        Yields:
+            The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
+        """
+        history, new, turn_options = _split(messages, TurnOptions(**options))
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        task = asyncio.create_task(self.run(new, turn_options, history=history, on_event=queue.put_nowait))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def get_stats(self) -> ChatStats | None:
+        """What the last turn took, or None before the first one."""
+        return self._last.stats if self._last else None
+
+    async def _prepare(
+        self,
+        messages: Sequence[ChatMessage],
+        options: TurnOptions,
+        history: Sequence[ChatMessage],
+        emit: Callable[[Event], None],
+    ) -> Run:
+        model = self.models.chat_model(options.model)
+        selection = self._selection_for(options)
+        view = await self.view(selection)
+        self._check(selection)
+        discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
+        search = view.search_tool(tool.tool_name for tool in discovered.values())
+        synthetic: dict[str, SyntheticTool] = {search.name: search} if search else {}
+        dispatcher = Dispatcher(view, discovered, synthetic, self.fleet, self._policy, self.approver, options.meta)
+        run = Run(
+            model=model,
+            view=view,
+            dispatcher=dispatcher,
+            messages=[*history, *messages],
+            discovered=discovered,
+            system=self._system(options, model, view),
+            limits=replace(self.limits, max_steps=options.max_steps or self.limits.max_steps),
+            emit=emit,
+        )
+        emit(_turn_started(messages, model, selection, view, discovered))
+        self._tell_what_is_missing(selection, emit)
+        return run
+
+    def _selection_for(self, options: TurnOptions) -> Selection:
+        selection = self.selection.snapshot()
+        if options.tool_set is not None:
+            selection.tool_set = options.tool_set
+        if options.discovery is not None:
+            selection.discovery = options.discovery
+        return selection
+
+    def _check(self, selection: Selection) -> None:
+        statuses = self.fleet.statuses
+        for name in selection.servers:
+            if name not in statuses:
+                raise UnknownNameError("server", name, statuses)
+        in_use = [status for name, status in statuses.items() if selection.servers.get(name) != "off"]
+        if in_use and all(status.state == "failed" for status in in_use):
+            reasons = "\n".join(f"- {status.name}: {status.error}" for status in in_use)
+            raise ConnectError(
+                f"No server could be connected:\n{reasons}\n",
+                hint="Repair one and reconnect it, or turn them off to chat without tools.",
+            )
+        tool_set = resolve_tool_set(selection.tool_set, self.tool_sets)
+        if tool_set is not None:
+            tool_set_name = selection.tool_set if isinstance(selection.tool_set, str) else None
+            check_tool_set(tool_set, statuses, self._views.catalog, name=tool_set_name)
+
+    def _tell_what_is_missing(self, selection: Selection, emit: Callable[[Event], None]) -> None:
+        in_use = {n: status for n, status in self.fleet.statuses.items() if selection.servers.get(n) != "off"}
+        for notice in missing_servers(resolve_tool_set(selection.tool_set, self.tool_sets), in_use):
+            emit(notice)
+
+    def _system(self, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+        if options.system is not None:
+            return options.system
+        template = options.template or model.template or DEFAULT_TEMPLATE
+        return self.templates.render(template, tools=view.offered, variables=options.variables)
+
+    def _policy(self, server: str) -> Approval:
+        config = self.fleet.config_of(server)
+        if config is None:
+            return "never"
+        bundled = BUNDLED.get(config.bundled or "")
+        return config.approval or (bundled.approval if bundled else "never")
+
+    def _log(self, server: str, level: str, text: str) -> None:
+        for emit in tuple(self._running):
+            emit(ServerLog(server, level, text))
+
+
+def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
+    """The selection that a config asks for; servers of the process are loaded unless the config says otherwise."""
+    modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
+    modes |= {name: "deferred" if server.defer_loading else "loaded" for name, server in config.servers.items()}
+    discovery = config.tool_discovery
+    return Selection.model_validate(
+        {
+            "servers": modes,
+            "discovery": discovery.enabled,
+            "defer_all": discovery.defer_all,
+            "max_search_results": discovery.max_search_results,
+            "strategy": discovery.strategy,
+        }
+    )
+
+
+def _turn_started(
+    messages: Sequence[ChatMessage], model: ChatModel, selection: Selection, view: ToolView, discovered: Mapping[str, object]
+) -> TurnStarted:
+    tool_set = selection.tool_set
+    return TurnStarted(
+        messages=tuple(messages),
+        model=model.name,
+        provider=model.provider,
+        tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
+        discovery=selection.discovery,
+        loaded=len(view.loaded) + len(discovered),
+        deferred=len(view.deferred) - len(discovered),
+        undeferred_tokens=view.undeferred_tokens,
+    )
+
+
+def _recorder(trace: Trace, on_event: Callable[[Event], None] | None) -> Callable[[Event], None]:
+    def emit(event: Event) -> None:
+        trace.append(event)
+        if on_event is not None:
+            on_event(event)
+
+    return emit
+
+
+def _split(
+    messages: str | Sequence[ChatMessage], options: TurnOptions
+) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
+    """History and new messages; a leading system message becomes the option, unless that is given."""
+    from casual_llm.messages import UserMessage
+
+    rest: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    if rest and rest[0].role == "system":
+        if options.system is None:
+            options = replace(options, system=rest[0].content)
+        rest = rest[1:]
+    last = max((i for i, message in enumerate(rest) if message.role in ("assistant", "tool")), default=-1)
+    return rest[: last + 1], rest[last + 1 :], options

@@ -1,0 +1,166 @@
+"""Deferred tools over turns: search, load, call, and what stays loaded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+
+from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
+from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.trace import Turn
+
+SEARCH = "search_tools"
+
+
+def weather() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("weather")
+
+    @server.tool
+    def forecast(city: str) -> str:
+        """Forecast the weather of a city."""
+        return f"Sunny in {city}"
+
+    @server.tool
+    def history(city: str) -> str:
+        """Past weather of a city."""
+        return f"Rain in {city}"
+
+    return server
+
+
+def desk() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("desk")
+
+    @server.tool
+    def note(text: str) -> str:
+        """Write a note."""
+        return f"Noted {text}"
+
+    return server
+
+
+@pytest.fixture
+async def chat() -> AsyncIterator[McpToolChat]:
+    selection = Selection.model_validate({"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True})
+    fleet = Fleet({}, in_process={"weather": weather(), "desk": desk()})
+    async with McpToolChat(fleet, ModelFactory(Config()), selection=selection) as chat:
+        yield chat
+
+
+async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
+    return await chat.run(
+        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+    )
+
+
+def offered(turn: Turn, step: int) -> list[str]:
+    return [tool["name"] for tool in turn.steps[step].request.tools]
+
+
+async def test_a_deferred_tool_is_found_loaded_and_called(chat: McpToolChat) -> None:
+    turn = await ask(chat, call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"), "Sunny.")
+    assert offered(turn, 0) == ["desk__note", SEARCH]
+    assert "weather__forecast" in offered(turn, 1)
+    assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
+    assert turn.tool_calls[1].result == "Sunny in Oslo"
+    (search,) = turn.searches
+    assert search.query == "weather forecast"
+    assert search.rows[0].tool.tool == "forecast"
+    assert search.rows[0].score > 0
+    assert search.offered == len(offered(turn, 1)) - 1
+    assert turn.stats.discovery is not None
+    assert turn.stats.discovery.search_calls == 1
+    assert turn.stats.discovery.tools_discovered == len([row for row in search.rows if row.newly_loaded])
+    assert turn.stats.tool_calls.by_server == {"_synthetic": 1, "weather": 1}
+
+
+@pytest.mark.fault(52)
+async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_refresh(chat: McpToolChat) -> None:
+    first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
+    await chat.fleet.reconnect("weather")
+    second = await ask(chat, call("weather__forecast", city="Rome"), "ok", history=first.messages)
+    assert offered(second, 0) == ["desk__note", SEARCH, "weather__forecast"]
+    assert second.tool_calls[0].result == "Sunny in Rome"
+    fresh = await ask(chat, call("weather__forecast", city="Rome"), "ok")
+    assert fresh.tool_calls[0].status == "error"
+
+
+async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_it(chat: McpToolChat) -> None:
+    turn = await ask(chat, call("weather__forecast", city="Oslo"), "ok")
+    assert turn.tool_calls[0].result == (
+        "Error: Tool 'weather__forecast' is not yet loaded. "
+        "Use the 'search_tools' tool to discover and load it first, then call it again."
+    )
+
+
+async def test_a_search_and_the_call_of_what_it_finds_cannot_share_a_step(chat: McpToolChat) -> None:
+    turn = await ask(chat, calls(call(SEARCH, query="forecast"), call("weather__forecast", city="Oslo")), "ok")
+    assert [c.status for c in turn.tool_calls] == ["ok", "error"]
+
+
+async def test_a_toolset_cannot_be_circumvented_by_search(chat: McpToolChat) -> None:
+    only = ToolSetConfig(servers={"weather": ("history",), "desk": True})
+    turn = await ask(
+        chat,
+        call(SEARCH, query="weather forecast"),
+        call(SEARCH, tool_names=["forecast"]),
+        call("weather__forecast", city="Oslo"),
+        "no",
+        tool_set=only,
+    )
+    assert "weather__forecast" not in offered(turn, 3)
+    assert turn.tool_calls[2].status == "error"
+
+
+async def test_a_toolset_that_forbids_a_discovered_tool_takes_it_away_and_gives_it_back(chat: McpToolChat) -> None:
+    first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
+    without = await ask(chat, "ok", history=first.messages, tool_set=ToolSetConfig(servers={"desk": True}))
+    assert offered(without, 0) == ["desk__note"]
+    history = [*first.messages, *without.messages]
+    again = await ask(chat, "ok", history=history)
+    assert "weather__forecast" in offered(again, 0)
+
+
+async def test_found_again_is_already_loaded(chat: McpToolChat) -> None:
+    turn = await ask(chat, call(SEARCH, tool_names=["forecast"]), call(SEARCH, tool_names=["forecast"]), "ok")
+    assert "already loaded" in turn.tool_calls[1].result
+    assert turn.stats.discovery is not None
+    assert turn.stats.discovery.tools_discovered == 1
+
+
+async def test_with_discovery_off_all_tools_are_offered_and_nothing_tells_of_a_search(chat: McpToolChat) -> None:
+    turn = await ask(chat, "ok", discovery=False)
+    assert sorted(offered(turn, 0)) == ["desk__note", "weather__forecast", "weather__history"]
+    assert turn.steps[0].request.tokens.manifest == 0
+    assert turn.stats.discovery is None
+
+
+async def test_the_selection_is_read_when_a_turn_begins(chat: McpToolChat) -> None:
+    chat.selection.servers["weather"] = "off"
+    assert offered(await ask(chat, "ok"), 0) == ["desk__note"]
+    chat.selection.servers["weather"] = "loaded"
+    chat.selection.tools_off.add("weather:history")
+    assert offered(await ask(chat, "ok"), 0) == ["weather__forecast", "desk__note"]
+
+
+async def test_the_view_is_compiled_once_for_the_same_catalog_and_selection(chat: McpToolChat) -> None:
+    first = await chat.view()
+    assert await chat.view() is first
+    chat.selection.max_search_results = 2
+    assert await chat.view() is not first
+
+
+async def test_a_later_step_is_compared_with_the_one_before(chat: McpToolChat) -> None:
+    turn = await ask(chat, call(SEARCH, tool_names=["forecast"]), "ok")
+    diff = turn.steps[1].diff()
+    assert diff.tools_added == ("weather__forecast",)
+    assert diff.tools_removed == ()
+    assert [message.role for message in diff.messages_added] == ["assistant", "tool"]
+    assert diff.tokens.total > diff.tokens_before.total
