@@ -1,0 +1,7 @@
+"""`%mcp` and `%%mcp`. Importing this loads no engine: that happens at the first command."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.magics.extension import register, unregister
+
+__all__ = ["register", "unregister"]

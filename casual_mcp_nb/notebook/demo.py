@@ -1,0 +1,28 @@
+"""What `%mcp demo` and `Session.demo()` connect: servers that ship with the package, a planner, no key and no network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from casual_mcp_nb.bundled import BUNDLED
+
+LOADED = "system-info"
+
+
+def demo_config() -> dict[str, Any]:
+    """A config with every bundled server that is on by default; all but one deferred, the offline planner as the model."""
+    return {
+        "clients": {"offline": {"provider": "offline"}},
+        "models": {"planner": {"client": "offline", "model": "planner"}},
+        "servers": {
+            name: {"bundled": name, "defer_loading": name != LOADED} for name, server in BUNDLED.items() if server.default
+        },
+        "tool_sets": {
+            "calculation": {"description": "Numbers, units and times", "servers": {"math": True, "units": True, "time": True}},
+            "reading": {
+                "description": "Look, but change nothing",
+                "servers": {"files": ["read_file", "list_directory"], "text": True, "sqlite": {"exclude": ["execute"]}},
+            },
+        },
+        "tool_discovery": {"enabled": True},
+    }

@@ -1,0 +1,114 @@
+"""One daemon thread with one event loop, on which the engine and every connection live."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from casual_mcp_nb.errors import UsageError
+
+T = TypeVar("T")
+
+CLEAN_UP_SECONDS = 0.5
+_WAKE_SECONDS = 0.1
+
+
+class Interrupted(asyncio.CancelledError):
+    """An awaited call was interrupted. Behaves as a cancellation; IPython shows one line instead of a stack."""
+
+    def _render_traceback_(self) -> list[str]:
+        return ["Interrupted: stopped before the end; what was done up to there is kept."]
+
+
+class EngineThread:
+    """Runs coroutines on a loop of its own, for callers that block and for callers that await.
+
+    While a cell sleeps, computes or waits, this loop goes on: connections stay alive and displays move.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> tuple[Future[T], threading.Event]:
+        """Start `work` on the loop.
+
+        Returns:
+            Its future, and an event that is set when the work has ended, also when the future was cancelled before.
+        """
+        ended = threading.Event()
+
+        async def tracked() -> T:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        return asyncio.run_coroutine_threadsafe(tracked(), self._loop), ended
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` and block until it has ended.
+
+        An interrupt cancels it, waits up to half a second for its clean-up, and passes on.
+
+        Raises:
+            UsageError: The caller is on the engine thread itself, which would wait for ever.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError(
+                "A blocking call was made from the engine thread.", hint="Await the method that ends in _async instead."
+            )
+        future, ended = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                ended.wait(CLEAN_UP_SECONDS)
+            raise
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` and await its end from any other loop.
+
+        The caller's loop is woken every tenth of a second, so that an interrupt of the notebook is noticed.
+
+        Raises:
+            Interrupted: The caller was cancelled; the work was cancelled too and had half a second to clean up.
+        """
+        future, ended = self.submit(work)
+        waiting = asyncio.wrap_future(future)
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=_WAKE_SECONDS)
+        except asyncio.CancelledError as cancelled:
+            future.cancel()
+            await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
+            raise Interrupted(*cancelled.args) from None
+        return waiting.result()
+
+    def stop(self) -> None:
+        """End the thread; what still runs on it is dropped."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLEAN_UP_SECONDS)
+        self._loop.close()
+
+
+_lock = threading.Lock()
+_engine: EngineThread | None = None
+
+
+def engine_thread() -> EngineThread:
+    """The engine thread of this process, started when it is first asked for."""
+    global _engine
+    with _lock:
+        if _engine is None:
+            _engine = EngineThread()
+        return _engine

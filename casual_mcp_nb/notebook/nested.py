@@ -1,0 +1,41 @@
+"""An opt-in for people whose own cells call `asyncio.run`. This package needs it nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Literal
+
+from casual_mcp_nb.errors import UsageError
+
+
+def enable_nested_asyncio() -> Literal["on", "already on"]:
+    """Let `asyncio.run` and `run_until_complete` be called inside a running loop, by means of nest-asyncio.
+
+    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call goes on in the background, and
+    calls that overlap end last in, first out. Prefer `await`, or the blocking methods of `Session`, which need no patch.
+
+    Returns:
+        `on`, or `already on`.
+
+    Raises:
+        UsageError: It would do harm here: Python 3.14 or later, or a uvloop loop.
+    """
+    if sys.version_info >= (3, 14):
+        raise UsageError(
+            "nest-asyncio breaks asyncio on Python 3.14 and later.", hint="Use `await`, or the blocking methods of Session."
+        )
+    try:
+        loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    if loop is not None and not isinstance(loop, asyncio.BaseEventLoop):
+        raise UsageError(
+            f"nest-asyncio cannot patch a loop of {type(loop).__module__}.",
+            hint="Use `await`, or the blocking methods of Session.",
+        )
+    import nest_asyncio
+
+    already = hasattr(asyncio, "_nest_patched")
+    nest_asyncio.apply(loop)
+    return "already on" if already else "on"

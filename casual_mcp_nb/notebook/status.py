@@ -1,0 +1,93 @@
+"""What a session shows of itself, put together from the engine and the config."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.toolsets import filter_tools
+from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
+from casual_mcp_nb.types.selection import Mode, Selection
+from casual_mcp_nb.types.session import ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
+
+_NEEDS_NO_KEY = ("offline", "replay", "ollama")
+
+
+def servers_of(chat: McpToolChat) -> Servers:
+    """How each server is, with the mode that the selection gives it."""
+    return Servers(chat.fleet.statuses, {name: server_mode(chat.selection, name) for name in chat.fleet.statuses})
+
+
+def server_mode(selection: Selection, server: str) -> Mode:
+    """What a server's mode comes to, with discovery and `defer_all` taken into account."""
+    mode = selection.servers.get(server, "loaded")
+    if mode == "off" or not selection.discovery:
+        return "off" if mode == "off" else "loaded"
+    return "deferred" if selection.defer_all else mode
+
+
+def tools_of(view: ToolView) -> Tools:
+    """All tools with their modes."""
+    modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
+    modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
+    return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog})
+
+
+def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
+    """The toolsets with the number of tools that each lets through."""
+    sizes = {name: len(filter_tools(view.catalog, tool_set)) for name, tool_set in chat.tool_sets.items()}
+    return ToolSets(chat.tool_sets, tool_set_name(chat.selection), sizes)
+
+
+def tool_set_name(selection: Selection) -> str | None:
+    """The name of the toolset in force, `custom` for one without a name, None for all tools."""
+    return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
+
+
+def models_of(config: Config, default: str | None) -> Models:
+    """The models of a config; of keys only whether they are set."""
+    return Models(
+        tuple(
+            ModelRow(
+                name=name,
+                client=model.client,
+                provider=config.clients[model.client].provider,
+                model=model.model,
+                key=_key(config.clients[model.client]),
+                default=name == default,
+            )
+            for name, model in config.models.items()
+        )
+    )
+
+
+def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) -> SessionStatus:
+    """A session at a glance, as far as its servers are connected.
+
+    Args:
+        chat: The engine.
+        config: The session's config.
+        model: Name of the model in use.
+        turns: How many turns the conversation has.
+    """
+    view = chat.current_view()
+    provider = config.clients[config.models[model].client].provider if model in config.models else None
+    return SessionStatus(
+        servers=servers_of(chat),
+        model=model,
+        provider=provider,
+        tool_set=tool_set_name(chat.selection),
+        discovery=chat.selection.discovery,
+        offered=len(view.loaded) if view else 0,
+        deferred=len(view.deferred) if view else 0,
+        tokens=view.first_call_tokens if view else 0,
+        undeferred_tokens=view.undeferred_tokens if view else 0,
+        turns=turns,
+    )
+
+
+def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
+    if client.provider in _NEEDS_NO_KEY:
+        return "not needed"
+    return "set" if client.api_key else "not set"

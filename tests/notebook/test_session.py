@@ -1,0 +1,172 @@
+"""Session, as a script uses it: blocking and awaited, with in-process and bundled servers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError
+from casual_mcp_nb.providers import call, scripted_model
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {
+        "math": {"bundled": "math", "transport": "in-process"},
+        "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
+    },
+    "tool_sets": {"numbers": {"description": "Numbers only", "servers": {"math": True}}},
+    "tool_discovery": {"enabled": True},
+}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session.from_config(CONFIG) as session:
+        yield session
+
+
+def test_a_question_is_answered_by_search_load_and_call_and_a_follow_up_needs_no_search(session: Session) -> None:
+    first = session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
+    assert [c.name for c in first.tool_calls] == ["search_tools", "time__convert_time"]
+    assert "22:30" in first.answer
+    second = session.chat("And when it is 9:00 in New York?")
+    assert [c.name for c in second.tool_calls] == ["time__convert_time"]
+    assert session.turns == [first, second]
+    assert session.stats.tool_calls.total == 3
+
+
+async def test_the_awaited_twin_does_the_same(session: Session) -> None:
+    turn = await session.chat_async("What is 17 * 23 + 4?")
+    assert "395" in turn.answer
+    assert (await session.search_async("convert a time"))[0].tool.name == "convert_time"
+    assert (await session.call_tool_async("math__add", a=1, b=2)).structured == {"result": 3}
+
+
+async def test_blocking_methods_work_inside_a_running_loop(session: Session) -> None:
+    assert session.call_tool("add", a=1, b=2).result == "3"
+
+
+def test_the_selection_holds_from_the_next_turn_on(session: Session) -> None:
+    assert session.manifest.tools == len(session.tools.catalog.by_server["time"])
+    session.selection.servers["time"] = "loaded"
+    assert str(session.manifest) == ""
+    session.selection.tool_set = "numbers"
+    model = scripted_model("ok")
+    session.chat("x", model=model)
+    assert {tool["name"].split("__")[0] for tool in model.client.requests[0].tools} == {"math"}
+
+
+def test_the_manifest_is_exactly_what_the_model_reads(session: Session) -> None:
+    model = scripted_model("ok")
+    session.chat("x", model=model)
+    search = next(tool for tool in model.client.requests[0].tools if tool["name"] == "search_tools")
+    assert f"<manifest>\n{session.manifest}\n</manifest>" in search["description"]
+
+
+def test_discovery_can_be_turned_off_for_one_turn(session: Session) -> None:
+    model = scripted_model("ok", "ok")
+    session.chat("x", model=model, discovery=False)
+    session.chat("x", model=model)
+    offered = [[tool["name"] for tool in request.tools] for request in model.client.requests]
+    assert "search_tools" not in offered[0]
+    assert "search_tools" in offered[1]
+
+
+def test_a_search_explains_its_hits_and_what_it_did_not_find(session: Session) -> None:
+    results = session.search("convert a time zone", k=2)
+    assert results[0].tool.wire_name == "time__convert_time"
+    assert results[0].explain().score == pytest.approx(results[0].score)
+    assert results.why_not("math__add").rank is None
+
+
+def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session) -> None:
+    model = scripted_model("never")
+    with pytest.raises(UnknownNameError, match="numbers"):
+        session.chat("x", model=model, tool_set="number")
+    with pytest.raises(UnknownNameError, match="planner"):
+        session.chat("x", model="plannner")
+    session.selection.servers["tme"] = "off"
+    with pytest.raises(UnknownNameError, match="time"):
+        session.chat("x", model=model)
+    assert model.client.requests == []
+    assert session.turns == []
+
+
+def test_a_new_conversation_has_discovered_nothing_and_keeps_the_selection(session: Session) -> None:
+    session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
+    session.selection.max_search_results = 2
+    session.new_conversation()
+    turn = session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
+    assert turn.tool_calls[0].name == "search_tools"
+    assert session.selection.max_search_results == 2
+
+
+def test_a_failed_turn_is_kept_and_the_conversation_goes_on(session: Session) -> None:
+    failed = session.chat("x", model=scripted_model(call("math__add", a=1, b=2), RuntimeError("model down")))
+    assert failed.status == "failed"
+    assert "model down" in (failed.error or "")
+    with pytest.raises(ProviderError):
+        failed.raise_for_status()
+    assert session.chat("go on", model=scripted_model("fine")).answer == "fine"
+    assert [message.role for message in session.messages] == ["user", "assistant", "tool", "user", "assistant"]
+
+
+def test_messages_can_be_given_instead_of_a_text(session: Session) -> None:
+    model = scripted_model("ok")
+    session.chat([UserMessage(content="one"), UserMessage(content="two")], model=model)
+    assert [m.content for m in model.client.requests[0].messages if m.role == "user"] == ["one", "two"]
+
+
+def test_a_server_of_this_process_joins_those_of_the_config() -> None:
+    desk: FastMCP[Any] = FastMCP("desk")
+
+    @desk.tool
+    def note(text: str) -> str:
+        """Write a note."""
+        return f"noted {text}"
+
+    with Session.from_config({}, in_process={"desk": desk}) as session:
+        assert session.call_tool("desk:note", text="this").result == "noted this"
+        assert session.servers["desk"].state == "ready"
+
+
+@pytest.mark.fault(75)
+def test_closing_twice_is_harmless_and_use_afterwards_is_a_clear_error(session: Session) -> None:
+    turn = session.chat("What is 1 + 1?")
+    session.close()
+    session.close()
+    with pytest.raises(ClosedError, match="closed"):
+        session.chat("x")
+    with pytest.raises(ClosedError):
+        _ = session.tools
+    assert session.turns == [turn]
+
+
+def test_a_session_that_is_forgotten_closes_its_servers() -> None:
+    session = Session.from_config(CONFIG)
+    session.connect()
+    fleet, gone = session._chat.fleet, weakref.ref(session)
+    engine = session.engine
+    del session
+    gc.collect()
+    assert gone() is None
+
+    async def until_closed() -> None:
+        while any(status.state != "closed" for status in fleet.statuses.values()):
+            await asyncio.sleep(0.01)
+
+    engine.run(asyncio.wait_for(until_closed(), 5))
+
+
+def test_a_wrong_config_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match="servers"):
+        Session.from_config({"servers": {"x": {"comand": "python"}}})
