@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         partition_tools,
     )
     from casual_mcp_nb.engine.approval import ApprovalRequest
-    from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.engine.options import TurnOptions
     from casual_mcp_nb.errors import CasualMcpError
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
     from casual_mcp_nb.notebook.session import Session
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.selection import Selection
     from casual_mcp_nb.types.session import Manifest, ServerStatus
     from casual_mcp_nb.types.stats import ChatStats
+    from casual_mcp_nb.types.step import Step, ToolCall
     from casual_mcp_nb.types.tool import ToolName, ToolSpec
-    from casual_mcp_nb.types.trace import Step, ToolCall, Trace, Turn
+    from casual_mcp_nb.types.trace import Trace, Turn
 
 __version__ = "0.1.0"
 
@@ -52,18 +54,18 @@ _HOMES = {
     "Selection": "types.selection",
     "ServerStatus": "types.session",
     "Session": "notebook.session",
-    "Step": "types.trace",
+    "Step": "types.step",
     "SyntheticTool": "discovery",
     "SyntheticToolResult": "discovery",
     "ToolCache": "connections",
-    "ToolCall": "types.trace",
+    "ToolCall": "types.step",
     "ToolName": "types.tool",
     "ToolSearchIndex": "discovery",
     "ToolSetConfig": "types.config",
     "ToolSpec": "types.tool",
     "Trace": "types.trace",
     "Turn": "types.trace",
-    "TurnOptions": "engine.chat",
+    "TurnOptions": "engine.options",
     "enable_nested_asyncio": "notebook.nested",
     "generate_manifest": "discovery",
     "load_config": "config",

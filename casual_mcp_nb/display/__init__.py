@@ -26,8 +26,9 @@ from casual_mcp_nb.display.view import LADDER, Limits, Text, View, fit
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.session import Manifest, Models, Servers, ServerStatus, SessionStatus, Tools, ToolSets
 from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
-from casual_mcp_nb.types.trace import ToolCall, Turn
+from casual_mcp_nb.types.trace import Turn
 
 __all__ = ["MAX_BYTES", "mimebundle", "page", "turn_html", "view_of"]
 

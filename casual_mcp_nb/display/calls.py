@@ -8,7 +8,7 @@ from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.search import fraction
 from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Image, Limits, Mark, Name, Section, Table, Text, View, columns
 from casual_mcp_nb.types.event import CallStatus, ContentPart, SearchRow, ToolProgress, ToolsSearched
-from casual_mcp_nb.types.trace import ToolCall
+from casual_mcp_nb.types.step import ToolCall
 
 _STATUS: dict[CallStatus, Mark] = {
     "ok": Mark("✓ ok", "good"),

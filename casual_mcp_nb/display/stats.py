@@ -8,7 +8,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.search import fraction
 from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.trace import Step
+from casual_mcp_nb.types.step import Step
 
 _PARTS = ("System #", "Manifest #", "Tools #", "History #", "Results #")
 

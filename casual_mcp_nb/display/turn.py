@@ -8,7 +8,8 @@ from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.stats import answer_tokens, token_table
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View
 from casual_mcp_nb.types.event import Notice, ServerLog, StepStarted, TurnStatus
-from casual_mcp_nb.types.trace import Step, Turn
+from casual_mcp_nb.types.step import Step
+from casual_mcp_nb.types.trace import Turn
 
 _STATUS: dict[TurnStatus, Mark] = {
     "done": Mark("✓ done", "good"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ from casual_mcp_nb.connections import Fleet, Handlers
 from casual_mcp_nb.discovery import SyntheticTool, discovered_in
 from casual_mcp_nb.engine.approval import Approver
 from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.run import Limits, Run
 from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
@@ -23,7 +24,7 @@ from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.types.config import Approval, Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, ServerLog, TurnFinished, TurnStarted
-from casual_mcp_nb.types.selection import Mode, Selection
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -35,31 +36,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
 
 DEFAULT_TEMPLATE = "default"
-
-
-@dataclass(frozen=True)
-class TurnOptions:
-    """What one turn does differently from the selection.
-
-    Args:
-        model: Name of a model of the config, a `casual_llm.Model`, or a `ChatModel`; None for the first of the config.
-        tool_set: Name of a toolset, or one of its own; None for the selection's.
-        system: The system prompt; None for the template's.
-        template: File in `prompt-templates/`; None for the model's.
-        variables: More variables for the template.
-        discovery: Whether deferred tools are hidden behind the search tool; None for the selection's.
-        max_steps: Calls of the model at most; None for the engine's limit.
-        meta: Handed through to the servers with each call.
-    """
-
-    model: str | Model | ChatModel | None = None
-    tool_set: str | ToolSetConfig | None = None
-    system: str | None = None
-    template: str | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    discovery: bool | None = None
-    max_steps: int | None = None
-    meta: Mapping[str, Any] | None = None
 
 
 class McpToolChat:
@@ -96,7 +72,7 @@ class McpToolChat:
         self.limits = limits or Limits()
         self.approver = approver
         self._views = ViewCache()
-        self._running: set[Callable[[Event], None]] = set()
+        self._running: set[Run] = set()
         self._last: Turn | None = None
 
     @classmethod
@@ -188,7 +164,7 @@ class McpToolChat:
         emit = _recorder(turn.trace, on_event)
         run = await self._prepare(messages, options, history, emit)
         self._last = turn
-        self._running.add(emit)
+        self._running.add(run)
         try:
             await run.to_the_end()
             emit(TurnFinished("done", at=run.now()))
@@ -199,7 +175,7 @@ class McpToolChat:
             turn.exception = error
             emit(TurnFinished("failed", f"{type(error).__name__}: {error}", run.now()))
         finally:
-            self._running.discard(emit)
+            self._running.discard(run)
         return turn
 
     async def chat(
@@ -228,7 +204,7 @@ class McpToolChat:
             CasualMcpError: The turn failed; `get_stats` tells what it took up to there.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
-        history, new, options = _split(messages, options)
+        history, new, options = split_messages(messages, options)
         turn = await self.run(new, options, history=history)
         turn.raise_for_status()
         return turn.messages[len(new) :]
@@ -243,7 +219,7 @@ class McpToolChat:
         Yields:
             The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
         """
-        history, new, turn_options = _split(messages, TurnOptions(**options))
+        history, new, turn_options = split_messages(messages, TurnOptions(**options))
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.create_task(self.run(new, turn_options, history=history, on_event=queue.put_nowait))
         task.add_done_callback(lambda _: queue.put_nowait(None))
@@ -268,7 +244,7 @@ class McpToolChat:
         emit: Callable[[Event], None],
     ) -> Run:
         model = self.models.chat_model(options.model)
-        selection = self._selection_for(options)
+        selection = options.applied_to(self.selection)
         view = await self.view(selection)
         self._check(selection)
         discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
@@ -288,14 +264,6 @@ class McpToolChat:
         emit(_turn_started(messages, model, selection, view, discovered))
         self._tell_what_is_missing(selection, emit)
         return run
-
-    def _selection_for(self, options: TurnOptions) -> Selection:
-        selection = self.selection.snapshot()
-        if options.tool_set is not None:
-            selection.tool_set = options.tool_set
-        if options.discovery is not None:
-            selection.discovery = options.discovery
-        return selection
 
     def _check(self, selection: Selection) -> None:
         statuses = self.fleet.statuses
@@ -333,24 +301,8 @@ class McpToolChat:
         return config.approval or (bundled.approval if bundled else "never")
 
     def _log(self, server: str, level: str, text: str) -> None:
-        for emit in tuple(self._running):
-            emit(ServerLog(server, level, text))
-
-
-def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """The selection that a config asks for; servers of the process are loaded unless the config says otherwise."""
-    modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
-    modes |= {name: "deferred" if server.defer_loading else "loaded" for name, server in config.servers.items()}
-    discovery = config.tool_discovery
-    return Selection.model_validate(
-        {
-            "servers": modes,
-            "discovery": discovery.enabled,
-            "defer_all": discovery.defer_all,
-            "max_search_results": discovery.max_search_results,
-            "strategy": discovery.strategy,
-        }
-    )
+        for run in tuple(self._running):
+            run.emit(ServerLog(server, level, text, run.now()))
 
 
 def _turn_started(
@@ -376,18 +328,3 @@ def _recorder(trace: Trace, on_event: Callable[[Event], None] | None) -> Callabl
             on_event(event)
 
     return emit
-
-
-def _split(
-    messages: str | Sequence[ChatMessage], options: TurnOptions
-) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
-    """History and new messages; a leading system message becomes the option, unless that is given."""
-    from casual_llm.messages import UserMessage
-
-    rest: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
-    if rest and rest[0].role == "system":
-        if options.system is None:
-            options = replace(options, system=rest[0].content)
-        rest = rest[1:]
-    last = max((i for i, message in enumerate(rest) if message.role in ("assistant", "tool")), default=-1)
-    return rest[: last + 1], rest[last + 1 :], options

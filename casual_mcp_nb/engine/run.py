@@ -22,6 +22,7 @@ from casual_mcp_nb.types.event import (
     ToolsSearched,
     ToolStarted,
 )
+from casual_mcp_nb.types.step import UNANSWERED
 from casual_mcp_nb.types.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -51,7 +52,7 @@ class Limits:
     result_format: ResultFormat = "result"
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """The state of one turn in the making. Nothing of it is shared with another.
 
@@ -149,8 +150,7 @@ class Run:
                     name, arguments, lambda done, total, said: self.emit(ToolProgress(call.id, done, total, said, self.now()))
                 )
         except asyncio.CancelledError:
-            stopped = "Error: this call was stopped before it had a result."
-            self.emit(ToolFinished(step, call.id, tool, "stopped", stopped, at=self.now()))
+            self.emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self.now()))
             raise
         text = outcome.text if outcome.search else self._for_the_model(outcome.text, name, arguments)
         self.emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self.now()))

@@ -77,6 +77,9 @@ class McpMagics(Magics):
         previous = self._namespace.get(VARIABLE)
         if isinstance(previous, type(session)):
             previous.close()
+        elif previous is not None:
+            kind = type(previous).__name__
+            raise UsageError(f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again.")
         self._namespace[VARIABLE] = session
         session.connect()
         return session.status

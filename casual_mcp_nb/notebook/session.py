@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.config import load_config
-from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import ClosedError
@@ -30,7 +31,8 @@ from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Manifest, Models, Servers, ServerStatus, SessionStatus, Tools, ToolSets
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.trace import ToolCall, Trace, Turn
+from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
     from casual_llm import Model

@@ -6,20 +6,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tool import ToolSpec
 
 
 @dataclass(frozen=True)
 class TermShare:
-    """What one term of the query adds to a tool's score.
+    """What one part of a score adds to it; most parts are terms of the query.
 
     Args:
-        term: The term as it is indexed.
+        term: The term as it is indexed; of other parts, what they are: `words of the name`, `clause "…"`, `exact name`, `meaning`,
+            `says the same as a better hit` (which takes away).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `parameter description`.
         frequency: How often it stands there.
-        idf: How rare it is over all tools.
+        idf: How rare it is over all tools; 0 for parts that are no terms.
         share: What it adds to the score.
+        length_norm: The field's length beside the mean, as BM25 counts it: above 1, the field is long and the term counts less.
+        asked: The term of the query that this one stands in for, where it is another one (a synonym).
     """
 
     term: str
@@ -27,11 +31,13 @@ class TermShare:
     frequency: int
     idf: float
     share: float
+    length_norm: float = 1.0
+    asked: str = ""
 
 
 @dataclass(frozen=True)
 class Explanation(Rich):
-    """Why a tool has its place in a search: the shares of all terms add up to the score.
+    """Why a tool has its place in a search: the shares of all parts add up to the score.
 
     Args:
         tool: Which tool.
@@ -39,8 +45,9 @@ class Explanation(Rich):
         score: Its score.
         rank: Its place, from 1; None where it was not found.
         cut: How many were asked for: what stands behind was left out.
-        shares: What each term adds.
+        shares: What each part adds.
         missing: Terms of the query that the tool does not have.
+        server: The server that the search was limited to, if any.
     """
 
     tool: ToolSpec
@@ -50,6 +57,18 @@ class Explanation(Rich):
     cut: int
     shares: tuple[TermShare, ...]
     missing: tuple[str, ...]
+    server: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The place in one sentence: found, behind the cut, or why not found."""
+        if self.server is not None and self.tool.server != self.server:
+            return f"Not found: the search was limited to server {shown(self.server)}."
+        if self.rank is None:
+            return "Not found: it has none of the query's terms."
+        if self.rank > self.cut:
+            return f"Place {self.rank}, behind the cut at {self.cut}."
+        return f"Place {self.rank} of the {self.cut} asked for."
 
 
 @dataclass(frozen=True)

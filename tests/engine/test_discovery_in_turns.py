@@ -10,7 +10,8 @@ from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 
 from casual_mcp_nb.connections import Fleet
-from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Selection

@@ -13,7 +13,8 @@ from fastmcp import Context, FastMCP
 
 from casual_mcp_nb.connections import Fleet, Handlers
 from casual_mcp_nb.engine.approval import ApprovalRequest
-from casual_mcp_nb.engine.chat import McpToolChat, TurnOptions
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.run import Limits
 from casual_mcp_nb.errors import MaxIterationsError, ProviderError, ToolSetError, UnknownNameError
 from casual_mcp_nb.providers import ModelAnswer, ModelFactory, call, calls, scripted_model
@@ -197,7 +198,7 @@ async def test_a_tool_outside_the_toolset_is_not_run(chat: McpToolChat, server: 
 @pytest.mark.fault(48)
 async def test_a_toolset_with_an_unknown_tool_is_refused_before_the_model_is_called(chat: McpToolChat) -> None:
     model = scripted_model("never")
-    with pytest.raises(ToolSetError, match="ad.*add"):
+    with pytest.raises(ToolSetError, match=r"ad.*add"):
         await chat.run([UserMessage(content="x")], TurnOptions(model=model, tool_set=ToolSetConfig(servers={"lab": ("ad",)})))
     assert model.client.requests == []
     with pytest.raises(UnknownNameError):
@@ -373,6 +374,22 @@ async def test_an_explicit_system_prompt_wins_over_a_message_and_a_message_over_
     systems = [request.messages[0].content for request in model.client.requests]
     assert systems[:2] == ["explicit", "from the message"]
     assert systems[2]
+
+
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+async def test_what_a_server_logs_in_a_turn_is_on_its_trace() -> None:
+    chatty: FastMCP[Any] = FastMCP("chatty")
+
+    @chatty.tool
+    async def work(ctx: Context) -> str:
+        """Work and talk about it."""
+        await ctx.warning("half way")
+        return "done"
+
+    chat = McpToolChat.from_config({}, in_process={"chatty": chatty})
+    async with chat:
+        turn = await ask(chat, call("chatty__work"), "ok")
+    assert [(log.server, log.level, log.text) for log in turn.server_logs] == [("chatty", "warning", "half way")]
 
 
 async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> None:

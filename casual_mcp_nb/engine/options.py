@@ -1,0 +1,81 @@
+"""What a turn starts from: its options, the selection that they make, the messages that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.selection import Mode, Selection
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+
+@dataclass(frozen=True)
+class TurnOptions:
+    """What one turn does differently from the selection.
+
+    Args:
+        model: Name of a model of the config, a `casual_llm.Model`, or a `ChatModel`; None for the first of the config.
+        tool_set: Name of a toolset, or one of its own; None for the selection's.
+        system: The system prompt; None for the template's.
+        template: File in `prompt-templates/`; None for the model's.
+        variables: More variables for the template.
+        discovery: Whether deferred tools are hidden behind the search tool; None for the selection's.
+        max_steps: Calls of the model at most; None for the engine's limit.
+        meta: Handed through to the servers with each call.
+    """
+
+    model: str | Model | ChatModel | None = None
+    tool_set: str | ToolSetConfig | None = None
+    system: str | None = None
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    discovery: bool | None = None
+    max_steps: int | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def applied_to(self, selection: Selection) -> Selection:
+        """A copy of `selection` with what this turn does differently."""
+        changed = selection.snapshot()
+        if self.tool_set is not None:
+            changed.tool_set = self.tool_set
+        if self.discovery is not None:
+            changed.discovery = self.discovery
+        return changed
+
+
+def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
+    """The selection that a config asks for; servers of the process are loaded unless the config says otherwise."""
+    modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
+    modes |= {name: "deferred" if server.defer_loading else "loaded" for name, server in config.servers.items()}
+    discovery = config.tool_discovery
+    return Selection.model_validate(
+        {
+            "servers": modes,
+            "discovery": discovery.enabled,
+            "defer_all": discovery.defer_all,
+            "max_search_results": discovery.max_search_results,
+            "strategy": discovery.strategy,
+        }
+    )
+
+
+def split_messages(
+    messages: str | Sequence[ChatMessage], options: TurnOptions
+) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
+    """History and new messages; a leading system message becomes the option, unless that is given."""
+    from casual_llm.messages import UserMessage
+
+    rest: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    if rest and rest[0].role == "system":
+        if options.system is None:
+            options = replace(options, system=rest[0].content)
+        rest = rest[1:]
+    last = max((i for i, message in enumerate(rest) if message.role in ("assistant", "tool")), default=-1)
+    return rest[: last + 1], rest[last + 1 :], options

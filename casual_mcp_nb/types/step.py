@@ -1,0 +1,185 @@
+"""A call of the model, and the calls of tools that it asked for: views of a trace."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.event import (
+    CallStatus,
+    ContentPart,
+    Request,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolsSearched,
+    ToolStarted,
+)
+from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.types.tool import ToolName
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+UNANSWERED = "Error: this call was stopped before it had a result."
+"""What a model reads as the result of a call that has none."""
+
+
+@dataclass(frozen=True)
+class ToolCall(Rich):
+    """One call of a tool.
+
+    Args:
+        id: The call's id.
+        name: The tool's name as the model wrote it.
+        tool: Which tool.
+        arguments: The arguments, or the text as it came where that is no JSON object.
+        status: How it ended; `unknown` while it runs.
+        result: The result as the model read it; empty while it runs.
+        content: The result's parts as they came.
+        structured: Structured content, where the tool gives it.
+        seconds: How long it took; None while it runs.
+        progress: The last progress that it reported.
+        search: What it found, where it was a search.
+    """
+
+    id: str
+    name: str
+    tool: ToolName
+    arguments: dict[str, Any] | str
+    status: CallStatus = "unknown"
+    result: str = ""
+    content: tuple[ContentPart, ...] = ()
+    structured: Any = None
+    seconds: float | None = None
+    progress: ToolProgress | None = None
+    search: ToolsSearched | None = None
+
+
+@dataclass(frozen=True)
+class StepDiff:
+    """What a request has that the one before it had not.
+
+    Args:
+        messages_added: Messages at its end.
+        tools_added: Names of tools that are offered now.
+        tools_removed: Names of tools that are no longer offered.
+        tokens_before: Make-up of the request before; None for the first step.
+        tokens: Make-up of this one.
+    """
+
+    messages_added: tuple[ChatMessage, ...]
+    tools_added: tuple[str, ...]
+    tools_removed: tuple[str, ...]
+    tokens_before: TokenParts | None
+    tokens: TokenParts
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of the model and the calls of tools that it asked for.
+
+    Args:
+        index: Its number in the turn, from 0.
+        request: Exactly what was sent; its token make-up is scaled to the provider's count where there is one.
+        response: The answer; None while it runs and when it failed.
+        text: The answer's text so far.
+        tool_calls: The calls that it asked for, in their order.
+        usage: What it cost as the provider reported it, or None.
+        finish_reason: The provider's word for why it ended.
+        seconds: How long the model took; None while it runs.
+        first_token_seconds: How long until the first piece of text; None where none was streamed.
+        previous: The request of the step before.
+    """
+
+    index: int
+    request: Request
+    response: AssistantMessage | None = None
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
+    seconds: float | None = None
+    first_token_seconds: float | None = None
+    previous: Request | None = dataclasses.field(default=None, repr=False)
+
+    def diff(self) -> StepDiff:
+        """What this request adds to the one of the step before; for the first step, everything."""
+        before = self.previous
+        old = [tool["name"] for tool in before.tools] if before else []
+        new = [tool["name"] for tool in self.request.tools]
+        return StepDiff(
+            messages_added=self.request.messages[len(before.messages) if before else 0 :],
+            tools_added=tuple(name for name in new if name not in old),
+            tools_removed=tuple(name for name in old if name not in new),
+            tokens_before=before.tokens if before else None,
+            tokens=self.request.tokens,
+        )
+
+
+def step_of(
+    event: StepStarted,
+    answer: StepFinished | None,
+    deltas: list[TextDelta],
+    calls: tuple[ToolCall, ...],
+    previous: Request | None,
+) -> Step:
+    usage = answer.usage if answer else None
+    request = event.request
+    if usage and usage.prompt_tokens is not None and usage.origin == "reported":
+        request = dataclasses.replace(request, tokens=request.tokens.scaled_to(usage.prompt_tokens))
+    return Step(
+        index=event.step,
+        request=request,
+        response=answer.message if answer else None,
+        text=text_of(answer.message.content) if answer else "".join(delta.text for delta in deltas),
+        tool_calls=calls,
+        usage=usage,
+        finish_reason=answer.finish_reason if answer else None,
+        seconds=answer.at - event.at if answer else None,
+        first_token_seconds=deltas[0].at - event.at if deltas else None,
+        previous=previous,
+    )
+
+
+def call_of(event: ToolStarted, end: ToolFinished | None) -> ToolCall:
+    call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
+    if end is None:
+        return call
+    return dataclasses.replace(
+        call,
+        status=end.status,
+        result=end.text,
+        content=end.result.content if end.result else (),
+        structured=end.result.structured if end.result else None,
+        seconds=end.at - event.at,
+    )
+
+
+def messages_of(step: Step) -> list[ChatMessage]:
+    from casual_llm.messages import AssistantMessage, ToolResultMessage
+
+    if step.response is None:
+        return [AssistantMessage(content=step.text)] if step.text else []
+    asked = step.response.tool_calls or []
+    if not asked and not step.text:
+        return []
+    results = {call.id: call.result for call in step.tool_calls}
+    return [
+        step.response,
+        *(
+            ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=results.get(call.id) or UNANSWERED)
+            for call in asked
+        ),
+    ]
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content, which is a text, a list of parts, or nothing."""
+    if isinstance(content, list):
+        return "\n".join(part.text for part in content if part.type == "text")
+    return content or ""
