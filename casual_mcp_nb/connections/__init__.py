@@ -1,0 +1,23 @@
+"""Our client side of MCP: one connection a server, all of them side by side, and their tools as a catalog.
+
+Importing this room imports no SDK; the first connection does.
+"""
+
+from __future__ import annotations
+
+from casual_mcp_nb.connections.cache import ToolCache
+from casual_mcp_nb.connections.connection import Connection
+from casual_mcp_nb.connections.convert import error_text, result_from_mcp, tool_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.fleet import Fleet
+from casual_mcp_nb.connections.handlers import Handlers
+
+__all__ = [
+    "Connection",
+    "Fleet",
+    "Handlers",
+    "ToolCache",
+    "error_text",
+    "result_from_mcp",
+    "tool_from_mcp",
+    "tools_from_mcp",
+]

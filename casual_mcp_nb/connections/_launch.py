@@ -1,0 +1,32 @@
+"""Start a server's command so that it can be found and cannot outlive this process.
+
+Run by path, with the standard library only. It writes its process id to stderr, asks the kernel to kill it when the thread that
+started it ends, and becomes the command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+ANNOUNCEMENT = b"casual-mcp-nb process "
+
+
+def main(command: list[str]) -> None:
+    """Become `command`; on failure say why on stderr and exit with 127."""
+    os.write(2, ANNOUNCEMENT + b"%d\n" % os.getpid())
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        parent_death_signal = 1
+        ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode("utf-8", "replace"))
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

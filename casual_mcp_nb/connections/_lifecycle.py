@@ -1,0 +1,196 @@
+"""The lifecycle of a connection: started, ready, lost, started anew, closed. It knows nothing of tools and calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.connections._imports import link_class
+from casual_mcp_nb.connections._mask import mask, secrets_of, shown_address
+from casual_mcp_nb.connections._reasons import ENDED, closed_error, connect_error, root_cause, start_reason
+from casual_mcp_nb.connections._transport import make_route
+from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.session import ServerState
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.connections._link import Link
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a lifecycle asks of its connection.
+
+    Args:
+        client_options: The handlers for a new client.
+        opened: Called when the handshake is done, with the time on the loop's clock when the limit of the start is reached;
+            may take until then.
+        changed: Called when the state changed.
+        tools_changed: Called when the server says that its tools changed.
+    """
+
+    client_options: dict[str, Any]
+    opened: Callable[[float], Awaitable[None]]
+    changed: Callable[[], None]
+    tools_changed: Callable[[], Awaitable[None]]
+
+
+class Lifecycle:
+    """The sessions of one server, one after the other; a lock lets one caller at a time start one.
+
+    Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
+
+    Args:
+        name: The server's name.
+        config: Its config; None for a server that is handed in.
+        server: A server that lives in this process.
+        limit: Limit of a start in seconds.
+        hooks: The connection.
+    """
+
+    def __init__(self, name: str, config: ServerConfig | None, server: FastMCP[Any] | None, limit: float, hooks: Hooks) -> None:
+        self.link: Link | None = None
+        self.state: ServerState = "closed"
+        self.error: str | None = None
+        self.seconds: float | None = None
+        self.startable = True
+        """Whether the next use starts it: it was never started, or it was ready and died."""
+        self._name = name
+        self._config = config
+        self._server = server
+        self._limit = limit
+        self._hooks = hooks
+        self._secrets = secrets_of(config)
+        self._lock = asyncio.Lock()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can be made now.
+
+        Raises:
+            ClosedError: It was closed.
+        """
+        if self._closed:
+            raise closed_error(self._name)
+        return self.link is not None and self.state == "ready" and self.link.alive
+
+    async def connect(self) -> None:
+        """Make a session unless there is a live one."""
+        failures = self._failures
+        async with self._lock:
+            if self.alive:
+                return
+            if failures != self._failures:
+                # It was tried while this caller waited; trying again would only double the wait.
+                raise self._connect_error()
+            await self._start()
+
+    async def reconnect(self) -> None:
+        """End the session, if there is one, and make a new one."""
+        async with self._lock:
+            await self._start()
+
+    async def ensure(self) -> Link:
+        """The live session: the one there is, or a new one for what was never started or has died since."""
+        if not self.alive:
+            async with self._lock:
+                if not self.alive:
+                    if not self.startable:
+                        raise self._connect_error()
+                    await self._start()
+        assert self.link is not None
+        return self.link
+
+    async def close(self) -> None:
+        """End the session for good, with all its processes."""
+        self._closed = True
+        self.startable = False
+        if self.link is not None:
+            self._end_link(self.link)
+        async with self._lock:
+            if self.link is not None:
+                self._end_link(self.link)
+            self._set("closed")
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+
+    async def _start(self) -> None:
+        if self._closed:
+            raise closed_error(self._name)
+        # Only a session that was ready is made anew by itself; after a start that failed a person decides.
+        self.startable = False
+        self._set("starting")
+        start = asyncio.get_running_loop().time()
+        try:
+            await self._open_link()
+        except asyncio.CancelledError:
+            self.startable = not self._closed
+            self._set("closed")
+            if self.link is not None:
+                await self._end_link(self.link, grace=0)
+            raise
+        except Exception as error:
+            self.seconds = asyncio.get_running_loop().time() - start
+            self._failures += 1
+            self._set("failed", self._start_reason(error, start))
+            if self.link is not None:
+                await self._end_link(self.link, grace=0)
+                # Only now is the end of its stderr known.
+                self._hooks.changed()
+            raise self._connect_error() from None
+        self.seconds = asyncio.get_running_loop().time() - start
+        self.startable = True
+        self._set("ready")
+
+    async def _open_link(self) -> None:
+        if self.link is not None:
+            await self.link.close()
+            self.link = None
+        make_link = await link_class()
+        if self._closed:
+            raise closed_error(self._name)
+        deadline = asyncio.get_running_loop().time() + self._limit
+        route = make_route(self._config, self._server)
+        hooks = self._hooks
+        self.link = make_link(self._name, route, hooks.client_options, self._lost, hooks.tools_changed)
+        async with asyncio.timeout_at(deadline):
+            await self.link.open()
+        await hooks.opened(deadline)
+        if not self.link.alive:
+            raise ConnectionError("it ended right after the handshake")
+
+    def _end_link(self, link: Link, **grace: float) -> asyncio.Future[None]:
+        task = asyncio.create_task(link.close(**grace))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return asyncio.shield(task)
+
+    def _lost(self, link: Link) -> None:
+        self._end_link(link)
+        if link is self.link and self.state == "ready":
+            self._set("failed", ENDED)
+
+    def _connect_error(self) -> ConnectError:
+        tail = self.link.stderr_tail if self.link else ""
+        return connect_error(self._name, shown_address(self._config), self.error, tail)
+
+    def _start_reason(self, error: Exception, start: float) -> str:
+        link = self.link
+        reason = root_cause(error, self._secrets)
+        return start_reason(
+            link.route.http.better(reason, start) if link else reason,
+            timed_out=isinstance(error, TimeoutError),
+            limit=self._limit,
+            stray_output=mask(link.stray_output, self._secrets) if link and link.stray_output else None,
+        )
+
+    def _set(self, state: ServerState, error: str | None = None) -> None:
+        self.state, self.error = state, error
+        self._hooks.changed()

@@ -1,0 +1,96 @@
+"""Server processes: what to start, and the end of a whole process group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.config import ServerConfig
+
+POLL_SECONDS = 0.02
+_POSIX = os.name == "posix"
+
+
+def command_of(config: ServerConfig) -> list[str]:
+    """The command line of a stdio server: the config's own, or the one of a bundled server."""
+    if config.bundled:
+        from casual_mcp_nb.bundled import command
+
+        return command(config.bundled, list(config.args))
+    return [config.command or "", *config.args]
+
+
+def launched(command: Sequence[str]) -> list[str]:
+    """`command` behind the launcher that makes its process findable and mortal; unchanged where there is no `exec`."""
+    if not _POSIX:
+        return list(command)
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), *command]
+
+
+def environment_of(config: ServerConfig) -> dict[str, str]:
+    """What a server gets beside the SDK's short list (HOME, LOGNAME, PATH, SHELL, TERM, USER): its own settings.
+
+    A bundled server also gets the folder of this package, which need not be installed to be used.
+    """
+    env = {key: value.get_secret_value() for key, value in config.env.items()}
+    if config.bundled:
+        env.setdefault("PYTHONPATH", str(Path(__file__).parents[2]))
+    return env
+
+
+def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
+    """The reason why the command cannot be started at all, or None."""
+    if config.cwd is not None and not Path(config.cwd).is_dir():
+        return f"the folder {shown(config.cwd)} does not exist"
+    if any("\0" in word for word in command):
+        return "its command holds a NUL character"
+    path = config.env["PATH"].get_secret_value() if "PATH" in config.env else None
+    folder = config.cwd or "."
+    program = str(Path(folder, command[0])) if os.sep in command[0] else command[0]
+    if shutil.which(program, path=path):
+        return None
+    if Path(program).is_file():
+        return f"the command {shown(command[0], 300)} is not executable"
+    return f"the command {shown(command[0], 300)} was not found"
+
+
+def process_exists(pid: int) -> bool:
+    """Whether a process of ours still runs; a zombie does until it is reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Send a signal to a process group; False when nobody is left in it."""
+    if not _POSIX:
+        return False
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        # A zombie on macOS, or a member with another user: not ours to end.
+        return True
+    return True
+
+
+async def end_group(pid: int, grace: float = 0.3) -> None:
+    """End what is left of a process group: ask, wait for at most `grace` seconds, kill."""
+    if not signal_group(pid, signal.SIGTERM):
+        return
+    for _ in range(round(grace / POLL_SECONDS)):
+        await asyncio.sleep(POLL_SECONDS)
+        if not signal_group(pid, 0):
+            return
+    signal_group(pid, signal.SIGKILL)

@@ -1,0 +1,71 @@
+"""What is said when a server or a call fails: what failed, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from casual_mcp_nb.connections._mask import clean, mask
+from casual_mcp_nb.connections.convert import CLOSED, error_text
+from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolTimeoutError, shown
+
+ENDED = "it ended unexpectedly; it is started again at its next use"
+
+
+def root_cause(error: BaseException, secrets: Collection[str]) -> str:
+    """The root cause of a failure in words, cleaned of control characters, secrets masked."""
+    return clean(mask(error_text(error), secrets))
+
+
+def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:
+    """The error for the use of a server that could not be connected."""
+    text = f"Server {shown(server)} ({address[:200]}) is not connected: {reason or 'it was not started'}."
+    return ConnectError(text + _tail(stderr_tail), server=server, hint="Reconnect it when that is put right.")
+
+
+def closed_error(server: str) -> ClosedError:
+    """The error for the use of a connection that was closed."""
+    return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
+
+
+def timeout_error(server: str, tool: str, seconds: float, field: str) -> ToolTimeoutError:
+    """The error for a call that reached the limit in this field of the config."""
+    return ToolTimeoutError(
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.",
+        hint=f"If it needs longer, raise servers.{server}.{field}.",
+        server=server,
+        tool=tool,
+    )
+
+
+def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
+    """The error for a call in which the session with the server ended."""
+    text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
+    hint = "The call is not repeated by itself, as it may have had an effect; the server is connected again at its next use."
+    return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
+
+
+def refused_error(server: str, tool: str, reason: str) -> ToolCallError:
+    """The error for a call that the server answered with an error, or with something that cannot be read."""
+    return ToolCallError(f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", server=server, tool=tool)
+
+
+def start_reason(reason: str, *, timed_out: bool, limit: float, stray_output: str | None) -> str:
+    """Why a start failed.
+
+    Args:
+        reason: The root cause in words.
+        timed_out: Whether the limit was reached.
+        limit: That limit in seconds.
+        stray_output: The start of a line that was no message, if there was one.
+    """
+    if timed_out:
+        reason = f"no answer in {limit:g} s"
+    elif reason == CLOSED:
+        reason = "it ended before it answered"
+    if stray_output is not None:
+        reason += f"; on its stdout it wrote {shown(stray_output)}, which is no MCP message"
+    return reason
+
+
+def _tail(stderr_tail: str) -> str:
+    return f"\nIts stderr ends with:\n{stderr_tail}\n" if stderr_tail else ""

@@ -1,0 +1,101 @@
+"""The tools of one server, listed now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from casual_mcp_nb.types.tool import ToolSpec
+
+DEFAULT_TTL = 30.0
+RETRY_SECONDS = 30.0
+
+
+class ToolCache:
+    """Keeps a listing for a while. The same tools have the same version and stay the same objects, however often listed.
+
+    Args:
+        fetch: Lists the tools; must have a limit of its own.
+        ttl_seconds: How long a listing is fresh; None for ever.
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[Sequence[ToolSpec]]],
+        ttl_seconds: float | None = DEFAULT_TTL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch = fetch
+        self._ttl = ttl_seconds
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._stale_at = -math.inf
+        self._invalidations = 0
+        self._fetches = 0
+        self._listed = False
+        self.tools: tuple[ToolSpec, ...] = ()
+        self.version = _version(())
+        self.last_error: Exception | None = None
+
+    async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
+        """The tools, listed anew when the listing is no longer fresh. Callers at the same time cause one listing.
+
+        Args:
+            force_refresh: List anew in any case.
+
+        Raises:
+            Exception: Whatever the listing failed with, when there is no older listing to give; it is tried again after
+                the TTL, at most 30 seconds.
+        """
+        fetches = self._fetches
+        if force_refresh or not self._fresh:
+            async with self._lock:
+                if fetches == self._fetches or not self._fresh:
+                    await self._refresh()
+        if not self._listed and self.last_error is not None:
+            raise self.last_error.with_traceback(None)
+        return self.tools
+
+    async def invalidate(self) -> None:
+        """Let the next use list anew, also when a listing is under way that may already be out of date."""
+        self._invalidations += 1
+        self._stale_at = -math.inf
+
+    async def prime(self, tools: Sequence[ToolSpec]) -> None:
+        """Take this listing as fresh."""
+        self._take(tools)
+        self._expire(self._ttl)
+
+    @property
+    def _fresh(self) -> bool:
+        return self._clock() < self._stale_at
+
+    async def _refresh(self) -> None:
+        invalidations = self._invalidations
+        ttl = self._ttl
+        try:
+            self._take(await self._fetch())
+        except Exception as error:
+            self.last_error = error
+            ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
+        self._fetches += 1
+        if invalidations == self._invalidations:
+            self._expire(ttl)
+
+    def _take(self, tools: Sequence[ToolSpec]) -> None:
+        version = _version(tools)
+        if version != self.version or not self._listed:
+            self.tools, self.version = tuple(tools), version
+        self._listed = True
+        self.last_error = None
+
+    def _expire(self, ttl: float | None) -> None:
+        self._stale_at = math.inf if ttl is None else self._clock() + ttl
+
+
+def _version(tools: Sequence[ToolSpec]) -> str:
+    return hashlib.sha256("".join(tool.digest for tool in tools).encode()).hexdigest()[:16]

@@ -1,0 +1,231 @@
+"""One MCP server as a client sees it: connected, watched, called, made anew after a death, closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.connections._call import LimitReached, Limits, OnProgress, limited_call
+from casual_mcp_nb.connections._imports import validator_ready
+from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
+from casual_mcp_nb.connections._log import keep_out_of_log, logger
+from casual_mcp_nb.connections._mask import mask, secrets_of, shown_address
+from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
+from casual_mcp_nb.connections._transport import transport_kind
+from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
+from casual_mcp_nb.connections.convert import is_answer, result_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.handlers import Handlers, client_options
+from casual_mcp_nb.errors import ToolCallError, shown
+from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.event import ToolResult
+from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import ToolSpec
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+    from casual_mcp_nb.connections._link import Link
+
+LONGEST_INSTRUCTIONS = 10_000
+
+
+class Connection:
+    """One server. Each connect makes a new session, which one task owns; a dead one is made anew once, at its next use.
+
+    Args:
+        name: The server's name.
+        config: Its config; None for a server that is handed in.
+        server: A server that lives in this process.
+        handlers: What the server may ask of us or tell us.
+        cache_ttl: How long its list of tools is fresh, in seconds; None for ever.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig | None = None,
+        *,
+        server: FastMCP[Any] | None = None,
+        handlers: Handlers | None = None,
+        cache_ttl: float | None = DEFAULT_TTL,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.cache = ToolCache(self._fetch, cache_ttl)
+        self._handlers = handlers or Handlers()
+        self._limits = Limits.of(config)
+        self._secrets = secrets_of(config)
+        keep_out_of_log(self._secrets)
+        self._list_until: float | None = None
+        options = client_options(self._handlers, name, self._secrets)
+        hooks = Hooks(options, self._list_first, self._changed, self._tools_changed)
+        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks)
+
+    @property
+    def status(self) -> ServerStatus:
+        """How the server is now."""
+        now, listing = self._lifecycle, self.cache.last_error
+        link, error = now.link, now.error
+        if error is None and listing is not None and now.state == "ready":
+            error = f"its tools could not be listed: {root_cause(listing, self._secrets)}"
+        return ServerStatus(
+            name=self.name,
+            state=now.state,
+            error=error,
+            stderr_tail=link.stderr_tail if link else "",
+            tools=len(self.tools),
+            tokens=sum(tool.tokens for tool in self.tools),
+            seconds=now.seconds,
+            transport=transport_kind(self.config),
+            address=shown_address(self.config),
+            protocol_version=link.greeting.protocol_version if link else None,
+            version=link.greeting.version if link else None,
+            instructions=mask(link.greeting.instructions, self._secrets)[:LONGEST_INSTRUCTIONS] if link else "",
+        )
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools as last listed, unless the server could not be started or is closed."""
+        now = self._lifecycle
+        usable = now.state in ("ready", "starting") or (now.state == "failed" and now.startable)
+        return self.cache.tools if usable else ()
+
+    async def connect(self) -> None:
+        """Start the server, shake hands, and list its tools, within `init_timeout`. Nothing happens when it is ready.
+
+        A listing that fails leaves it ready without tools; the status says why. A caller that is cancelled ends the start.
+
+        Raises:
+            ConnectError: It could not be connected; the message has the reason and the end of its stderr.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.connect()
+
+    async def ensure(self) -> None:
+        """Connect what was never started or has died since; wait for a start that is under way; else do nothing.
+
+        Raises:
+            ConnectError: It could not be connected, now or before: only `connect` and `reconnect` try again after a failure.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.ensure()
+
+    async def reconnect(self) -> None:
+        """End the session, if there is one, and make a new one.
+
+        Raises:
+            ConnectError: It could not be connected.
+            ClosedError: The connection was closed.
+        """
+        await self._lifecycle.reconnect()
+
+    async def close(self) -> None:
+        """End the session and all its processes, in at most 5 seconds. Twice is harmless; use afterwards is an error."""
+        await self._lifecycle.close()
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """The server's tools, from the cache while that is fresh.
+
+        Raises:
+            ConnectError: The server is not connected and could not be.
+            ToolCallError: It did not list its tools, and there is no older list.
+        """
+        await self._lifecycle.ensure()
+        try:
+            return list(await self.refresh())
+        except Exception as error:
+            text = f"Server {shown(self.name)} did not list its tools: {root_cause(error, self._secrets)}."
+            raise ToolCallError(text, server=self.name, retryable=True) from None
+
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
+        """The tools of a server that is ready, listed anew where the cache is stale; of one that is not, the last known.
+
+        Args:
+            force: List anew in any case.
+
+        Raises:
+            Exception: What the listing failed with, when there is no older list.
+        """
+        if not self._lifecycle.alive:
+            return self.tools
+        version, error = self.cache.version, self.cache.last_error
+        try:
+            return await self.cache.get_tools(force)
+        finally:
+            if (version, error) != (self.cache.version, self.cache.last_error):
+                self._changed()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool, once. A caller that is cancelled cancels the request at the server and leaves the connection usable.
+
+        Args:
+            name: The tool's own name.
+            arguments: Its arguments.
+            on_progress: Called with progress, total and message each time the server reports progress.
+            meta: Metadata for the server, sent as the request's `_meta`.
+
+        Returns:
+            The result, also one that the tool marks as an error.
+
+        Raises:
+            ToolTimeoutError: No result within `call_timeout` since the last progress, or within `total_timeout`.
+            ToolCallError: The server died in the call, or answered with an error or with something unreadable.
+            ConnectError: The server is not connected and could not be.
+        """
+        link = await self._lifecycle.ensure()
+        await validator_ready()
+        start = asyncio.get_running_loop().time()
+        try:
+            raw = await limited_call(link, self._limits, name, arguments, on_progress, meta)
+        except LimitReached as limit:
+            raise timeout_error(self.name, name, limit.seconds, limit.field) from None
+        except Exception as error:
+            raise await self._call_error(name, error, link, start) from None
+        return result_from_mcp(raw)
+
+    async def _list_first(self, deadline: float) -> None:
+        """List within what is left of the start's limit. What goes wrong here is no failure of the server."""
+        self._list_until = deadline
+        await self.cache.invalidate()
+        try:
+            await self.cache.get_tools()
+        except Exception as error:
+            logger.warning("Server %s did not list its tools: %s", shown(self.name), root_cause(error, self._secrets))
+        finally:
+            self._list_until = None
+
+    async def _fetch(self) -> list[ToolSpec]:
+        link = self._lifecycle.link
+        if link is None or not link.alive:
+            raise ConnectionError("it is not connected")
+        async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
+            return tools_from_mcp(await link.all_tools(), self.name)
+
+    async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
+        if not is_answer(error):
+            link.give_up()
+        reason = link.route.http.better(root_cause(error, self._secrets), start)
+        if link.alive:
+            return refused_error(self.name, tool, reason)
+        if link.route.stderr is not None:
+            await link.route.stderr.wait_end(0.3)
+        return died_error(self.name, tool, reason, link.stderr_tail)
+
+    async def _tools_changed(self) -> None:
+        await self.cache.invalidate()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._handlers.changed is not None:
+            try:
+                self._handlers.changed()
+            except Exception:
+                logger.exception("The handler for changes of servers failed.")

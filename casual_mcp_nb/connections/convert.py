@@ -1,0 +1,211 @@
+"""Between the SDK's types and our nouns. Only this file and `_session.py` know what the SDK's types look like."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.connections._log import logger
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, Tool
+
+CONNECTION_CLOSED = "Connection closed"
+"""The SDK's message for a request whose connection ended. Its code is also used by servers for errors of their own."""
+
+SESSION_FORGOTTEN = "Session terminated"
+"""The SDK's message for an HTTP 404 within a session."""
+
+CLOSED = "the connection was closed"
+
+UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
+"""Key in a text block's `_meta` that marks it as the stand-in for a block of a type that nobody knows."""
+
+
+def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
+    """A tool as the SDK lists it, as a noun.
+
+    Args:
+        tool: The SDK's tool.
+        server: Name of its server in the config.
+
+    Raises:
+        ValueError: It has no name, or its schema is no JSON object.
+    """
+    if not isinstance(tool.name, str) or not tool.name:
+        raise ValueError("it has no name")
+    schema = tool.input_schema
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+        raise ValueError("its input schema is no schema of an object")
+    hints = tool.annotations
+    return ToolSpec(
+        server=server,
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=schema,
+        annotations=ToolAnnotations(
+            title=hints.title,
+            read_only=hints.read_only_hint,
+            destructive=hints.destructive_hint,
+            idempotent=hints.idempotent_hint,
+            open_world=hints.open_world_hint,
+        )
+        if hints
+        else None,
+        output_schema=tool.output_schema,
+        title=tool.title or (hints.title if hints else None),
+    )
+
+
+def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
+    """A listing as nouns, in its order. A tool that cannot be used, or comes a second time, is left out with a logged warning.
+
+    Args:
+        tools: The SDK's tools.
+        server: Name of their server in the config.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for tool in tools:
+        try:
+            spec = tool_from_mcp(tool, server)
+        except ValueError as error:
+            warn_left_out(server, str(tool.name), str(error))
+            continue
+        if spec.name in specs:
+            warn_left_out(server, spec.name, "it is listed twice")
+        specs.setdefault(spec.name, spec)
+    return list(specs.values())
+
+
+def warn_left_out(server: str, tool: str, reason: str) -> None:
+    """Log that a tool of a listing is not offered, and why."""
+    logger.warning("Tool %s of server %s is left out: %s.", shown(tool), shown(server), reason)
+
+
+def result_from_mcp(result: CallToolResult) -> ToolResult:
+    """A call's result as a noun: parts in the server's order, binary data as bytes with a short note, nothing dropped."""
+    return ToolResult(
+        content=tuple(_part(block) for block in result.content or ()),
+        structured=result.structured_content,
+        is_error=bool(result.is_error),
+    )
+
+
+def _part(block: Any) -> ContentPart:
+    match block.type:
+        case "text":
+            unknown = UNKNOWN_CONTENT_META in (block.meta or {})
+            return ContentPart("unknown" if unknown else "text", block.text)
+        case "image" | "audio":
+            return _binary(block.type, block.data, block.mime_type)
+        case "resource":
+            return _resource(block.resource)
+        case "resource_link":
+            size = f"{block.size:,} bytes" if block.size is not None else ""
+            note = ", ".join(part for part in (block.title or block.name, block.mime_type, size) if part)
+            return ContentPart("link", note, block.mime_type, uri=str(block.uri))
+        case kind:
+            return ContentPart("unknown", f"content of the unknown type {shown(str(kind))}")
+
+
+def _resource(resource: Any) -> ContentPart:
+    uri = str(resource.uri)
+    if hasattr(resource, "blob"):
+        return _binary("resource", resource.blob, resource.mime_type, uri)
+    return ContentPart("resource", resource.text, resource.mime_type, uri=uri)
+
+
+def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = None) -> ContentPart:
+    name = mime_type or "application/octet-stream"
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        return ContentPart(kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri)
+    return ContentPart(kind, f"{name}, {len(data):,} bytes", mime_type, data, uri)
+
+
+def error_text(exc: BaseException) -> str:
+    """The root cause of a failure in words for a person: no repr, no address with credentials, no input of a validation."""
+    exc = _root(exc)
+    module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
+    if module.startswith("httpx"):
+        return _http_text(exc, name)
+    if name == "ValidationError" and module.startswith("pydantic"):
+        return f"an answer that cannot be read: {_first_problem(exc)}"
+    if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
+        return CLOSED
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return _with_our_versions(_first_line(str(exc))) or name
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Whether the server answered, though with an error or with something unreadable; otherwise the session is broken."""
+    from mcp import MCPError
+    from pydantic import ValidationError
+
+    exc = _root(exc)
+    if isinstance(exc, MCPError):
+        return str(exc) not in (CONNECTION_CLOSED, SESSION_FORGOTTEN)
+    return isinstance(exc, ValidationError)
+
+
+def says_nothing(reason: str) -> bool:
+    """Whether this is only what the SDK puts in the place of an HTTP error."""
+    return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
+
+
+def status_text(status: int) -> str:
+    """What an HTTP status means for a person."""
+    if status in (401, 403):
+        return f"HTTP {status}: the credentials were not accepted"
+    return f"HTTP {status}"
+
+
+def _root(exc: BaseException) -> BaseException:
+    while True:
+        if isinstance(exc, BaseExceptionGroup):
+            exc = exc.exceptions[0]
+        elif isinstance(exc, RuntimeError) and isinstance(exc.__cause__, Exception):
+            # fastmcp wraps what happened in RuntimeErrors that say less.
+            exc = exc.__cause__
+        else:
+            return exc
+
+
+def _with_our_versions(text: str) -> str:
+    if not text.startswith("Unsupported protocol version"):
+        return text
+    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+    return f"{text}; this client speaks {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+
+
+def _http_text(exc: BaseException, name: str) -> str:
+    response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
+    if response is not None:
+        return status_text(response.status_code)
+    if name in ("ConnectError", "ConnectTimeout"):
+        reason = _first_line(str(exc))
+        return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
+    if name.endswith("Timeout"):
+        return "no answer in time"
+    return _first_line(str(exc)) or "the HTTP connection failed"
+
+
+def _first_problem(exc: Any) -> str:
+    problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
+    message = problems[0]["msg"] if problems else "invalid"
+    return f"{where}: {message}" if where else message
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:1000]

@@ -1,0 +1,62 @@
+"""What a server may ask of us or tell us."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from casual_mcp_nb.connections._log import logger
+from casual_mcp_nb.connections._mask import mask
+from casual_mcp_nb.errors import shown
+
+LONGEST_LOG = 10_000
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """Callbacks, all on the engine's loop. A capability is declared to servers only when its handler is set.
+
+    Args:
+        log: Called with server, level and text when a server sends a log message.
+        elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
+            elicitation handlers do.
+        sampling: Called with server, messages, parameters and context; gives the text or the SDK's message.
+        roots: Called with the server's name; gives the `file://` addresses that it may use.
+        changed: Called without arguments whenever a status or a list of tools changed.
+    """
+
+    log: Callable[[str, str, str], None] | None = None
+    elicitation: Callable[..., Awaitable[Any]] | None = None
+    sampling: Callable[..., Awaitable[Any]] | None = None
+    roots: Callable[[str], Sequence[str]] | None = None
+    changed: Callable[[], None] | None = None
+
+
+def client_options(handlers: Handlers, server: str, secrets: Collection[str]) -> dict[str, Any]:
+    """The handlers as fastmcp's client takes them, each told the server's name. What is not set is not declared."""
+    options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, secrets)}
+    if handlers.elicitation is not None:
+        options["elicitation_handler"] = partial(handlers.elicitation, server)
+    if handlers.sampling is not None:
+        options["sampling_handler"] = partial(handlers.sampling, server)
+    if (roots := handlers.roots) is not None:
+        options["roots"] = lambda _context: list(roots(server))
+    return options
+
+
+async def _on_log(handlers: Handlers, server: str, secrets: Collection[str], message: Any) -> None:
+    text = mask(_log_text(message.data), secrets)[:LONGEST_LOG]
+    if handlers.log is not None:
+        handlers.log(server, str(message.level), text)
+    else:
+        logger.debug("Server %s: %s: %s", shown(server), message.level, shown(text))
+
+
+def _log_text(data: Any) -> str:
+    """The text of a log message; FastMCP's servers wrap theirs in `msg` beside an `extra` that is mostly empty."""
+    if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
+        data = data["msg"]
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
