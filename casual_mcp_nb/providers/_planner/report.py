@@ -1,0 +1,132 @@
+"""The planner's replies: plain, short, in Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from casual_mcp_nb.providers._planner.words import name_stems
+
+_MAX_TEXT = 2000
+_MAX_ROWS = 20
+_MAX_ITEMS = 40
+_ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
+
+
+def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
+    """What a tool came back with; where it has a `summary`, that.
+
+    Args:
+        name: The tool.
+        text: Its result as the conversation has it: plain text or JSON.
+        asked: Stems of the words that the request used; what a result has under such a name comes first.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict) and list(value) == ["result"]:
+        value = value["result"]
+    if isinstance(value, dict) and isinstance(value.get("summary"), str):
+        return f"{_cut(value['summary'])} (from `{name}`)"
+    lead = ""
+    if isinstance(value, dict):
+        first = [key for key, item in value.items() if _leads(key, asked) and not isinstance(item, dict | list)]
+        lead = "".join(f"**{key}: {_scalar(value[key])}**\n\n" for key in first)
+        value = {key: item for key, item in value.items() if key not in first} or None
+        if value is None:
+            return f"{lead.strip()} (from `{name}`)"
+    shown = _shown(value)
+    return (
+        f"{shown} (from `{name}`)"
+        if not lead and "\n" not in shown and len(shown) < 200
+        else f"{lead}From `{name}`:\n\n{shown}"
+    )
+
+
+def _leads(key: str, asked: Collection[str]) -> bool:
+    return key == "result" or not set(name_stems(key)).isdisjoint(asked)
+
+
+def report_error(name: str, text: str) -> str:
+    """That a tool failed, in its own words."""
+    said = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
+    return f"`{name}` failed: {_cut(said) or 'it gave no reason.'}"
+
+
+def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
+    """A question for the arguments that a request does not have."""
+    return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
+
+
+def asked_for(text: str) -> tuple[str, list[str]] | None:
+    """What an earlier `ask_for` was about: the need and the names of the missing parameters; None where it was none."""
+    found = _ASKED.search(text)
+    return (found["need"], re.findall(r"`([^`]+)`", found["names"])) if found else None
+
+
+def cannot(need: str, servers: Mapping[str, int]) -> str:
+    """That nothing offered fits, or that nothing was asked, and what there is."""
+    listed = ", ".join(f"{name} ({_tools(count)})" for name, count in sorted(servers.items()))
+    there = f"There are tools of: {listed}." if listed else "No tools are offered."
+    about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
+    return f"{about} This is the offline planner, not a language model: it can only use tools. {there}"
+
+
+def _tools(count: int) -> str:
+    return "1 tool" if count == 1 else f"{count} tools"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        more = [f"- … and {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
+        return "\n".join([*(_item(key, item) for key, item in list(value.items())[:_MAX_ITEMS]), *more]) or "Nothing."
+    return _list(value) if isinstance(value, list) else _scalar(value)
+
+
+def _item(key: str, value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return f"- {key}:\n" + "\n".join(f"  - {name}: {_inline(item)}" for name, item in value.items())
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return f"- {key}:\n\n{_list(value)}\n"
+    return f"- {key}: {_inline(value)}"
+
+
+def _list(items: list[Any]) -> str:
+    if not items:
+        return "None."
+    more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
+    rows = items[:_MAX_ROWS]
+    if all(isinstance(item, dict) and list(item) == list(items[0]) for item in rows):
+        return _table(rows) + more
+    if all(not isinstance(item, dict | list) for item in items) and len(items) <= _MAX_ROWS:
+        return ", ".join(map(_scalar, items))
+    return "\n".join(f"- {_inline(item)}" for item in rows) + more
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *([_inline(row[column]) for column in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, list) and all(not isinstance(item, dict | list) for item in value):
+        return _cut(", ".join(map(_scalar, value)), 500) or "none"
+    if isinstance(value, dict | list):
+        return _cut(json.dumps(value, ensure_ascii=False), 500)
+    return " ".join(_scalar(value).split("\n"))
+
+
+def _scalar(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return _cut(str(value)) or "(empty)"
+
+
+def _cut(text: str, limit: int = _MAX_TEXT) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters in all)"

@@ -1,0 +1,202 @@
+"""Clients and models from a config: a client is made once and shared by its models."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import MissingDependencyError, ProviderError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.providers.base import ChatModel
+from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
+
+if TYPE_CHECKING:
+    from casual_llm import ChatOptions, LLMClient, Model
+
+_OWN_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "ollama": "OLLAMA_API_KEY"}
+_NO_KEY = "no-key-needed"
+
+
+class ModelFactory:
+    """Makes the clients and models of a config when they are first asked for.
+
+    Args:
+        config: The config. Keys stand in it already; this class reads no environment.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clients: dict[str, LLMClient] = {}
+        self._models: dict[str, Model] = {}
+
+    def get_client(self, name: str) -> LLMClient:
+        """The client of that name in the config.
+
+        Raises:
+            UnknownNameError: There is none; the closest names are in the message.
+            UsageError: Its provider is not supported.
+            MissingDependencyError: Its SDK is not installed.
+            ProviderError: It has no key.
+        """
+        if name not in self._clients:
+            config = _known("client", name, self._config.clients)
+            if config.provider not in BUILDERS:
+                raise UsageError(
+                    f"Client {shown(name)}: provider {shown(config.provider)} is not supported.",
+                    hint=f"Supported are {', '.join(BUILDERS)}.",
+                )
+            self._clients[name] = BUILDERS[config.provider](name, config)
+        return self._clients[name]
+
+    def get_model(self, name: str) -> Model:
+        """The casual-llm model of that name in the config. Raises what `get_client` raises."""
+        if name not in self._models:
+            from casual_llm import Model
+
+            config = _known("model", name, self._config.models)
+            self._models[name] = Model(self.get_client(config.client), config.model, default_options=_options(config))
+        return self._models[name]
+
+    def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
+        """What the engine asks.
+
+        Args:
+            name: A model of the config, a `casual_llm.Model` of the person's own, a `ChatModel` (comes back as it is), or None
+                for the first model of the config.
+
+        Raises:
+            UsageError: The config has no model. Beside this, what `get_client` raises.
+        """
+        if isinstance(name, ChatModel):
+            return name
+        if name is not None and not isinstance(name, str):
+            return ChatModel.of(name)
+        if name is None and not self._config.models:
+            raise UsageError("The config has no model.", hint="Add one under 'models', or hand in a casual_llm.Model.")
+        return self._bound(next(iter(self._config.models)) if name is None else name)
+
+    def _bound(self, name: str) -> ChatModel:
+        model = self.get_model(name)
+        config = self._config.models[name]
+        provider = self._config.clients[config.client].provider
+        return ChatModel(
+            model._client,
+            model.name,
+            name=name,
+            client_name=config.client,
+            provider=provider,
+            template=config.template,
+            context_window=config.context_window,
+            default_options=model.default_options,
+            key_places=_key_places(config.client, provider),
+        )
+
+    async def close(self) -> None:
+        """Close the connections of all clients that were made. They are made anew when they are used again."""
+        clients = list(self._clients.values())
+        self._clients.clear()
+        self._models.clear()
+        for client in clients:
+            sdk = getattr(client, "client", None)
+            if sdk is not None:
+                await sdk.close()
+
+
+def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
+    if name not in there:
+        raise UnknownNameError(noun, name, there)
+    return there[name]
+
+
+def _options(config: ModelConfig) -> ChatOptions:
+    from casual_llm import ChatOptions
+
+    return ChatOptions(temperature=config.temperature, max_tokens=config.max_tokens)
+
+
+def _key_places(name: str, provider: str) -> str:
+    variables = dict.fromkeys([f"{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}_API_KEY", _OWN_VARIABLES.get(provider, "")])
+    return ", then ".join([f"clients.{name}.api_key of the config", *filter(None, variables)])
+
+
+def _key(config: ClientConfig) -> str | None:
+    """The key to hand to an SDK: with an address of its own and no key, a placeholder, as local servers need none.
+
+    Never None for such an address: the SDK would send it the key of the provider from the environment.
+    """
+    if config.api_key is not None and config.api_key.get_secret_value():
+        return config.api_key.get_secret_value()
+    return _NO_KEY if config.base_url else None
+
+
+def _openai(name: str, config: ClientConfig) -> LLMClient:
+    kind = _client_class(name, "openai", "OpenAIClient")
+    from openai import OpenAIError
+
+    try:
+        client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
+    except OpenAIError as error:
+        raise _no_key(name, "openai") from error
+    return _without_retries(client)
+
+
+def _anthropic(name: str, config: ClientConfig) -> LLMClient:
+    kind = _client_class(name, "anthropic", "AnthropicClient")
+    from anthropic import AnthropicError
+
+    try:
+        client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
+    except AnthropicError as error:
+        # Without a key the SDK looks for a profile of its own; what is wrong with one stands in the cause.
+        raise _no_key(name, "anthropic") from error
+    if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
+        raise _no_key(name, "anthropic")
+    return _without_retries(client)
+
+
+def _ollama(name: str, config: ClientConfig) -> LLMClient:
+    kind = _client_class(name, "ollama", "OllamaClient")
+    from ollama import AsyncClient
+
+    made = kind(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
+    key = _key(config)
+    if key is not None:
+        # Also for the placeholder: without a header the SDK sends OLLAMA_API_KEY to any address.
+        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers={"Authorization": f"Bearer {key}"})
+    client: LLMClient = made
+    return client
+
+
+def _offline(name: str, config: ClientConfig) -> LLMClient:
+    from casual_mcp_nb.providers.offline import OfflineClient
+
+    return OfflineClient()
+
+
+def _client_class(name: str, sdk: str, kind: str) -> Callable[..., Any]:
+    try:
+        importlib.import_module(sdk)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'"
+        ) from error
+    found: Callable[..., Any] = getattr(importlib.import_module("casual_llm"), kind)
+    return found
+
+
+def _without_retries(client: Any) -> LLMClient:
+    # The SDKs retry unseen; each attempt must be seen and counted here.
+    client.client = client.client.with_options(max_retries=0)
+    made: LLMClient = client
+    return made
+
+
+def _no_key(name: str, provider: str) -> ProviderError:
+    return ProviderError(f"Client {shown(name)} has no API key.", hint=f"It was looked for in {_key_places(name, provider)}.")
+
+
+BUILDERS: Mapping[str, Callable[[str, ClientConfig], LLMClient]] = MappingProxyType(
+    {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama, "offline": _offline}
+)

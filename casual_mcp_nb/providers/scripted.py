@@ -1,0 +1,117 @@
+"""A model that plays a list of answers: for tests, docs and lessons without a key."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers.base import ChatModel, ModelAnswer
+
+if TYPE_CHECKING:
+    from casual_llm import ChatOptions, Usage
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool that a scripted answer makes: the tool's name on the wire and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ScriptedRequest:
+    """What a scripted model was given: the messages, and the definitions of the tools."""
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[Mapping[str, Any], ...]
+
+
+def call(name: str, /, **arguments: Any) -> Call:
+    """An answer that calls a tool, such as `call("math__add", a=1, b=2)`."""
+    return Call(name, arguments)
+
+
+def calls(*made: Call) -> tuple[Call, ...]:
+    """An answer that calls several tools at once, such as `calls(call("a__x"), call("b__y", n=1))`."""
+    return made
+
+
+class ScriptedClient:
+    """A casual-llm client that plays a list.
+
+    Args:
+        answers: One item for each request. A text or a message is the answer; `call(...)` and `calls(...)` make calls of
+            tools; a `ModelAnswer` has usage too; an exception is raised; a function, plain or async, is given the messages
+            and tools and returns one of those.
+    """
+
+    def __init__(self, answers: Iterable[Any] = ()) -> None:
+        self._answers = iter(answers)
+        self._ids = itertools.count(1)
+        self.requests: list[ScriptedRequest] = []
+
+    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+        """Play the next answer and note the request.
+
+        Raises:
+            UsageError: There are no more answers.
+        """
+        request = ScriptedRequest(tuple(messages), tuple(options.extra.get("tools", ())))
+        self.requests.append(request)
+        try:
+            item = next(self._answers)
+        except StopIteration:
+            item = UsageError(f"The script has no answer for request {len(self.requests)}.", hint="Give it one more.")
+        if callable(item):
+            item = item(request.messages, request.tools)
+            item = await item if inspect.isawaitable(item) else item
+        if isinstance(item, BaseException):
+            raise item
+        return self._as_answer(item)
+
+    def _as_answer(self, item: Any) -> ModelAnswer:
+        from casual_llm import AssistantMessage
+
+        if isinstance(item, ModelAnswer):
+            return item
+        if isinstance(item, AssistantMessage):
+            return ModelAnswer(item, finish_reason="tool_calls" if item.tool_calls else "stop")
+        if isinstance(item, str):
+            return ModelAnswer(AssistantMessage(content=item), finish_reason="stop")
+        made = [item] if isinstance(item, Call) else list(item)
+        message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in made])
+        return ModelAnswer(message, finish_reason="tool_calls")
+
+    def _tool_call(self, made: Call) -> Any:
+        from casual_llm import AssistantToolCall, AssistantToolCallFunction
+
+        function = AssistantToolCallFunction(name=made.name, arguments=json.dumps(made.arguments, ensure_ascii=False))
+        return AssistantToolCall(id=f"call_{next(self._ids)}", function=function)
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        from casual_llm import Usage
+
+        answer = await self.answer(model, messages, options)
+        usage = answer.usage
+        if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+            return answer.message, None
+        return answer.message, Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+
+
+def scripted_model(*answers: Any, name: str = "scripted") -> ChatModel:
+    """A model that plays these answers; `model.client.requests` has what it was asked.
+
+    Args:
+        *answers: What `ScriptedClient` takes.
+        name: The model's name.
+    """
+    return ChatModel(ScriptedClient(answers), name, client_name="scripted", provider="scripted")  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""The offline planner with the bundled servers: all but one behind the search tool, as in the quickstart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+QUESTIONS = [
+    (
+        "What time is it in Tokyo when it is 14:30 in Oslo?",
+        "time__convert_time",
+        {"time": "14:30", "from_timezone": "Europe/Oslo", "to_timezone": "Asia/Tokyo"},
+        "22:30",
+    ),
+    (
+        "Convert 26.2 miles to kilometres",
+        "units__convert_units",
+        {"value": 26.2, "from_unit": "miles", "to_unit": "kilometres"},
+        "42.16",
+    ),
+    ("What is 17 * 23 + 4?", "math__evaluate_expression", {"expression": "17 * 23 + 4"}, "395"),
+    ("Which tables are in the database?", "sqlite__list_tables", {}, "customers"),
+    ("How many words are in 'the quick brown fox'?", "text__count_words", {"text": "the quick brown fox"}, "words: 4"),
+    ("What is the mean of 3, 5, 8 and 13?", "math__describe_numbers", {"numbers": [3, 5, 8, 13]}, "mean: 7.25"),
+    (
+        "How many days are there between 2026-01-01 and 2026-03-01?",
+        "time__date_difference",
+        {"start": "2026-01-01", "end": "2026-03-01"},
+        "days: 59",
+    ),
+    ("Describe the orders table", "sqlite__describe_table", {"table": "orders"}, "customer_id"),
+    ("Convert 255 to hexadecimal", "math__convert_base", {"number": "255", "to_base": 16}, "ff"),
+]
+
+
+@pytest.mark.parametrize(("question", "tool", "arguments", "answer"), QUESTIONS)
+async def test_a_deferred_tool_is_found_called_and_its_result_reported(
+    bundled_room: Any, question: str, tool: str, arguments: dict[str, Any], answer: str
+) -> None:
+    said = await bundled_room.ask(question)
+    assert len(said.searches) == 1
+    assert said.tools == [(tool, arguments)]
+    assert answer in said.text
+
+
+async def test_a_tool_that_is_loaded_is_used_without_a_search(bundled_room: Any) -> None:
+    said = await bundled_room.ask("How much disk space is free?")
+    assert said.calls == [("system-info__disk_info", {})]
+    assert "free_bytes" in said.text
+
+
+async def test_a_follow_up_uses_the_loaded_tool_and_keeps_what_it_does_not_change(bundled_room: Any) -> None:
+    await bundled_room.ask("What time is it in Tokyo when it is 14:30 in Oslo?")
+    said = await bundled_room.ask("And when it is 9:00 in New York?")
+    wanted = {"time": "09:00", "from_timezone": "America/New_York", "to_timezone": "Asia/Tokyo"}
+    assert said.calls == [("time__convert_time", wanted)]
+
+
+async def test_a_follow_up_without_a_verb_is_a_call_of_its_own(bundled_room: Any) -> None:
+    await bundled_room.ask("Convert 26.2 miles to kilometres")
+    said = await bundled_room.ask("And 100 km to miles?")
+    assert said.calls == [("units__convert_units", {"value": 100, "from_unit": "km", "to_unit": "miles"})]
+    assert "62.13" in said.text
+
+
+async def test_a_follow_up_about_something_else_does_not_reuse_the_last_tool(bundled_room: Any) -> None:
+    await bundled_room.ask("Convert 26.2 miles to kilometres")
+    said = await bundled_room.ask("And what is 17 * 23 + 4?")
+    assert said.tools == [("math__evaluate_expression", {"expression": "17 * 23 + 4"})]
+
+
+async def test_several_needs_are_searched_and_called_side_by_side(bundled_room: Any) -> None:
+    said = await bundled_room.ask("What is 12 * (3 + 4), and which tables are in the database?")
+    assert [len(calls) for calls in said.rounds] == [2, 2]
+    assert [name for name, _ in said.tools] == ["math__evaluate_expression", "sqlite__list_tables"]
+    assert "84" in said.text
+    assert "customers" in said.text
+
+
+async def test_ids_are_unique_over_the_whole_conversation(bundled_room: Any) -> None:
+    for question in ("What is 2 + 2?", "How much disk space is free?", "Convert 5 miles and 3 km to feet"):
+        await bundled_room.ask(question)
+    ids = [call.id for message in bundled_room.messages for call in getattr(message, "tool_calls", None) or ()]
+    assert ids == [f"call_{number}" for number in range(1, len(ids) + 1)]
+
+
+async def test_a_missing_argument_is_asked_for_and_taken_from_the_reply(bundled_room: Any) -> None:
+    asked = await bundled_room.ask("Convert miles to kilometres")
+    assert asked.tools == []
+    assert "`value`" in asked.text
+    said = await bundled_room.ask("5")
+    assert said.calls == [("units__convert_units", {"value": 5, "from_unit": "miles", "to_unit": "kilometres"})]
+
+
+async def test_a_new_request_after_a_question_is_not_taken_for_the_reply(bundled_room: Any) -> None:
+    await bundled_room.ask("Convert miles to kilometres")
+    said = await bundled_room.ask("How much disk space is free?")
+    assert said.calls == [("system-info__disk_info", {})]
+
+
+async def test_what_no_tool_can_do_is_said_plainly_with_the_servers_there_are(bundled_room: Any) -> None:
+    said = await bundled_room.ask("What is the weather in Oslo?")
+    assert said.tools == []
+    assert "not a language model" in said.text
+    assert "time (9 tools)" in said.text
+
+
+async def test_a_greeting_calls_nothing(bundled_room: Any) -> None:
+    said = await bundled_room.ask("Hello!")
+    assert said.calls == []
+    assert "offline planner" in said.text
+
+
+async def test_a_failed_call_is_reported_with_the_tools_own_words(bundled_room: Any) -> None:
+    said = await bundled_room.ask("Read nothere.txt")
+    assert [name for name, _ in said.tools] == ["files__read_file"]
+    assert "failed" in said.text
+    assert "nothere.txt" in said.text
+
+
+async def test_nothing_is_changed_unless_a_word_asks_for_it(bundled_room: Any) -> None:
+    said = await bundled_room.ask("Which files are in the notebooks folder?")
+    assert [name for name, _ in said.tools] == ["files__list_directory"]
+
+
+async def test_the_same_conversation_gets_the_same_answer(bundled_room: Any) -> None:
+    said = await bundled_room.ask("What is 17 * 23 + 4?")
+    first = [message.model_dump_json() for message in bundled_room.messages]
+    bundled_room.messages.clear()
+    bundled_room.offered = [tool for tool in bundled_room.offered if tool.server == "system-info"]
+    bundled_room.search = type(bundled_room.search)(bundled_room.deferred)
+    again = await bundled_room.ask("What is 17 * 23 + 4?")
+    assert again == said
+    assert [message.model_dump_json() for message in bundled_room.messages] == first
+    assert all(json.loads(line) for line in first)

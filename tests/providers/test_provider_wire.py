@@ -1,0 +1,306 @@
+"""The real SDKs against a loopback server that speaks each provider's format: what is sent, and what an answer means."""
+
+from __future__ import annotations
+
+import json
+import socket
+import traceback
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from casual_llm import AssistantToolCall, AssistantToolCallFunction
+from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
+
+from casual_mcp_nb.errors import ProviderError, UsageError
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.tokens import TokenUsage
+
+PROVIDERS = ("openai", "anthropic", "ollama")
+KEY = "sk-planted-secret-0123456789"
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "place": {"$ref": "#/$defs/Place"},
+        "exact": {"type": ["boolean", "string"], "default": False},
+        "limit": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
+        "anything": True,
+    },
+    "required": ["place"],
+    "additionalProperties": False,
+    "$defs": {"Place": {"type": "object", "properties": {"near": {"$ref": "#/$defs/Place"}}}},
+}
+TOOL = {"name": "maps__find", "description": "Find a place.", "parameters": PARAMETERS}
+ASKED: list[ChatMessage] = [SystemMessage(content="Be brief."), UserMessage(content="Where is it?")]
+
+_OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "maps__find", "arguments": '{"place": {}}'}}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "openai": {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "tool_calls",
+                "message": {"role": "assistant", "content": "Wait.", "tool_calls": [_OPENAI_CALL]},
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 30,
+            "completion_tokens": 7,
+            "total_tokens": 37,
+            "prompt_tokens_details": {"cached_tokens": 12},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        },
+    },
+    "anthropic": {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "content": [
+            {"type": "text", "text": "Wait."},
+            {"type": "tool_use", "id": "c1", "name": "maps__find", "input": {"place": {}}},
+        ],
+        "usage": {"input_tokens": 18, "output_tokens": 7, "cache_read_input_tokens": 12},
+    },
+    "ollama": {
+        "model": "m",
+        "created_at": "2026-01-01T00:00:00Z",
+        "done": True,
+        "done_reason": "stop",
+        "message": {
+            "role": "assistant",
+            "content": "Wait.",
+            "tool_calls": [{"function": {"name": "maps__find", "arguments": {"place": {}}}}],
+        },
+        "prompt_eval_count": 30,
+        "eval_count": 7,
+    },
+}
+USAGES = {
+    "openai": TokenUsage(30, 7, 12, 3),
+    "anthropic": TokenUsage(30, 7, 12),
+    "ollama": TokenUsage(30, 7),
+}
+PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/api/chat"}
+
+
+def config_for(provider: str, url: str, **client: Any) -> Config:
+    # Anthropic's SDK 2 takes no temperature.
+    options = {} if provider == "anthropic" else {"temperature": 0.5}
+    base = f"{url}/v1" if provider == "openai" else url
+    return Config.model_validate(
+        {
+            "clients": {"desk": {"provider": provider, "base_url": base, "api_key": KEY, "timeout": 5, **client}},
+            "models": {"small": {"client": "desk", "model": "m-1", "max_tokens": 99, **options}},
+        }
+    )
+
+
+@pytest.fixture
+async def factory_for() -> AsyncIterator[Callable[..., ModelFactory]]:
+    made: list[ModelFactory] = []
+
+    def make(config: Config) -> ModelFactory:
+        made.append(ModelFactory(config))
+        return made[-1]
+
+    yield make
+    for factory in made:
+        await factory.close()
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_a_definition_reaches_the_provider_exactly_as_it_is(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    await factory_for(config_for(provider, server.url)).chat_model("small").complete(ASKED, [TOOL])
+    body = server.seen[0].body
+    if provider == "anthropic":
+        assert body["tools"] == [{"name": "maps__find", "description": "Find a place.", "input_schema": PARAMETERS}]
+        assert body["tool_choice"] == {"type": "auto"}
+    else:
+        assert body["tools"] == [{"type": "function", "function": TOOL}]
+        assert body.get("tool_choice") == ("auto" if provider == "openai" else None)
+
+
+async def test_a_request_without_tools_mentions_none(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+    assert not {"tools", "tool_choice"} & set(server.seen[0].body)
+
+
+async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED, [TOOL])
+    (seen,) = server.seen
+    assert seen.path.partition("?")[0] == PATHS[provider]
+    assert seen.body["model"] == "m-1"
+    options = seen.body["options"] if provider == "ollama" else seen.body
+    assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
+    assert options.get("max_tokens", options.get("num_predict")) == 99
+    assert KEY in (seen.headers.get("authorization", "") + seen.headers.get("x-api-key", ""))
+
+
+async def test_an_option_that_the_sdk_does_not_take_is_refused_before_anything_is_sent(
+    loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS["anthropic"])
+    config = config_for("anthropic", server.url).model_dump()
+    config["models"]["small"]["temperature"] = 0.5
+    config["clients"]["desk"]["api_key"] = KEY
+    with pytest.raises(UsageError, match="takes no temperature"):
+        await factory_for(Config.model_validate(config)).chat_model().complete(ASKED)
+    assert server.seen == []
+
+
+async def test_text_calls_usage_and_the_reason_for_the_end_come_back(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    answer = await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED, [TOOL])
+    (call,) = answer.message.tool_calls or []
+    assert answer.message.content == "Wait."
+    assert call.id == ("call_1" if provider == "ollama" else "c1")
+    assert call.function.name == "maps__find"
+    assert json.loads(call.function.arguments) == {"place": {}}
+    assert answer.usage == USAGES[provider]
+    assert answer.finish_reason == {"openai": "tool_calls", "anthropic": "tool_use", "ollama": "stop"}[provider]
+
+
+@pytest.mark.fault(67)
+async def test_an_answer_without_usage_has_none_and_not_that_of_the_answer_before(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    model = factory_for(config_for(provider, server.url)).chat_model()
+    assert (await model.complete(ASKED)).usage is not None
+    uncounted = ("usage", "prompt_eval_count", "eval_count")
+    server.answer = {key: value for key, value in ANSWERS[provider].items() if key not in uncounted}
+    assert (await model.complete(ASKED)).usage is None
+
+
+async def test_a_history_with_broken_arguments_can_still_be_sent(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(ANSWERS[provider])
+    broken = AssistantToolCall(id="c0", function=AssistantToolCallFunction(name="maps__find", arguments='{"place":'))
+    history = [
+        *ASKED,
+        AssistantMessage(content="", tool_calls=[broken]),
+        ToolResultMessage(name="maps__find", tool_call_id="c0", content="Error: no JSON"),
+    ]
+    await factory_for(config_for(provider, server.url)).chat_model().complete(history, [TOOL])
+    assert "Error: no JSON" in json.dumps(server.seen[0].body)
+
+
+async def test_two_clients_of_one_provider_ask_their_own_addresses(
+    loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    servers = {name: loopback(ANSWERS["openai"]) for name in ("one", "two")}
+    clients = {name: {"provider": "openai", "base_url": f"{server.url}/v1"} for name, server in servers.items()}
+    models = {name: {"client": name, "model": f"of-{name}"} for name in servers}
+    factory = factory_for(Config.model_validate({"clients": clients, "models": models}))
+    for name, server in servers.items():
+        await factory.chat_model(name).complete(ASKED)
+        assert [seen.body["model"] for seen in server.seen] == [f"of-{name}"]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.fault(60)
+@pytest.mark.fault(83)
+async def test_a_refused_key_is_named_by_client_and_place_and_never_shown(
+    provider: str, status: int, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback({"error": {"type": "authentication_error", "message": f"Incorrect API key: {KEY}"}}, status)
+    with pytest.raises(ProviderError) as caught:
+        await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+    said = str(caught.value)
+    assert len(server.seen) == 1
+    assert "Client 'desk'" in said
+    assert "credentials were not accepted" in said
+    assert f"DESK_API_KEY, then {provider.upper()}_API_KEY" in said
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.fault(83)
+async def test_not_even_half_a_key_is_left_where_a_long_answer_is_cut(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback("", 500)
+    for padding in range(270, 300, 4):
+        server.answer = f"{'x' * padding} {KEY}"
+        with pytest.raises(ProviderError) as caught:
+            await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+        assert KEY[:8] not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+async def test_the_sdks_do_not_retry_by_themselves(
+    provider: str, status: int, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback({"error": {"message": "too busy"}}, status)
+    with pytest.raises(ProviderError, match="too busy") as caught:
+        await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+    assert len(server.seen) == 1
+    assert caught.value.retryable
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("answer", ["<html><body>Log in here</body></html>", {"error": {"message": "no such plan"}}, {}, []])
+async def test_a_success_that_is_no_answer_is_one_clear_error(
+    provider: str, answer: Any, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback(answer)
+    with pytest.raises(ProviderError, match=r"Client 'desk', model 'm-1': the answer cannot be used") as caught:
+        await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
+    if isinstance(answer, str):
+        assert "Log in here" in str(caught.value)
+    if isinstance(answer, dict) and answer:
+        assert "no such plan" in str(caught.value)
+
+
+async def test_a_refused_connection_names_the_address(provider: str, factory_for: Callable[..., ModelFactory]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(ProviderError, match="cannot be reached") as caught:
+        await factory_for(config_for(provider, address)).chat_model().complete(ASKED)
+    assert address in str(caught.value)
+    assert caught.value.retryable
+
+
+async def test_a_silent_provider_is_given_up_at_the_clients_timeout(
+    provider: str, factory_for: Callable[..., ModelFactory]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = config_for(provider, f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
+        with pytest.raises(ProviderError, match="no answer in time") as caught:
+            await factory_for(config).chat_model().complete(ASKED)
+    assert caught.value.retryable
+
+
+async def test_a_missing_model_says_where_to_look(
+    provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    server = loopback({"error": {"message": "model m-1 not found"}}, 404)
+    with pytest.raises(ProviderError, match="Check the model's name"):
+        await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
