@@ -18,6 +18,7 @@ def stats_view(stats: ChatStats, limits: Limits) -> View:
     tokens = stats.tokens
     facts: list[tuple[str, Cell]] = [
         ("Model calls", words.number(stats.llm_calls)),
+        ("Sent in all", words.tokens(stats.sent_tokens, stats.sent_origin)),
         ("Request tokens", words.tokens(tokens.prompt_tokens, tokens.origin)),
         ("Answer tokens", words.tokens(tokens.completion_tokens, tokens.origin)),
         ("All tokens", words.tokens(tokens.total_tokens, tokens.origin)),

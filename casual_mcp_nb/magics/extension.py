@@ -79,7 +79,9 @@ class McpMagics(Magics):
             previous.close()
         elif previous is not None:
             kind = type(previous).__name__
-            raise UsageError(f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again.")
+            raise UsageError(
+                f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again."
+            )
         self._namespace[VARIABLE] = session
         session.connect()
         return session.status

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from casual_mcp_nb.types.event import Event, StepFinished, ToolsSearched, ToolStarted, TurnStarted
+from casual_mcp_nb.types.event import Event, StepFinished, StepStarted, ToolsSearched, ToolStarted, TurnStarted
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import Origin, TokenUsage
 
@@ -36,7 +36,7 @@ class TokenUsageStats:
             _add(self.prompt_tokens, other.prompt_tokens),
             _add(self.completion_tokens, other.completion_tokens),
             self.unknown_calls + other.unknown_calls,
-            "estimated" if "estimated" in (self.origin, other.origin) else "reported",
+            _origin(self.origin, other.origin),
         )
 
 
@@ -80,12 +80,16 @@ class ChatStats(Rich):
         tool_calls: Calls by tool and server.
         llm_calls: Calls of the model that were answered.
         discovery: Searches; None where discovery was off.
+        sent_tokens: Size of all requests: reported where that is known, estimated for the rest.
+        sent_origin: `estimated` as soon as one of them is.
     """
 
     tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
     tool_calls: ToolCallStats = field(default_factory=ToolCallStats)
     llm_calls: int = 0
     discovery: DiscoveryStats | None = None
+    sent_tokens: int = 0
+    sent_origin: Origin = "reported"
 
     def __add__(self, other: ChatStats) -> ChatStats:
         both = [stats for stats in (self.discovery, other.discovery) if stats is not None]
@@ -94,12 +98,15 @@ class ChatStats(Rich):
             self.tool_calls + other.tool_calls,
             self.llm_calls + other.llm_calls,
             sum(both[1:], both[0]) if both else None,
+            self.sent_tokens + other.sent_tokens,
+            _origin(self.sent_origin, other.sent_origin),
         )
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
-        """The stats of the turn, or turns, that these events tell of."""
+        """The stats of the turn that these events tell of."""
         events = list(events)
+        sent_tokens, sent_origin = _sent(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]
         searches = [event for event in events if isinstance(event, ToolsSearched)]
@@ -114,7 +121,20 @@ class ChatStats(Rich):
             discovery=DiscoveryStats(len(searches), sum(row.newly_loaded for event in searches for row in event.rows))
             if discovery
             else None,
+            sent_tokens=sent_tokens,
+            sent_origin=sent_origin,
         )
+
+
+def _sent(events: list[Event]) -> tuple[int, Origin]:
+    estimates = {event.step: event.request.tokens.total for event in events if isinstance(event, StepStarted)}
+    usages = {event.step: event.usage for event in events if isinstance(event, StepFinished) and event.usage}
+    reported = {s: u.prompt_tokens for s, u in usages.items() if u.prompt_tokens is not None and u.origin == "reported"}
+    return sum((estimates | reported).values()), "reported" if estimates.keys() <= reported.keys() else "estimated"
+
+
+def _origin(*origins: Origin) -> Origin:
+    return "estimated" if "estimated" in origins else "reported"
 
 
 def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:

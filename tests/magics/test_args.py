@@ -36,7 +36,12 @@ def test_the_options_of_a_cell_become_typed_values() -> None:
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("--modle gpt", "--model"), ("--model", "expected one argument"), ("--max-steps x", "invalid int"), ("--system 'a", "quotation")],
+    [
+        ("--modle gpt", "--model"),
+        ("--model", "expected one argument"),
+        ("--max-steps x", "invalid int"),
+        ("--system 'a", "quotation"),
+    ],
 )
 def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:

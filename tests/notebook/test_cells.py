@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kernel import Kernel, started_kernel  # noqa: E402
+from kernel import Kernel, started_kernel
 
 pytestmark = pytest.mark.kernel
 
@@ -164,7 +164,9 @@ def test_an_interrupt_of_an_awaited_chat_stops_it_with_a_short_message(kernel: K
 
 
 def assert_stopped(kernel: Kernel) -> None:
-    told = kernel.run("print(patient.turns[-1].status, patient.turns[-1].tool_calls[-1].status, cancelled.wait(2)); cancelled.clear()")
+    told = kernel.run(
+        "print(patient.turns[-1].status, patient.turns[-1].tool_calls[-1].status, cancelled.wait(2)); cancelled.clear()"
+    )
     assert told.text().split() == ["stopped", "stopped", "True"]
     after = kernel.run("print(patient.chat('go on', model=scripted_model('fine'), echo='none').answer)")
     assert after.text().strip() == "fine"

@@ -1,0 +1,42 @@
+"""Tool discovery: some tools are hidden, and the model finds them by search. Pure: tools in, tools and text out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.discovery._cards import loaded_in
+from casual_mcp_nb.discovery.manifest import generate_manifest
+from casual_mcp_nb.discovery.partition import partition_tools
+from casual_mcp_nb.discovery.search_tools import (
+    SEARCH_TOOLS,
+    SearchToolsTool,
+    SyntheticTool,
+    SyntheticToolResult,
+    discovered_in,
+    not_loaded_error,
+)
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+__all__ = [
+    "SEARCH_TOOLS",
+    "SearchToolsTool",
+    "SyntheticTool",
+    "SyntheticToolResult",
+    "ToolSearchIndex",
+    "discovered_in",
+    "generate_manifest",
+    "loaded_in",
+    "not_loaded_error",
+    "partition_tools",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the index when it is asked for: it needs numpy, which takes longer to import than all the rest."""
+    if name != "ToolSearchIndex":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+    return ToolSearchIndex

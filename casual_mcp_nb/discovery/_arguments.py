@@ -1,0 +1,98 @@
+"""What a model asked the search tool for, read kindly: models send numbers, texts and nulls where a schema says otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.errors import UsageError, shown
+
+MAX_NAMES = 100
+_MAX_QUERY = 1_000
+_MAX_NAME = 200
+_NO_SERVER = ("null", "none")
+_QUOTES = " \t\r\n`'\""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of one search; empty where one was not given. `dropped` names were too many to be looked up."""
+
+    query: str = ""
+    server: str = ""
+    names: tuple[str, ...] = ()
+    dropped: int = 0
+
+
+def read_arguments(args: object) -> Asked:
+    """The arguments of a search, whatever a model sent.
+
+    Raises:
+        UsageError: One cannot be understood, or none is given; the message is for the model.
+    """
+    given = args if isinstance(args, Mapping) else {}
+    names = list(dict.fromkeys(_names(given.get("tool_names"))))
+    asked = Asked(
+        _query(given.get("query")), _server(given.get("server_name")), tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
+    )
+    if asked == Asked():
+        unknown = [shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")][:5]
+        also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
+        raise UsageError(
+            f"Give at least one of query, server_name and tool_names.{also}",
+            hint='For example: {"query": "convert a time between time zones"}.',
+        )
+    return asked
+
+
+def _query(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        value = " ".join(_text("query", item) for item in value[:50])
+    return _text("query", value)[:_MAX_QUERY]
+
+
+def _server(value: Any) -> str:
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    name = _text("server_name", value).strip(_QUOTES)[:_MAX_NAME]
+    return "" if name.casefold() in _NO_SERVER else name
+
+
+def _names(value: Any) -> list[str]:
+    items = _listed(value) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        items = [items]
+    names = [_text("tool_names", item).strip(_QUOTES)[:_MAX_NAME] for item in items]
+    return [name for name in names if name]
+
+
+def _listed(text: str) -> list[Any]:
+    """The names in a text that stands where a list belongs: JSON, or names with commas between them."""
+    text = text.strip()[: MAX_NAMES * _MAX_NAME]
+    if text.startswith("["):
+        try:
+            items = json.loads(text)
+        except (ValueError, RecursionError):
+            items = None
+        if isinstance(items, list):
+            return items
+    return text.strip("[]").replace("\n", ",").split(",")
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return str(value)
+    wanted = {"query": "a text", "server_name": "the name of one server", "tool_names": "a list of tool names"}[key]
+    raise UsageError(f"{key} must be {wanted}, not {_kind(value)}.")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "an object"
+    return {bool: "true or false", list: "a list", tuple: "a list"}.get(type(value), "such a value")

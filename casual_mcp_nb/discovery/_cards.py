@@ -1,0 +1,130 @@
+"""The search tool's answer as text: cards that a model reads, and from which the tools that were loaded can be read back.
+
+A card begins after an empty line with a marker line that holds the tool's wire name alone. Text of a server stands in
+indented lines and has no empty ones, so that it can never look like a marker, also where an answer was cut later on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+
+MAX_ANSWER = 12_000
+_MAX_CARDS = 8_000
+_MAX_NOTES = 2_000
+_MAX_LINES = 8
+_MAX_DESCRIPTION = 500
+_MAX_PARAMETERS = 20
+_MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
+
+
+def compose(tools: Sequence[ToolSpec], loaded: Set[ToolName], notes: Iterable[str] = ()) -> tuple[str, tuple[ToolSpec, ...]]:
+    """The answer that presents tools.
+
+    Args:
+        tools: What was found, best first.
+        loaded: Those that the model can call already.
+        notes: What else it should know, a line each.
+
+    Returns:
+        The text, of at most 12,000 characters, and the tools that stand in it. What does not fit is counted and not loaded.
+    """
+    note = one_line(" ".join(notes), _MAX_NOTES)
+    blocks: list[str] = []
+    used = len(note)
+    for tool in tools:
+        card = _card(tool, tool.tool_name in loaded)
+        block = card if used + len(card) <= _MAX_CARDS else _marker(tool)
+        if used + len(block) > MAX_ANSWER - 500:
+            break
+        blocks.append(block)
+        used += len(block) + 2
+    inside = tuple(tools[: len(blocks)])
+    left_out = len(tools) - len(inside)
+    more = f"{left_out} more are not loaded. Search with a query or with tool_names for those you need." if left_out else ""
+    return "\n\n".join(filter(None, [_header(inside, loaded), note, *blocks, more])), inside
+
+
+def loaded_in(content: str) -> list[str]:
+    """The wire names of the tools that an answer of the search tool presents, as loaded now or already loaded."""
+    return list(dict.fromkeys(_MARKER.findall(content)))
+
+
+def _marker(tool: ToolSpec) -> str:
+    return f"## {tool.wire_name}"
+
+
+def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName]) -> str:
+    count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
+    call = "call it by its name." if len(tools) == 1 else "call them by their names."
+    old = sum(tool.tool_name in loaded for tool in tools)
+    new = len(tools) - old
+    if not old:
+        return f"Found {count}. {'It is' if new == 1 else 'They are'} loaded now; {call}"
+    if not new:
+        return f"Found {count}, already loaded; {call}"
+    now, before = ("is" if new == 1 else "are"), ("was" if old == 1 else "were")
+    return f"Found {count}: {new} {now} loaded now, {old} {before} already loaded; {call}"
+
+
+def _card(tool: ToolSpec, already_loaded: bool) -> str:
+    if already_loaded:
+        return f"{_marker(tool)}\nAlready loaded."
+    head = [_marker(tool), f"Server: {one_line(tool.server, 200)}"]
+    return "\n".join([*head, *_description(tool.description), f"Parameters: {_parameters(tool.input_schema)}"])
+
+
+def _description(text: str) -> list[str]:
+    """The description's first lines, cleaned and indented."""
+    lines = [one_line(line, _MAX_DESCRIPTION) for line in text[: _MAX_DESCRIPTION * 4].splitlines()]
+    kept: list[str] = []
+    room = _MAX_DESCRIPTION
+    for line in filter(None, lines):
+        if len(kept) == _MAX_LINES or room < 20:
+            return [*kept, "  ..."]
+        kept.append(f"  {one_line(line, room)}")
+        room -= len(line)
+    return kept
+
+
+def _parameters(schema: Mapping[str, Any]) -> str:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return "none"
+    required = schema.get("required")
+    needed = {name for name in required if isinstance(name, str)} if isinstance(required, list | tuple) else set()
+    names = sorted(properties, key=lambda name: name not in needed)
+    parts = [_parameter(str(name), properties[name], name in needed) for name in names[:_MAX_PARAMETERS]]
+    if len(names) > _MAX_PARAMETERS:
+        parts.append(f"... and {len(names) - _MAX_PARAMETERS} more")
+    return ", ".join(parts)
+
+
+def _parameter(name: str, schema: object, required: bool) -> str:
+    return f"{one_line(name, 64)} ({one_line(_type(schema), 80)}{', required' if required else ''})"
+
+
+def _type(schema: object, depth: int = 2) -> str:
+    """A schema's type in words."""
+    if not isinstance(schema, Mapping) or not depth:
+        return "any"
+    choices = schema.get("enum")
+    if isinstance(choices, list | tuple) and choices:
+        return (
+            "one of "
+            + "/".join(one_line(str(choice)[:200], 24) for choice in choices[:6])
+            + ("/..." if len(choices) > 6 else "")
+        )
+    kind = schema.get("type")
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
+        return f"array of {_type(schema['items'], depth - 1)}"
+    kinds = kind if isinstance(kind, list | tuple) else [kind]
+    if not any(isinstance(word, str) for word in kinds):
+        parts = schema.get("anyOf") or schema.get("oneOf")
+        given = parts[:6] if isinstance(parts, list | tuple) else []
+        kinds = [_type(part, depth - 1) for part in given if part != {"type": "null"}]
+    return " or ".join(word for word in dict.fromkeys(kinds) if isinstance(word, str) and word != "null") or "any"

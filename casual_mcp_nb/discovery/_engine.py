@@ -1,0 +1,75 @@
+"""The parts of an index put together; imported only where an index is built, for it brings numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats
+from casual_mcp_nb.discovery._exact import ExactNames
+from casual_mcp_nb.discovery._fields import texts
+from casual_mcp_nb.discovery._meaning import Meaning
+from casual_mcp_nb.discovery._scorer import Scored, Scorer
+from casual_mcp_nb.discovery._shares import Shares
+from casual_mcp_nb.discovery.text import MAX_QUERY
+from casual_mcp_nb.types.search import Explanation, TermShare
+from casual_mcp_nb.types.tool import ToolSpec
+
+
+class Engine:
+    """Ranks and explains the tools of an index. Tools are documents in the order of their wire names.
+
+    Args:
+        tools: At least one tool, all with different names.
+        embed: The embedding, if any.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
+        self._order = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
+        self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._order)}
+        corpus = [texts(tool) for tool in self._order]
+        self._scorer = Scorer(FieldedBM25(corpus))
+        self._names = ExactNames(self._order)
+        self._meaning = Meaning(embed, [f"{name}: {said}" for name, _, said, *_ in corpus]) if embed else None
+        self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
+        self._server_of = np.array([self._servers[tool.server] for tool in self._order])
+
+    def has(self, tool: ToolSpec) -> bool:
+        """Whether a tool is in the index."""
+        return (tool.server, tool.name) in self._places
+
+    def ranked(self, query: str, server: str | None, count: int) -> list[tuple[ToolSpec, float]]:
+        """The best tools and their scores, best first."""
+        scored = self._score(query, server)
+        return [(self._order[document], score) for document, score in self._scorer.ranked(scored.scores, count)]
+
+    def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
+        """What a tool's score is made of; the arguments are those of `ToolSearchIndex.explain`."""
+        document = self._places[tool.server, tool.name]
+        scored = self._score(query, server)
+        parts = Shares(self._scorer, scored, document, self._order[document])
+        raw = float(scored.scores[document])
+        if not raw:
+            return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server)
+        ranked = self._scorer.ranked(scored.scores, len(self._order))
+        rank, score = next((rank, score) for rank, (found, score) in enumerate(ranked, 1) if found == document)
+        shares = parts.all()
+        if score != raw:
+            shares += (self._lost(document, score - raw),)
+        return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server)
+
+    def _lost(self, document: int, share: float) -> TermShare:
+        first = self._order[self._scorer.copy_of[document]]
+        return TermShare("says the same as a better hit", f"like {first.tool_name}", 1, 0.0, share)
+
+    def _score(self, query: str, server: str | None) -> Scored:
+        query = query[:MAX_QUERY]
+        meaning = self._meaning.nearness(query) if self._meaning else None
+        return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
+
+    def _of(self, server: str) -> Floats:
+        """1 for each tool of a server and 0 for the others."""
+        allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)
+        return allowed

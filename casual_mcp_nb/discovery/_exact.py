@@ -1,0 +1,65 @@
+"""Tools that a query calls by name."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from casual_mcp_nb.types.tool import ToolSpec
+
+_EDGES = re.compile(r"^\W+|\W+$")
+_MAX_WORDS = 6
+_MAX_CHUNKS = 500
+
+
+class ExactNames:
+    """Looks up names in queries: the bare name, the wire name and `server:tool`, upper and lower case alike.
+
+    A bare name that is a plain word (`search`, `time`) counts where it is the whole query or stands in quotes: in a sentence
+    it is far more often just that word.
+
+    Args:
+        tools: The tools; they are known by their place here.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._places: dict[str, list[int]] = {}
+        self._plain: set[str] = set()
+        self._longest = 1
+        for place, tool in enumerate(tools):
+            name = tool.name.strip().casefold()
+            if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
+                self._plain.add(name)
+            elif " " in name:
+                self._longest = max(self._longest, min(_MAX_WORDS, len(name.split())))
+            for form in {name, tool.wire_name.casefold(), f"{tool.server}:{tool.name}".casefold()}:
+                self._places.setdefault(form, []).append(place)
+
+    def called(self, query: str) -> list[int]:
+        """The places of the tools that a query calls by name, in order of place."""
+        whole = query.strip().casefold()
+        found = set(self._places.get(whole, ())) | set(self._places.get(_EDGES.sub("", whole), ()))
+        for text in self._pieces(whole):
+            found.update(self._places.get(text, ()))
+        return sorted(found)
+
+    def _pieces(self, query: str) -> Iterator[str]:
+        chunks = query.split(maxsplit=_MAX_CHUNKS)[:_MAX_CHUNKS]
+        for count in range(1, self._longest + 1):
+            for start in range(len(chunks) - count + 1):
+                chunk = " ".join(chunks[start : start + count]) if count > 1 else chunks[start]
+                if chunk not in self._plain:
+                    yield chunk
+                bare = _EDGES.sub("", chunk)
+                if bare != chunk and (bare not in self._plain or _quoted(chunk, bare)):
+                    yield bare
+
+
+def _quoted(chunk: str, bare: str) -> bool:
+    before, _, after = chunk.partition(bare)
+    return _is_quote(before[-1:]) and _is_quote(after[:1])
+
+
+def _is_quote(sign: str) -> bool:
+    return sign != "" and (sign in "\"'`" or unicodedata.category(sign) in ("Pi", "Pf"))

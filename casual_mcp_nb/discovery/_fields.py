@@ -1,0 +1,75 @@
+"""What of a tool is indexed: five texts, each with a weight and a limit that keeps a description of a megabyte harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from casual_mcp_nb.types.tool import ToolSpec
+
+
+class Field(NamedTuple):
+    """A field of the index: its name for people, its weight, and how far its length counts (BM25's b)."""
+
+    name: str
+    weight: float
+    b: float = 0.75
+
+
+FIELDS = (
+    Field("name", 3.0),
+    Field("server", 1.5, b=0.0),
+    Field("description", 1.0),
+    Field("parameter name", 1.0),
+    Field("parameter description", 0.6),
+)
+
+_MAX_NAME = 200
+_MAX_DESCRIPTION = 600
+_MAX_PARAMETERS = 100
+_MAX_PARAMETER_DESCRIPTION = 200
+_MAX_PARAMETER_TEXT = 2_000
+_MAX_CHOICES = 20
+_MAX_DEPTH = 4
+
+
+def texts(tool: ToolSpec) -> tuple[str, ...]:
+    """The tool's text in each of `FIELDS`. Choices of a parameter (`enum`) count as its description."""
+    names, descriptions, length = [], [], 0
+    for name, schema in _parameters(tool.input_schema):
+        names.append(name[:_MAX_NAME])
+        if length < _MAX_PARAMETER_TEXT:
+            descriptions.append(_described(schema))
+            length += len(descriptions[-1])
+        if len(names) == _MAX_PARAMETERS:
+            break
+    description = tool.description[:_MAX_DESCRIPTION]
+    if tool.title:
+        description += f" {tool.title[:_MAX_NAME]}"
+    return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), " ".join(descriptions)
+
+
+def _described(schema: Any) -> str:
+    """What a parameter's schema says in words; schemas come from servers, so any part can have any type."""
+    if not isinstance(schema, Mapping):
+        return ""
+    said = schema.get("description")
+    text = said[:_MAX_PARAMETER_DESCRIPTION] if isinstance(said, str) else ""
+    choices = schema.get("enum")
+    if isinstance(choices, list):
+        return " ".join([text, *(choice[:_MAX_NAME] for choice in choices[:_MAX_CHOICES] if isinstance(choice, str))])
+    return text
+
+
+def _parameters(schema: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Names and schemas of the parameters, nested ones after the one that holds them."""
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        return
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        for name, inner in properties.items():
+            yield str(name), inner
+            if isinstance(inner, Mapping) and ("properties" in inner or "items" in inner):
+                yield from _parameters(inner, depth + 1)
+    if "items" in schema:
+        yield from _parameters(schema["items"], depth + 1)

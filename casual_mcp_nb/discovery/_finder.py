@@ -1,0 +1,149 @@
+"""What a search comes to: the rules by which query, server and names are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.discovery._arguments import Asked
+from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.discovery._names import ToolNames
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+_MANY_UNKNOWN = 3
+
+
+@dataclass
+class Found:
+    """The tools that a search came to, each with its score if it was ranked, and what to say beside them."""
+
+    tools: dict[ToolSpec, float | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class Finder:
+    """Looks tools up. It knows only those that it is given, and builds nothing before it is needed.
+
+    Args:
+        deferred: The tools that can be found.
+        always: Tools that are there from the start: found by name and by server, not by query.
+        index: Gives the index of the deferred tools at the first query; one is made when not given.
+        limit: How many tools one query, or one name, can bring.
+    """
+
+    def __init__(
+        self, deferred: Sequence[ToolSpec], always: Sequence[ToolSpec], index: Callable[[], ToolSearchIndex] | None, limit: int
+    ) -> None:
+        self._deferred = deferred
+        self._always = always
+        self._given_index = index
+        self._limit = limit
+
+    def find(self, asked: Asked) -> Found:
+        """The tools that are asked for, and what to say about those that are not there.
+
+        Raises:
+            UsageError: There is no such server.
+        """
+        server = self._server(asked.server) if asked.server else None
+        found = self._by_names(asked, server) if asked.names else Found()
+        if found.tools:
+            return found
+        if asked.names and not asked.query:
+            return Found(notes=[*found.notes, "You can search with a query instead."])
+        if server is not None and (not asked.query or server not in self._servers):
+            return Found(dict.fromkeys(self._of(server)), found.notes)
+        by_query = self._by_query(asked.query, server)
+        return Found(by_query.tools, found.notes + by_query.notes)
+
+    @cached_property
+    def _index(self) -> ToolSearchIndex:
+        from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+        return ToolSearchIndex(self._deferred) if self._given_index is None else self._given_index()
+
+    @cached_property
+    def _names(self) -> ToolNames:
+        return ToolNames((*self._deferred, *self._always))
+
+    @cached_property
+    def _servers(self) -> list[str]:
+        """The servers that have something to find, in order of name."""
+        return sorted({tool.server for tool in self._deferred})
+
+    def _by_query(self, query: str, server: str | None) -> Found:
+        hits = self._index.search(query, max_results=self._limit, server=server)
+        if hits:
+            return Found({hit.tool: hit.score for hit in hits})
+        where = f" on server {shown(server)}" if server is not None else ""
+        hint = "Try other words, or give server_name alone to load all tools of a server:"
+        return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
+
+    def _by_names(self, asked: Asked, server: str | None) -> Found:
+        found = Found()
+        unknown = []
+        for name in asked.names:
+            tools = self._names.find(name, server)
+            owners = [tool.tool_name for tool in tools]
+            if len(tools) > 1:
+                found.notes.append(self._shared_name(name, owners))
+            if 0 < len(tools) <= self._limit:
+                found.tools.update(dict.fromkeys(tools))
+            elif not tools:
+                unknown.append(name)
+        found.notes += [self._unknown_name(name, server) for name in unknown[:_MANY_UNKNOWN]]
+        if len(unknown) > _MANY_UNKNOWN:
+            found.notes.append(f"{len(unknown) - _MANY_UNKNOWN} more of the names are unknown.")
+        if asked.dropped:
+            found.notes.append(f"Only the first {len(asked.names)} names were looked up, {asked.dropped} were not.")
+        return found
+
+    def _shared_name(self, name: str, owners: Sequence[ToolName]) -> str:
+        text = f"{shown(name)} can mean several tools: {_listing(map(str, owners))}."
+        if len(owners) > self._limit:
+            return f"{text} Give server_name too."
+        return f"{text} All of them were looked up; choose by server."
+
+    def _unknown_name(self, name: str, server: str | None) -> str:
+        text = f"Unknown tool {shown(name)}"
+        if server is not None:
+            text += f" on server {shown(server)}"
+            elsewhere = dict.fromkeys(tool.server for tool in self._names.find(name))
+            if elsewhere:
+                return f"{text}; it is a tool of server {_listing(elsewhere)}."
+        matches = self._names.like(name, server)
+        return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
+
+    def _server(self, name: str) -> str:
+        """The server that a model means.
+
+        Raises:
+            UsageError: There is none of that name; the valid ones are named.
+        """
+        known = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
+        if name in known:
+            return name
+        folded = [server for server in known if name.casefold() in (server.casefold(), one_line(server, 200).casefold())]
+        if len(folded) == 1:
+            return folded[0]
+        matches = closest(name, self._servers)
+        hint = f"{did_you_mean(matches, ())} " if matches else ""
+        raise UsageError(f"Unknown server {shown(name)}. {hint}The servers are: {self._server_list()}.")
+
+    def _server_list(self) -> str:
+        return _listing(self._servers) or "none"
+
+    def _of(self, server: str) -> list[ToolSpec]:
+        return [tool for tool in (*self._deferred, *self._always) if tool.server == server]
+
+
+def _listing(names: Iterable[str], limit: int = 30) -> str:
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(one_line(name, 80) for name in names[:limit]) + more

@@ -1,0 +1,73 @@
+"""The second signal: what an embedding says about meaning. Off unless a person hands one in; nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from casual_mcp_nb.discovery._bm25 import Floats
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 128
+
+
+class Meaning:
+    """How near tools are to a query in an embedding's space.
+
+    The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
+    embedding still finds somewhat alike, add nothing.
+
+    Args:
+        embed: Makes an array with a row for each text.
+        texts: A text for each tool; embedded once, in batches.
+    """
+
+    def __init__(self, embed: Callable[[list[str]], Any], texts: Sequence[str]) -> None:
+        self._embed = embed
+        self._vectors = self._of(texts)
+        self._last: tuple[str, Floats | None] | None = None
+
+    def nearness(self, query: str) -> Floats | None:
+        """How near each tool is, from 0 to 1; None where the embedding fails, which is logged.
+
+        The last answer is remembered, so that explaining a search does not embed its query again.
+        """
+        if self._last is None or self._last[0] != query:
+            self._last = query, self._nearness(query)
+        return self._last[1]
+
+    def _nearness(self, query: str) -> Floats | None:
+        vector = self._of([query]) if self._vectors is not None and query.strip() else None
+        if vector is None or self._vectors is None:
+            return None
+        if vector.shape[1] != self._vectors.shape[1]:
+            logger.warning("The embedding of the query has another length than those of the tools; searching by words only.")
+            return None
+        cosines = self._vectors @ vector[0]
+        middle, best = float(cosines.mean()), float(cosines.max())
+        if best - middle < 1e-9:
+            return None
+        near: Floats = np.clip((cosines - middle) / (best - middle), 0.0, 1.0) ** 2
+        return near
+
+    def _of(self, texts: Sequence[str]) -> NDArray[np.float64] | None:
+        try:
+            batches = [self._batch(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
+            vectors = np.concatenate(batches)
+        except Exception as error:  # whatever a person's function raises, the search by words goes on
+            logger.warning("The embedding failed (%s); searching by words only.", type(error).__name__)
+            return None
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
+        return unit
+
+    def _batch(self, texts: list[str]) -> NDArray[np.float64]:
+        vectors = np.asarray(self._embed(texts), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+            raise ValueError("an embedding gives one row of finite numbers for each text")
+        return vectors

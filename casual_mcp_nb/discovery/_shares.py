@@ -1,0 +1,98 @@
+"""What a score is made of, for one tool at a time. Computed only when somebody asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from casual_mcp_nb.discovery._fields import FIELDS, texts
+from casual_mcp_nb.discovery._scorer import CLAUSE, CLAUSE_POWER, NAME_COVERED, Clause, Scored, Scorer
+from casual_mcp_nb.discovery.text import terms
+from casual_mcp_nb.types.search import TermShare
+from casual_mcp_nb.types.tool import ToolSpec
+
+_SHOWN = 60
+
+
+class Shares:
+    """The parts of one tool's score.
+
+    Args:
+        scorer: The scorer of the corpus.
+        scored: What it gave for the query.
+        document: The tool's place in the corpus.
+        tool: The tool.
+    """
+
+    def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec) -> None:
+        self._scorer = scorer
+        self._bm25 = scorer.bm25
+        self._scored = scored
+        self._document = document
+        self._counts = [Counter(terms(text)) for text in texts(tool)]
+
+    def all(self) -> tuple[TermShare, ...]:
+        """Every part that is not zero; together they are the score before copies lose."""
+        parts = [*self._terms(), *self._name(), *self._clause(), *self._meaning(), *self._called()]
+        return tuple(part for part in parts if part.share)
+
+    def missing(self) -> tuple[str, ...]:
+        """Terms of the query that neither the tool nor a synonym in it has."""
+        return tuple(term for term in self._scored.weights if not self._best(term)[1])
+
+    def _terms(self) -> Iterator[TermShare]:
+        for asked, weight in self._scored.weights.items():
+            term, worth = self._best(asked)
+            if worth:
+                yield from self._by_field(asked, term, weight * worth)
+
+    def _best(self, asked: str) -> tuple[str, float]:
+        """The indexed term by which the tool answers a term of the query best, and what that is worth."""
+        best, worth = asked, 0.0
+        for term, weight in self._scorer.stand_ins(asked):
+            value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], self._document)
+            if value > worth:
+                best, worth = term, value
+        return best, worth
+
+    def _by_field(self, asked: str, term: str, worth: float) -> Iterator[TermShare]:
+        rows = []
+        for field, counts, average in zip(FIELDS, self._counts, self._bm25.average, strict=True):
+            if counts[term]:
+                norm = float(1 - field.b + field.b * counts.total() / average)
+                rows.append((field, counts[term], norm, field.weight * counts[term] / norm))
+        total = sum(row[3] for row in rows)
+        idf = self._bm25.idf[term]
+        for field, count, norm, part in rows:
+            yield TermShare(term, field.name, count, idf, worth * part / total, norm, asked if asked != term else "")
+
+    def _name(self) -> Iterator[TermShare]:
+        bm25 = self._bm25
+        words = [term for term in self._scored.weights if term in self._counts[0]]
+        covered = sum(bm25.idf[term] for term in words)
+        if covered:
+            share = NAME_COVERED * covered * covered / float(bm25.name_idf[self._document])
+            yield TermShare("words of the name", "name", len(words), covered, share)
+
+    def _clause(self) -> Iterator[TermShare]:
+        fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
+        if fits:
+            fit, clause = max(fits, key=lambda pair: pair[0])
+            share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
+            yield TermShare(_quoted(clause), "part of the request", 1, 0.0, share)
+
+    def _worth(self, weights: Mapping[str, float]) -> float:
+        return sum(weight * self._best(term)[1] for term, weight in weights.items())
+
+    def _meaning(self) -> Iterator[TermShare]:
+        if self._scored.meaning is not None:
+            yield TermShare("meaning", "embedding", 1, 0.0, float(self._scored.meaning[self._document]))
+
+    def _called(self) -> Iterator[TermShare]:
+        if self._document in self._scored.called:
+            yield TermShare("exact name", "name", 1, 0.0, self._scored.bonus)
+
+
+def _quoted(clause: Clause) -> str:
+    text = clause.text if len(clause.text) <= _SHOWN else f"{clause.text[:_SHOWN]}…"
+    return f'clause "{text}"'

@@ -1,0 +1,172 @@
+"""Words that the search knows: general knowledge about requests and tools, as plain text."""
+
+from __future__ import annotations
+
+STOP_WORDS = """
+a able about above after again against all am an and any anyone anything are as at be because been before being below
+between both but by can could currently d did different do does doing don down during each eg either else etc few for
+from further get give got had has have having he hello help her here hey hi him his how i id ie if im in include
+including interested into is it its ive just know let like ll look looking lot m make many may me might mine more most
+must my need no nor not of off oh ok okay on once only or other ought our out over own particular per please possible
+provide re related s same shall she should show so some someone something specific such sure t tell than thank thanks
+that the their them then there these they this those through to too under until up us use used using various ve very via
+want was we were what when where which while who whom whose why will with without wondering would you your
+"""
+"""Words that say nothing about a tool, those of asking (`need`, `please`, `show`) among them."""
+
+EXTENSIONS = """
+7z avi bmp c cfg cpp csv db doc docx epub gif go gz h htm html ini ipynb java jpeg jpg js json log md mkv mov mp3 mp4
+odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav webp xls xlsx xml yaml yml zip
+"""
+"""Endings by which a file is known."""
+
+SYNONYMS = """
+create make add new generate insert build compose
+write save store put edit
+read open load view
+delete remove erase clear drop discard cancel
+update edit modify change set alter adjust revise
+search find query lookup discover locate seek explore
+get fetch retrieve obtain download pull
+list show display enumerate all
+send post submit publish share deliver
+run execute launch start invoke trigger
+stop kill terminate end halt abort
+convert transform translate turn change
+calculate compute count evaluate sum total
+compare diff difference versus
+check verify validate test confirm inspect
+describe explain summarize summary overview
+analyze analysis examine inspect review
+copy duplicate clone
+move rename relocate transfer
+buy purchase order shop shopping
+book reserve reservation appointment schedule
+recommend suggest recommendation suggestion advice similar
+plot chart graph diagram visualize visualization draw
+extract parse scrape crawl
+connect join link attach
+monitor track watch follow
+upload import
+export download save
+install setup configure
+login authenticate sign
+play stream listen
+subscribe register enroll signup
+rate rating review score
+detect identify recognize
+predict forecast estimate
+fix repair solve resolve debug
+learn study teach education course lesson tutorial
+improve optimize enhance
+file document doc
+folder directory path
+image picture photo screenshot
+video movie film clip youtube
+music song track audio playlist album
+email mail message inbox
+message chat sms text
+web website webpage page url site internet online browser
+code program script source repository repo
+issue ticket bug
+task todo reminder
+note memo page
+user person people account profile member
+company business firm organization corporation
+customer client
+employee staff worker
+product item goods merchandise
+price cost fee quote value
+money payment pay fund cash transaction
+stock share equity market ticker
+finance financial investment invest
+currency exchange forex
+crypto cryptocurrency bitcoin ethereum coin token
+bank account balance
+weather forecast temperature climate rain
+location place address position coordinates geocode
+map route direction navigation navigate
+near nearby around close
+travel trip vacation holiday itinerary tourism tour sightseeing attraction
+hotel accommodation lodging stay room
+flight airline airport plane
+car vehicle auto drive
+taxi cab ride
+train railway rail
+restaurant food dining meal eat
+recipe cook ingredient dish
+nutrition diet calorie food
+health medical medicine doctor patient disease
+therapist psychologist psychiatrist doctor
+exercise workout fitness training
+paper article publication literature research study academic scholar scientific
+news headline article
+book novel read author
+event calendar meeting appointment
+date time day calendar
+timezone clock time
+job career employment vacancy position hiring
+course class lesson tutorial learn
+game gaming play
+sport team match player
+rank ranking top leaderboard popular best trending
+latest recent new current now
+history historical past
+database sql table query
+row record entry
+column field
+spreadsheet excel sheet workbook xlsx csv
+presentation slide powerpoint pptx ppt
+word docx document
+pdf document
+markdown md
+command shell terminal process
+error exception log failure
+commit version revision
+branch fork
+container docker pod
+network ip host domain
+statistics stats metrics analytics data
+number amount quantity count
+math arithmetic equation calculate
+art drawing design logo picture
+language translate translation
+law legal court lawyer crime
+gift present shopping
+discount coupon deal promotion offer
+advertisement ad advertising marketing campaign promotion brand
+house property apartment rent estate home
+information info detail details data
+question answer ask quiz
+joke fun humor entertainment
+love relationship dating
+child kid children baby
+pet animal dog cat
+plant garden flower
+tv television show series episode
+actor cast person star
+director crew
+sensor device iot
+light lamp brightness
+password credential secret key
+friend contact follower
+comment reply review feedback
+tag label category
+size length width dimension
+color colour
+distance far radius
+speed fast performance
+security vulnerability threat
+tax revenue income salary
+horoscope astrology zodiac tarot
+podcast radio audio
+shipment shipping delivery package parcel
+invoice bill receipt
+wikipedia encyclopedia knowledge
+keyword seo search
+resume cv
+transcript subtitle caption
+symptom illness disease diagnosis
+city town country region
+"""
+"""Groups of words that stand for each other, a group a line: first what tools do, then what they do it to."""

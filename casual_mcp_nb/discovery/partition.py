@@ -1,0 +1,32 @@
+"""Which tools the model sees at once, and which it has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from casual_mcp_nb.types.selection import Mode
+from casual_mcp_nb.types.tool import ToolSpec
+
+
+def partition_tools(
+    tools: Iterable[ToolSpec], modes: Mapping[str, Mode], *, discovery: bool, defer_all: bool = False
+) -> tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]:
+    """Divide tools into those that are offered at once and those that are found by search.
+
+    Args:
+        tools: The tools that the toolset lets through.
+        modes: `loaded`, `deferred` or `off` for each server; one that is not named is loaded.
+        discovery: Whether anything is deferred at all.
+        defer_all: Defer the loaded servers too.
+
+    Returns:
+        Loaded and deferred, each in the order given. A tool of a server that is off is in neither.
+    """
+    loaded: list[ToolSpec] = []
+    deferred: list[ToolSpec] = []
+    for tool in tools:
+        mode = modes.get(tool.server, "loaded")
+        if mode != "off":
+            hidden = discovery and (defer_all or mode == "deferred")
+            (deferred if hidden else loaded).append(tool)
+    return tuple(loaded), tuple(deferred)

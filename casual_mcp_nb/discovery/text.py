@@ -1,0 +1,195 @@
+"""Text as terms: what of a query and of a tool's texts is compared.
+
+A word is cut at case, digits, `_`, `-`, `.` and all other punctuation, Unicode-folded (NFKC, accents off, casefold) and
+stemmed; stop words are left out. Scripts without spaces become pairs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache, lru_cache
+from itertools import chain
+
+from casual_mcp_nb.discovery import _vocabulary
+
+MAX_QUERY = 8_000
+"""How many characters of a query are read: far over any request in words, and it keeps a pasted document harmless."""
+
+MAX_CLAUSES = 20
+
+_STOP_WORDS = frozenset(_vocabulary.STOP_WORDS.split())
+_WORD = re.compile(r"[A-Z]{2,}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_LETTERS = re.compile(r"[^\W\d_]+|\d+")
+_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]"
+)
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese and Korean: scripts without spaces, or with endings that stick to words."""
+_VOICED = "\u3099\u309a"
+"""The marks that tell Japanese syllables apart: no accents."""
+
+_SUFFIXES = {
+    "ational": 5, "ization": 4, "isation": 4, "ibility": 4, "ability": 4, "ation": 4, "ator": 5, "ance": 5, "ence": 5, "ment": 4,
+    "ness": 4, "able": 4, "ible": 4, "ate": 5, "ial": 5, "ion": 5, "ize": 4, "ise": 5, "ful": 4, "at": 5, "ly": 4, "or": 5, "er": 4,
+}  # fmt: skip
+"""Endings that are cut, longest first, each with how many letters must be left."""
+_ENDS = tuple(_SUFFIXES)
+_IRREGULAR = {"news": "news", "apis": "api"}
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in order, with repetitions.
+
+    Args:
+        text: Any text; control characters and lone surrogates only separate words.
+
+    Returns:
+        Folded and stemmed words without stop words.
+    """
+    return [term for chunk in text.split() for term in chunk_terms(chunk)]
+
+
+def chunk_terms(chunk: str) -> tuple[str, ...]:
+    """The terms of a piece of text without spaces. Short pieces are remembered, for the same ones come again and again."""
+    return _remembered(chunk) if len(chunk) <= 64 else _cut(chunk)
+
+
+def _cut(chunk: str) -> tuple[str, ...]:
+    if chunk.isascii():
+        words = [chunk] if chunk.isalpha() and chunk.islower() else [word.lower() for word in _WORD.findall(chunk)]
+        return tuple([stem(word) for word in words if word not in _STOP_WORDS])
+    words = [part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)]
+    return tuple(chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else _term(word) for word in words))
+
+
+_remembered = lru_cache(maxsize=65_536)(_cut)
+
+
+def _pairs(word: str) -> list[str]:
+    return [word[i : i + 2] for i in range(max(1, len(word) - 1))]
+
+
+def _term(word: str) -> list[str]:
+    return [] if word in _STOP_WORDS else [stem(word)]
+
+
+def _folded(text: str) -> str:
+    """NFKC without accents and other marks on letters."""
+    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    kept = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
+    return unicodedata.normalize("NFC", "".join(kept))
+
+
+@lru_cache(maxsize=32_768)
+def stem(word: str) -> str:
+    """An English word without its endings (`translating`, `translations`, `translator` → `transl`); other words as they are.
+
+    Lighter and some ten times faster than the Snowball stemmer, and level with it in finding tools.
+    """
+    if len(word) < 4 or not word.isascii():
+        return word
+    word = _singular(word)
+    if word.endswith("ing") and len(word) > 5:
+        word = _single_end(word[:-3])
+    elif word.endswith("ed") and len(word) > 4 and word[-3] != "e":
+        word = _single_end(word[:-2])
+    if word.endswith(_ENDS):
+        word = _without_suffix(word)
+    if len(word) > 3 and word.endswith("e"):
+        return word[:-1]
+    if len(word) > 3 and word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "i"
+    return word
+
+
+def _without_suffix(word: str) -> str:
+    for suffix, left in _SUFFIXES.items():
+        if word.endswith(suffix) and len(word) - len(suffix) >= left:
+            return word[: -len(suffix)]
+    return word
+
+
+def _singular(word: str) -> str:
+    if not word.endswith("s") or word in _IRREGULAR:
+        return _IRREGULAR.get(word, word)
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "xes", "ches", "shes")):
+        return word[:-2]
+    return word if word[-2] in "sui" else word[:-1]
+
+
+def _single_end(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
+
+
+@cache
+def synonyms() -> dict[str, tuple[str, ...]]:
+    """For each term that has any, the terms that may stand for it, in alphabetical order."""
+    related: dict[str, set[str]] = {}
+    for line in _vocabulary.SYNONYMS.splitlines():
+        group = {stem(word) for word in line.split()}
+        for term in group:
+            related.setdefault(term, set()).update(group - {term})
+    return {term: tuple(sorted(others)) for term, others in related.items()}
+
+
+_EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())
+_EDGES = ".,;:!?()[]{}<>\"'`"
+_CHUNK = re.compile(r"\S+")
+_SIGN = re.compile(r"[./\\@-]")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+_NOT_A_HOST = frozenset({"www", "com", "org", "net", "http", "https", "html"})
+
+
+def readable(query: str) -> str:
+    """A query with what a value is in the place of the value.
+
+    Tools are described by kinds (`file`, `url`, `email`), requests name instances: `/home/ana/report.pdf` reads `file pdf`,
+    `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
+
+    Args:
+        query: The request; at most `MAX_QUERY` characters of it are read.
+    """
+    return _CHUNK.sub(_literal, query[:MAX_QUERY])
+
+
+def _literal(found: re.Match[str]) -> str:
+    chunk = found.group()
+    if _SIGN.search(chunk) is None:
+        return chunk
+    core = chunk.strip(_EDGES)
+    kind = _kind(core)
+    return chunk.replace(core, kind) if kind else chunk
+
+
+def _kind(value: str) -> str:
+    """What a value is, in words; empty where it is none that is known."""
+    scheme, separator, rest = value.partition("://")
+    if separator or value.startswith("www."):
+        host = re.split(r"[/?#:]", rest or scheme, maxsplit=1)[0]
+        return " ".join(["url", *(part for part in host.split(".") if part not in _NOT_A_HOST)])
+    name, at, domain = value.partition("@")
+    if at and name and "." in domain:
+        return "email"
+    if _DATE.fullmatch(value):
+        return "date"
+    *folders, last = re.split(r"[\\/]", value)
+    stem_, dot, extension = last.rpartition(".")
+    if dot and stem_ and extension.lower() in _EXTENSIONS:
+        return f"file {extension}" if folders else f"{stem_} file {extension}"
+    return "path" if len(folders) > 1 and (value[0] in "/\\~" or value[1:2] == ":") else ""
+
+
+_BREAK = re.compile(r"[.,;:!?\n()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+|\b(?:and|then)\b", re.IGNORECASE)
+
+
+def clauses(query: str) -> list[str]:
+    """The parts of a request, cut at punctuation, "and" and "then"; at most `MAX_CLAUSES`.
+
+    Args:
+        query: The request, as `readable` gives it.
+    """
+    parts = (part.strip() for part in _BREAK.split(query, maxsplit=4 * MAX_CLAUSES))
+    return [part for part in parts if part][:MAX_CLAUSES]

@@ -1,0 +1,114 @@
+"""What of a text is compared."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, readable, stem, synonyms, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("getForecastDays", ["forecast", "day"]),
+        ("PDFReader", ["pdf", "read"]),
+        ("list-open_tickets.v2", ["list", "open", "ticket", "v", "2"]),
+        ("URLs and APIs", ["url", "api"]),
+        ("sha256sum", ["sha", "256", "sum"]),
+        ("Menü MENÜ menu", ["menu", "menu", "menu"]),
+        ("\uff46\uff55\uff4c\uff4c \ufb01rst", ["full", "first"]),
+        ("Straße STRASSE", ["strass", "strass"]),
+        ("please show me the word", ["word"]),
+        ("\x00\x1b[31mred\x07", ["31", "mred"]),
+        ("lone \ud800 surrogate\udfff", ["lon", "surrog"]),
+        ("🌦️ --- ...", []),
+        ("", []),
+    ],
+)
+def test_words_are_cut_at_case_digits_and_signs_folded_and_stemmed(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("天气预报", ["天气", "气预", "预报"]),
+        ("東京 tokyo", ["東京", "tokyo"]),
+        ("ガス", ["ガス"]),
+        ("날씨를", ["날씨", "씨를"]),
+        ("الطقس اليوم", ["الطقس", "اليوم"]),
+        ("погода Осло", ["погода", "осло"]),
+    ],
+)
+def test_scripts_without_spaces_become_pairs_and_others_words(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "translate translates translating translated translation translations translator",
+        "create creates creating created creation",
+        "search searches searching searched",
+        "query queries",
+        "delete deleting deleted deletion",
+        "recommend recommends recommended recommendation recommendations",
+        "calculate calculating calculator calculation",
+        "run runs running",
+    ],
+)
+def test_the_forms_of_a_word_are_one_term(words: str) -> None:
+    assert len({stem(word) for word in words.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("news", "new"), ("station", "state"), ("directory", "director"), ("general", "generate"), ("status", "state")],
+)
+def test_different_words_stay_different_terms(one: str, other: str) -> None:
+    assert stem(one) != stem(other)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("save it at /home/ana/report.md, then mail ana@example.org", "save it at file md, then mail email"),
+        ("see https://github.com/x/y?z.", "see url github."),
+        ("see www.example.org", "see url example"),
+        ("shorten report.pdf", "shorten report file pdf"),
+        ("open C:\\Users\\ana\\x.csv!", "open file csv!"),
+        ("list ~/music/old", "list path"),
+        ("on 2026-11-20.", "on date."),
+        ("e.g. and/or 1.5 a@b @ / .... done.Then http://", "e.g. and/or 1.5 a@b @ / .... done.Then url"),
+        ("two\nlines /a/b.txt\nthree", "two\nlines file txt\nthree"),
+    ],
+)
+def test_a_value_in_a_query_reads_as_what_it_is(query: str, expected: str) -> None:
+    assert readable(query) == expected
+
+
+def test_a_request_is_cut_into_its_parts() -> None:
+    request = "Find the weather in Oslo, then mail it to Eve and draw a chart. 画图\u3002发邮件"
+    assert clauses(request) == ["Find the weather in Oslo", "mail it to Eve", "draw a chart", "画图", "发邮件"]
+
+
+def test_the_number_of_parts_is_limited() -> None:
+    assert len(clauses("one more part, " * 1_000)) == MAX_CLAUSES
+
+
+def test_synonyms_stand_for_each_other_both_ways() -> None:
+    table = synonyms()
+    assert stem("email") in table[stem("mail")]
+    assert all(term in table[other] for term, others in table.items() for other in others)
+    assert all(term not in others for term, others in table.items())
+
+
+@pytest.mark.parametrize("unit", ["/", ".", "@", "a", "A", "aB", "-", "\\", "://", "天", "é", " a.b@", "s"])
+def test_long_hostile_text_is_read_in_time_that_grows_with_its_length(unit: str) -> None:
+    text = unit * (200_000 // len(unit))
+    started = time.perf_counter()
+    clauses(readable(text))
+    terms(text)
+    assert time.perf_counter() - started < 3

@@ -1,0 +1,107 @@
+"""What holds for the whole house."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import casual_mcp_nb
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = 106
+
+BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ImportError(f"{{name}} is blocked")
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_engine_imports_and_works_with_ipython_blocked() -> None:
+    code = BLOCK.format(blocked={"IPython", "ipywidgets", "traitlets"}) + (
+        "import asyncio\n"
+        "from casual_mcp_nb import McpToolChat\n"
+        "async def main():\n"
+        "    config = {'clients': {'o': {'provider': 'offline'}}, 'models': {'p': {'client': 'o', 'model': 'p'}},\n"
+        "              'servers': {'math': {'bundled': 'math', 'transport': 'in-process'}}}\n"
+        "    async with McpToolChat.from_config(config) as chat:\n"
+        "        print((await chat.chat('What is 2 + 3?'))[-1].content)\n"
+        "asyncio.run(main())\n"
+    )
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert "5" in done.stdout
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    done = run("import sys, casual_mcp_nb; print(sorted({name.split('.')[0] for name in sys.modules}))")
+    loaded = set(ast.literal_eval(done.stdout))
+    assert not loaded & {"pydantic", "fastmcp", "mcp", "casual_llm", "jinja2", "numpy", "IPython", "asyncio"}
+
+
+def test_loading_the_extension_imports_no_engine_and_says_nothing() -> None:
+    done = run(
+        "import sys\n"
+        "from IPython.testing.globalipapp import start_ipython\n"
+        "shell = start_ipython()\n"
+        "before = set(sys.modules)\n"
+        "shell.run_line_magic('load_ext', 'casual_mcp_nb')\n"
+        "print(sorted(name for name in set(sys.modules) - before if not name.startswith(('casual_mcp_nb', 'IPython'))))\n"
+    )
+    assert done.stdout.strip().splitlines()[-1:] == ["[]"], done.stderr
+    assert len(done.stdout.strip().splitlines()) == 1
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    assert sorted(casual_mcp_nb.__all__) == casual_mcp_nb.__all__
+    assert set(casual_mcp_nb._HOMES) == set(casual_mcp_nb.__all__)
+    for name in casual_mcp_nb.__all__:
+        assert getattr(casual_mcp_nb, name).__doc__, name
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", python_blocks())
+def test_each_python_example_of_the_readme_runs(block: str) -> None:
+    done = run(block)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_config_of_the_readme_loads() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    import json
+
+    config = casual_mcp_nb.load_config(json.loads(block), environ={"NOTES_TOKEN": "a-token"})
+    assert list(config.servers) == ["math", "docs", "notes"]
+
+
+def marked_faults() -> set[int]:
+    marks = (re.findall(r"mark\.fault\((\d+)\)", path.read_text(encoding="utf-8")) for path in ROOT.glob("tests/**/test_*.py"))
+    return {int(number) for numbers in marks for number in numbers}
+
+
+def test_no_test_names_a_fault_that_does_not_exist() -> None:
+    assert marked_faults() <= set(range(1, FAULTS + 1))
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    paths = [ROOT / name for name in tracked.split("\0") if name] or [ROOT / "README.md"]
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
+    pattern = re.compile(r"(?<![\w.:])/(?:work|root)/")
+    assert [str(path.relative_to(ROOT)) for path, text in texts.items() if pattern.search(text)] == []

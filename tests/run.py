@@ -1,0 +1,13 @@
+"""Run the tests in the project's own environment, which is made when it is missing: `python3 tests/run.py [pytest options]`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / ".ci"))
+
+import environment  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *sys.argv[1:]], cwd=ROOT).returncode)
