@@ -1,0 +1,61 @@
+"""Execute notebooks from top to bottom: `python notebooks/execute.py NOTEBOOK … [--html FOLDER] [--show TAGS] [--write]`.
+
+`--html` writes each as HTML into a folder; `--show` prints the text output of cells with these tags; `--write` stores the outputs
+in the notebook itself.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbconvert import HTMLExporter
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebooks", nargs="+", type=Path)
+    parser.add_argument("--html", type=Path)
+    parser.add_argument("--show", default="")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    return max(run(path, args.html, set(filter(None, args.show.split(","))), args.write) for path in args.notebooks)
+
+
+def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
+    """Execute one notebook; 0 when every cell ended well."""
+    book = nbformat.read(path, as_version=4)
+    quiet = ["--IPKernelApp.log_level=40"]
+    client = NotebookClient(
+        book, timeout=300, kernel_name="python3", extra_arguments=quiet, resources={"metadata": {"path": str(path.parent)}}
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        print(f"{path.name}: {error}", file=sys.stderr)
+        return 1
+    for cell in book.cells:
+        cell.metadata.pop("execution", None)
+        if show & set(cell.metadata.get("tags", ())):
+            print("\n".join(filter(None, map(text_of, cell.outputs))), end="\n\n")
+    if write:
+        nbformat.write(book, path)
+    if html is not None:
+        html.mkdir(exist_ok=True)
+        page = html / f"{path.stem}.html"
+        page.write_text(HTMLExporter().from_notebook_node(book)[0], encoding="utf-8")
+        print(f"{path.name}: every cell ended well. As HTML: {page}")
+    return 0
+
+
+def text_of(output: nbformat.NotebookNode) -> str:
+    """What an output says in plain text."""
+    if output.output_type == "stream":
+        return output.text.rstrip()
+    return output.get("data", {}).get("text/plain", "").rstrip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
