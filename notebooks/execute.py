@@ -1,7 +1,7 @@
 """Execute notebooks from top to bottom: `python notebooks/execute.py NOTEBOOK … [--html FOLDER] [--show TAGS] [--write]`.
 
-`--html` writes each as HTML into a folder; `--show` prints the text output of cells with these tags; `--write` stores the outputs
-in the notebook itself.
+`--html` writes each as HTML into a folder; `--show` prints the text output of cells with these tags; `--write` stores the
+outputs in the notebook itself.
 """
 
 import argparse
@@ -27,9 +27,12 @@ def main() -> int:
 def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
     """Execute one notebook; 0 when every cell ended well."""
     book = nbformat.read(path, as_version=4)
-    quiet = ["--IPKernelApp.log_level=40"]
     client = NotebookClient(
-        book, timeout=300, kernel_name="python3", extra_arguments=quiet, resources={"metadata": {"path": str(path.parent)}}
+        book,
+        timeout=300,
+        kernel_name="python3",
+        extra_arguments=["--IPKernelApp.log_level=40"],
+        resources={"metadata": {"path": str(path.parent)}},
     )
     try:
         client.execute()

@@ -11,6 +11,7 @@ from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats
 from casual_mcp_nb.discovery._exact import ExactNames
 from casual_mcp_nb.discovery._fields import texts
 from casual_mcp_nb.discovery._meaning import Meaning
+from casual_mcp_nb.discovery._order import Order
 from casual_mcp_nb.discovery._scorer import Scored, Scorer
 from casual_mcp_nb.discovery._shares import Shares
 from casual_mcp_nb.discovery.text import MAX_QUERY
@@ -27,14 +28,16 @@ class Engine:
     """
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
-        self._order = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
-        self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._order)}
-        corpus = [texts(tool) for tool in self._order]
-        self._scorer = Scorer(FieldedBM25(corpus))
-        self._names = ExactNames(self._order)
+        self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
+        self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._tools)}
+        corpus = [texts(tool) for tool in self._tools]
+        bm25 = FieldedBM25(corpus)
+        self._scorer = Scorer(bm25)
+        self._ranking = Order(bm25)
+        self._names = ExactNames(self._tools)
         self._meaning = Meaning(embed, [f"{name}: {said}" for name, _, said, *_ in corpus]) if embed else None
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
-        self._server_of = np.array([self._servers[tool.server] for tool in self._order])
+        self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
 
     def has(self, tool: ToolSpec) -> bool:
         """Whether a tool is in the index."""
@@ -43,17 +46,17 @@ class Engine:
     def ranked(self, query: str, server: str | None, count: int) -> list[tuple[ToolSpec, float]]:
         """The best tools and their scores, best first."""
         scored = self._score(query, server)
-        return [(self._order[document], score) for document, score in self._scorer.ranked(scored.scores, count)]
+        return [(self._tools[document], score) for document, score in self._ranking.ranked(scored.scores, count, scored.called)]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
         """What a tool's score is made of; the arguments are those of `ToolSearchIndex.explain`."""
         document = self._places[tool.server, tool.name]
         scored = self._score(query, server)
-        parts = Shares(self._scorer, scored, document, self._order[document])
+        parts = Shares(self._scorer, scored, document, self._tools[document])
         raw = float(scored.scores[document])
         if not raw:
             return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server)
-        ranked = self._scorer.ranked(scored.scores, len(self._order))
+        ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
         rank, score = next((rank, score) for rank, (found, score) in enumerate(ranked, 1) if found == document)
         shares = parts.all()
         if score != raw:
@@ -61,7 +64,7 @@ class Engine:
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server)
 
     def _lost(self, document: int, share: float) -> TermShare:
-        first = self._order[self._scorer.copy_of[document]]
+        first = self._tools[self._ranking.copy_of[document]]
         return TermShare("says the same as a better hit", f"like {first.tool_name}", 1, 0.0, share)
 
     def _score(self, query: str, server: str | None) -> Scored:

@@ -2,7 +2,7 @@
 
 A score is a sum of parts, each of which an explanation can name: the terms of the query, how much of the tool's name the
 query has, the part of the request that the tool fits best, a name that the query calls, and the meaning where an embedding is
-given. Of tools that say the same, all but the best lose some.
+given.
 
 The constants here and the weights of the fields were tuned on the dev cases of the benchmark's data sets only; each lies in a
 range that does about as well.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from casual_mcp_nb.discovery._bm25 import DESCRIPTION, NAME, FieldedBM25, Floats, Ints, query_weight
+from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats, Ints, query_weight
 from casual_mcp_nb.discovery.text import clauses, readable, synonyms, terms
 
 RELATED = 0.45
@@ -29,12 +29,6 @@ _LIKE = 0.6
 NAME_COVERED = 0.4
 CLAUSE = 0.25
 CLAUSE_POWER = 8
-COPY = 0.7
-"""What each further tool that says the same keeps of its score."""
-SAME = 0.4
-"""How much of two descriptions of tools of one name must be common (Jaccard), so that they count as the same."""
-_MAX_KINDS = 8
-"""How many tools of one name, all different, are told apart."""
 _MAX_REMEMBERED = 4_000_000
 
 
@@ -52,7 +46,7 @@ class Scored:
     """What a query is worth to each document.
 
     Args:
-        scores: The scores before copies lose; 0 for a document that is no hit.
+        scores: The scores; 0 for a document that is no hit.
         weights: The terms of the query.
         best: The best score that terms and names come to.
         clauses: The parts of the request, where there are several.
@@ -65,7 +59,7 @@ class Scored:
     weights: Mapping[str, float]
     best: float = 0.0
     clauses: Sequence[Clause] = ()
-    called: Sequence[int] = ()
+    called: Collection[int] = ()
     bonus: float = 0.0
     meaning: Floats | None = field(default=None, repr=False)
 
@@ -79,7 +73,6 @@ class Scorer:
 
     def __init__(self, bm25: FieldedBM25) -> None:
         self.bm25 = bm25
-        self.copy_of = _copies(bm25)
         self._remembered: dict[str, tuple[Ints, Floats]] = {}
         self._entries = 0
 
@@ -106,10 +99,10 @@ class Scorer:
         if meaning is not None:
             found.meaning = meaning * (found.best or 1.0) * (1.0 if allowed is None else allowed)
             found.scores = found.scores + found.meaning
-        found.called = [document for document in called if allowed is None or allowed[document]]
+        found.called = {document for document in called if allowed is None or allowed[document]}
         if found.called:
             found.bonus = 1.0 + float(found.scores.max())
-            found.scores[found.called] += found.bonus
+            found.scores[list(found.called)] += found.bonus
         return found
 
     def _add_clauses(self, found: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
@@ -193,34 +186,6 @@ class Scorer:
     def _sorted(self) -> list[str]:
         return sorted(self.bm25.vocabulary)
 
-    def ranked(self, scores: Floats, count: int) -> list[tuple[int, float]]:
-        """The best documents with their final scores, best first; equal ones in the order of the corpus.
-
-        Args:
-            scores: What `score` gave.
-            count: How many at most.
-        """
-        hits = int(np.count_nonzero(scores > 0))
-        taken = min(hits, 4 * count + 16)
-        while taken:
-            best = _top(scores, taken)
-            final = self._without_copies(best, scores)
-            if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
-                return final[:count]
-            taken = min(hits, 8 * taken)
-        return []
-
-    def _without_copies(self, best: Ints, scores: Floats) -> list[tuple[int, float]]:
-        seen: Counter[int] = Counter()
-        final = []
-        for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
-            kind = self.copy_of.get(document)
-            if kind is not None:
-                score *= COPY ** seen[kind]
-                seen[kind] += 1
-            final.append((document, score))
-        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen else final
-
 
 def _weights(text: str) -> dict[str, float]:
     return {term: query_weight(count) for term, count in Counter(terms(text)).items()}
@@ -230,43 +195,3 @@ def power(fit: Floats) -> Floats:
     for _ in range(CLAUSE_POWER.bit_length() - 1):
         fit = fit * fit
     return fit
-
-
-def _top(scores: Floats, count: int) -> Ints:
-    """The places of the best scores, best first; equal ones in order of place."""
-    if count < len(scores):
-        least = np.partition(scores, len(scores) - count)[len(scores) - count]
-        places = np.flatnonzero(scores >= least)
-    else:
-        places = np.arange(len(scores))
-    return places[np.argsort(-scores[places], kind="stable")][:count]
-
-
-def _copies(bm25: FieldedBM25) -> dict[int, int]:
-    """For each document that says the same as another one, the first of those that do."""
-    by_name: dict[bytes, list[int]] = {}
-    for document in range(bm25.corpus_size):
-        by_name.setdefault(bm25.text_terms(document, NAME).tobytes(), []).append(document)
-    copies: dict[int, int] = {}
-    for documents in by_name.values():
-        if len(documents) > 1:
-            said = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
-            copies.update(_kinds(said))
-    return copies
-
-
-def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
-    kinds: list[int] = []
-    found = {}
-    for document, said in descriptions.items():
-        kind = next((other for other in kinds if _same(said, descriptions[other])), None)
-        if kind is not None:
-            found[document] = found[kind] = kind
-        elif len(kinds) < _MAX_KINDS:
-            kinds.append(document)
-    return found
-
-
-def _same(said: frozenset[int], other: frozenset[int]) -> bool:
-    common = len(said & other)
-    return common >= SAME * (len(said) + len(other) - common)

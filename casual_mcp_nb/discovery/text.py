@@ -30,8 +30,9 @@ _VOICED = "\u3099\u309a"
 """The marks that tell Japanese syllables apart: no accents."""
 
 _SUFFIXES = {
-    "ational": 5, "ization": 4, "isation": 4, "ibility": 4, "ability": 4, "ation": 4, "ator": 5, "ance": 5, "ence": 5, "ment": 4,
-    "ness": 4, "able": 4, "ible": 4, "ate": 5, "ial": 5, "ion": 5, "ize": 4, "ise": 5, "ful": 4, "at": 5, "ly": 4, "or": 5, "er": 4,
+    "ational": 5, "ization": 4, "isation": 4, "ibility": 4, "ability": 4, "ation": 4, "ator": 5, "ance": 5,
+    "ence": 5, "ment": 4, "ness": 4, "able": 4, "ible": 4, "ate": 5, "ial": 5, "ion": 5, "ize": 4, "ise": 5,
+    "ful": 4, "at": 5, "ly": 4, "or": 5, "er": 4,
 }  # fmt: skip
 """Endings that are cut, longest first, each with how many letters must be left."""
 _ENDS = tuple(_SUFFIXES)

@@ -16,8 +16,8 @@ class TermShare:
     """What one part of a score adds to it; most parts are terms of the query.
 
     Args:
-        term: The term as it is indexed; of other parts, what they are: `words of the name`, `clause "…"`, `exact name`, `meaning`,
-            `says the same as a better hit` (which takes away).
+        term: The term as it is indexed; of other parts, what they are: `words of the name`, `clause "…"`, `exact name`,
+            `meaning`, `says the same as a better hit` (which takes away).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `parameter description`.
         frequency: How often it stands there.
         idf: How rare it is over all tools; 0 for parts that are no terms.

@@ -177,6 +177,15 @@ def test_several_exact_names_all_come_first() -> None:
     assert set(found("read the mail with line_chart, run_query", 2)) == {"charts:line_chart", "db:run_query"}
 
 
+def test_an_exact_name_that_many_servers_have_brings_all_of_them_first() -> None:
+    copies = [tool(f"s{n}", "get_weather", "Weather report for a city") for n in range(8)]
+    index = ToolSearchIndex([*copies, tool("other", "weather_report", "Weather report for a city, get it here")])
+    hits = index.search("get_weather weather report for a city", 9)
+    assert [hit.tool.server for hit in hits] == [*(f"s{n}" for n in range(8)), "other"]
+    for hit in hits:
+        assert_adds_up(hit.explain())
+
+
 def test_server_and_name_tell_tools_of_the_same_name_apart() -> None:
     assert found("mail:search")[0] == "mail:search"
     assert found("files:search")[0] == "files:search"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from kernel import Kernel, started_kernel
+from kit.kernel import Kernel, started_kernel
 
 pytestmark = pytest.mark.kernel
 
@@ -164,9 +159,8 @@ def test_an_interrupt_of_an_awaited_chat_stops_it_with_a_short_message(kernel: K
 
 
 def assert_stopped(kernel: Kernel) -> None:
-    told = kernel.run(
-        "print(patient.turns[-1].status, patient.turns[-1].tool_calls[-1].status, cancelled.wait(2)); cancelled.clear()"
-    )
+    told = kernel.run("turn = patient.turns[-1]; print(turn.status, turn.tool_calls[-1].status, cancelled.wait(2))")
+    kernel.run("cancelled.clear()")
     assert told.text().split() == ["stopped", "stopped", "True"]
     after = kernel.run("print(patient.chat('go on', model=scripted_model('fine'), echo='none').answer)")
     assert after.text().strip() == "fine"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -151,20 +151,29 @@ def test_closing_twice_is_harmless_and_use_afterwards_is_a_clear_error(session: 
     assert session.turns == [turn]
 
 
+class ClosingModels:
+    """Says when the chat has closed its models, which is the last thing that it does."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed = closed
+
+    async def close(self) -> None:
+        self._closed.set()
+
+
 def test_a_session_that_is_forgotten_closes_its_servers() -> None:
     session = Session.from_config(CONFIG)
     session.connect()
-    fleet, gone = session._chat.fleet, weakref.ref(session)
-    engine = session.engine
+    closed = threading.Event()
+    chat = session._chat
+    assert {status.state for status in chat.fleet.statuses.values()} == {"ready"}
+    chat.models = ClosingModels(closed)  # type: ignore[assignment]
+    gone = weakref.ref(session)
     del session
     gc.collect()
     assert gone() is None
-
-    async def until_closed() -> None:
-        while any(status.state != "closed" for status in fleet.statuses.values()):
-            await asyncio.sleep(0.01)
-
-    engine.run(asyncio.wait_for(until_closed(), 5))
+    assert closed.wait(5)
+    assert {status.state for status in chat.fleet.statuses.values()} == {"closed"}
 
 
 def test_a_wrong_config_is_refused_before_anything_starts() -> None:

@@ -66,7 +66,7 @@ def test_a_tool_is_found_by_each_of_its_names(name: str | ToolName) -> None:
 
 @pytest.mark.fault(43)
 def test_a_bare_name_of_two_servers_is_an_error_that_names_both() -> None:
-    with pytest.raises(UsageError, match="git:status.*hub:status"):
+    with pytest.raises(UsageError, match=r"git:status.*hub:status"):
         Catalog([ToolSpec("git", "status"), ToolSpec("hub", "status")]).resolve("status")
 
 

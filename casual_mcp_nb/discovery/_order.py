@@ -1,0 +1,98 @@
+"""Scores put in order: the best first, equal ones by place, and of tools that say the same all but the best further back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from casual_mcp_nb.discovery._bm25 import DESCRIPTION, NAME, FieldedBM25, Floats, Ints
+
+COPY = 0.7
+"""What each further tool that says the same keeps of its score."""
+SAME = 0.4
+"""How much of two descriptions of tools of one name must be common (Jaccard), so that they count as the same."""
+_MAX_KINDS = 8
+"""How many tools of one name, all different, are told apart."""
+
+
+class Order:
+    """Ranks the documents of a corpus.
+
+    Args:
+        bm25: The corpus, documents in the order in which equal scores are ranked.
+    """
+
+    def __init__(self, bm25: FieldedBM25) -> None:
+        self.copy_of = _copies(bm25)
+
+    def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
+        """The best documents with their final scores, best first.
+
+        Args:
+            scores: The score of each document; those with 0 are left out.
+            count: How many at most.
+            called: Documents that the query calls by name: they lose nothing.
+        """
+        hits = int(np.count_nonzero(scores > 0))
+        taken = min(hits, 4 * count + 16)
+        while taken:
+            best = _top(scores, taken)
+            final = self._without_copies(best, scores, called)
+            # a document that was not taken cannot come before the last one that is asked for
+            if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
+                return final[:count]
+            taken = min(hits, 8 * taken)
+        return []
+
+    def _without_copies(self, best: Ints, scores: Floats, called: Collection[int]) -> list[tuple[int, float]]:
+        seen: Counter[int] = Counter()
+        final = []
+        for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
+            kind = self.copy_of.get(document)
+            if kind is not None:
+                score *= 1.0 if document in called else COPY ** seen[kind]
+                seen[kind] += 1
+            final.append((document, score))
+        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen else final
+
+
+def _top(scores: Floats, count: int) -> Ints:
+    """The places of the best scores, best first; equal ones in order of place."""
+    if count < len(scores):
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        places = np.flatnonzero(scores >= least)
+    else:
+        places = np.arange(len(scores))
+    return places[np.argsort(-scores[places], kind="stable")][:count]
+
+
+def _copies(bm25: FieldedBM25) -> dict[int, int]:
+    """For each document that says the same as another one, the first of those that do."""
+    by_name: dict[bytes, list[int]] = {}
+    for document in range(bm25.corpus_size):
+        by_name.setdefault(bm25.text_terms(document, NAME).tobytes(), []).append(document)
+    copies: dict[int, int] = {}
+    for documents in by_name.values():
+        if len(documents) > 1:
+            said = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
+            copies.update(_kinds(said))
+    return copies
+
+
+def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    kinds: list[int] = []
+    found = {}
+    for document, said in descriptions.items():
+        kind = next((other for other in kinds if _same(said, descriptions[other])), None)
+        if kind is not None:
+            found[document] = found[kind] = kind
+        elif len(kinds) < _MAX_KINDS:
+            kinds.append(document)
+    return found
+
+
+def _same(said: frozenset[int], other: frozenset[int]) -> bool:
+    common = len(said & other)
+    return common >= SAME * (len(said) + len(other) - common)
