@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client
+from kit.provider import Provider
+from kit.scripted_http import Reply
 
 from casual_mcp_nb.bundled import BUNDLED, build
 from casual_mcp_nb.discovery import SearchToolsTool
@@ -21,63 +21,11 @@ from casual_mcp_nb.providers import ChatModel, OfflineClient
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 
-@dataclass
-class Seen:
-    """A request as it arrived."""
-
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-
-@dataclass
-class Loopback:
-    """An HTTP server on 127.0.0.1 that gives one answer to every request."""
-
-    answer: Any = None
-    status: int = 200
-    seen: list[Seen] = field(default_factory=list)
-    url: str = ""
-
-    def reply(self, seen: Seen) -> tuple[bytes, str]:
-        self.seen.append(seen)
-        if isinstance(self.answer, str):
-            return self.answer.encode(), "text/html"
-        return json.dumps(self.answer).encode(), "application/json"
-
-
 @pytest.fixture
-def loopback() -> Iterator[Callable[..., Loopback]]:
-    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
-
-    def start(answer: Any = None, status: int = 200) -> Loopback:
-        state = Loopback(answer, status)
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                data, kind = state.reply(Seen(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-                self.send_response(state.status)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        servers.append((server, thread))
-        state.url = f"http://127.0.0.1:{server.server_port}"
-        return state
-
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        thread.join(5)
-        server.server_close()
+def loopback() -> Iterator[Callable[..., Provider]]:
+    """Starts servers that give one answer to every request."""
+    with ExitStack() as stack:
+        yield lambda answer=None, status=200: stack.enter_context(Provider(Reply(status, answer)))
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +102,9 @@ async def bundled_room() -> AsyncIterator[Room]:
         tools: list[ToolSpec] = []
         for name, server in BUNDLED.items():
             if server.default:
-                clients[name] = await stack.enter_async_context(Client(build(name)))
+                built = build(name)
+                stack.callback(built.close)
+                clients[name] = await stack.enter_async_context(Client(built))
                 listed = await clients[name].list_tools()
                 tools += [ToolSpec(name, tool.name, tool.description or "", tool.input_schema) for tool in listed]
 
