@@ -5,6 +5,7 @@ Importing this room imports no SDK; the first connection does.
 
 from __future__ import annotations
 
+from casual_mcp_nb.connections._log import keep_out_of_log, route_library_logs
 from casual_mcp_nb.connections.cache import ToolCache
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.convert import error_text, result_from_mcp, tool_from_mcp, tools_from_mcp
@@ -17,7 +18,9 @@ __all__ = [
     "Handlers",
     "ToolCache",
     "error_text",
+    "keep_out_of_log",
     "result_from_mcp",
+    "route_library_logs",
     "tool_from_mcp",
     "tools_from_mcp",
 ]

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
+from functools import cache
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.connections._log import route_library_logs
 
 if TYPE_CHECKING:
     from casual_mcp_nb.connections._link import Link
-
-# The SDK imports it within the first call of a tool with an output schema.
-_validator = threading.Thread(target=importlib.import_module, args=("jsonschema",), name="import jsonschema", daemon=True)
-_lock = threading.Lock()
 
 
 async def link_class() -> type[Link]:
@@ -24,15 +21,23 @@ async def link_class() -> type[Link]:
 
 async def validator_ready() -> None:
     """Wait until a result can be validated without importing anything."""
-    if _validator.is_alive():
-        await asyncio.to_thread(_validator.join)
+    thread = _validator()
+    if thread.is_alive():
+        await asyncio.to_thread(thread.join)
+
+
+@cache
+def _validator() -> threading.Thread:
+    """The thread that imports what the SDK would import within the first call of a tool with an output schema."""
+    thread = threading.Thread(target=importlib.import_module, args=("jsonschema",), name="import jsonschema", daemon=True)
+    thread.start()
+    return thread
 
 
 def _import_link() -> type[Link]:
+    importlib.import_module("casual_mcp_nb.connections._http")
     from casual_mcp_nb.connections._link import Link
 
     route_library_logs()
-    with _lock:
-        if _validator.ident is None:
-            _validator.start()
+    _validator()
     return Link

@@ -31,12 +31,14 @@ class Hooks:
             may take until then.
         changed: Called when the state changed.
         tools_changed: Called when the server says that its tools changed.
+        refused: Called with the method of a request of the server that nobody is there to answer.
     """
 
     client_options: dict[str, Any]
     opened: Callable[[float], Awaitable[None]]
     changed: Callable[[], None]
     tools_changed: Callable[[], Awaitable[None]]
+    refused: Callable[[str], None]
 
 
 class Lifecycle:
@@ -159,7 +161,7 @@ class Lifecycle:
         deadline = asyncio.get_running_loop().time() + self._limit
         route = make_route(self._config, self._server)
         hooks = self._hooks
-        self.link = make_link(self._name, route, hooks.client_options, self._lost, hooks.tools_changed)
+        self.link = make_link(self._name, route, hooks.client_options, self._lost, hooks.tools_changed, hooks.refused)
         async with asyncio.timeout_at(deadline):
             await self.link.open()
         await hooks.opened(deadline)
@@ -185,7 +187,7 @@ class Lifecycle:
         link = self.link
         reason = root_cause(error, self._secrets)
         return start_reason(
-            link.route.http.better(reason, start) if link else reason,
+            link.route.better(reason, start) if link else reason,
             timed_out=isinstance(error, TimeoutError),
             limit=self._limit,
             stray_output=mask(link.stray_output, self._secrets) if link and link.stray_output else None,

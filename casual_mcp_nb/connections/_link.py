@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import math
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._mask import clean
-from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_exists, signal_group
+from casual_mcp_nb.connections._messages import input_of
+from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_ended, signal_group
 from casual_mcp_nb.connections._session import TolerantTransport
 from casual_mcp_nb.connections._transport import Route
 from casual_mcp_nb.connections.convert import CLOSED, error_text
@@ -43,6 +45,7 @@ class Greeting:
     protocol_version: str | None = None
     version: str | None = None
     instructions: str = ""
+    capabilities: tuple[str, ...] = ()
 
 
 class Link:
@@ -54,6 +57,7 @@ class Link:
         client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
+        on_refused: Called with the method of a request of the server that nobody is there to answer.
     """
 
     def __init__(
@@ -63,11 +67,13 @@ class Link:
         client_options: dict[str, Any],
         on_lost: Callable[[Link], None],
         on_tools_changed: Callable[[], Awaitable[None]],
+        on_refused: Callable[[str], None],
     ) -> None:
         self.name = name
         self.route = route
         self.greeting = Greeting()
         self.stray_output: str | None = None
+        self.strayed_at = -math.inf
         self._on_lost = on_lost
         self._on_tools_changed = on_tools_changed
         self._end = asyncio.Event()
@@ -75,19 +81,25 @@ class Link:
         self._closing: asyncio.Task[None] | None = None
         self._ready = False
         self.client: Client[Any] = Client(
-            TolerantTransport(route.transport, name, self._stream_ended),
+            TolerantTransport(route.transport, name, self._stream_ended, on_refused),
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
             # The connection's own limit ends the handshake, and says so in words.
             init_timeout=0,
             **client_options,
         )
+        if route.http is not None:
+            route.http.broken = self.give_up
         self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
 
     @property
     def alive(self) -> bool:
         """Whether calls can be made."""
-        return self._ready and not self._end.is_set()
+        if not self._ready or self._end.is_set():
+            return False
+        # The end of its stdout may not have been read yet.
+        pid = self.route.stderr.pid if self.route.stderr else None
+        return pid is None or not process_ended(pid)
 
     @property
     def stderr_tail(self) -> str:
@@ -121,6 +133,8 @@ class Link:
 
     def give_up(self) -> None:
         """Let the session end: it is broken although its stream is still open."""
+        if not self._opened.done():
+            self._owner.cancel()
         self._stream_ended()
 
     async def close(self, grace: float = GRACE_SECONDS) -> None:
@@ -162,12 +176,9 @@ class Link:
         stderr = self.route.stderr
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
-            if stderr.pid is None or process_exists(stderr.pid):
-                continue
-            if not self._opened.done():
-                self._owner.cancel()
-            self._stream_ended()
-            return
+            if stderr.pid is not None and process_ended(stderr.pid):
+                self.give_up()
+                return
 
     def _greet(self) -> None:
         info = self.client.server_info
@@ -175,6 +186,7 @@ class Link:
             protocol_version=self.client.protocol_version,
             version=clean(f"{info.name} {info.version}".strip())[:200] if info else None,
             instructions=self.client.instructions or "",
+            capabilities=_capabilities(self.client.server_capabilities),
         )
         self._ready = True
 
@@ -240,9 +252,15 @@ class Link:
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
             await self._on_tools_changed()
-        elif isinstance(message, ValidationError) and self.stray_output is None:
-            problems = message.errors(include_url=False, include_context=False)
-            self.stray_output = clean(str(problems[0]["input"]))[:200] if problems else None
+        elif isinstance(message, ValidationError):
+            self.strayed_at = asyncio.get_running_loop().time()
+            self.stray_output = self.stray_output or clean(input_of(message))[:200]
+
+
+def _capabilities(said: Any) -> tuple[str, ...]:
+    """The names of the capabilities that a server declares; without extensions, whose names it can make up."""
+    fields = type(said).model_fields if said is not None else ()
+    return tuple(name for name in fields if name not in ("experimental", "extensions") and getattr(said, name) is not None)
 
 
 def _own_version() -> str:

@@ -11,25 +11,32 @@ logger = logging.getLogger("casual_mcp_nb.connections")
 # Without a handler of its own, Python would print warnings into the cell.
 logger.addHandler(logging.NullHandler())
 
-LONGEST = 500
+LONGEST = 200
+LIBRARIES = ("fastmcp", "mcp", "httpx2", "httpcore2", "openai", "anthropic", "ollama", "httpx", "httpcore")
 _secrets: set[str] = set()
 
 
 class _Forward(logging.Handler):
-    """Passes a library's record on as one short line with secrets masked."""
+    """Passes a library's record on as one short line with secrets masked. The record itself becomes that line too, for the
+    handlers that somebody else has set: at the finest level the libraries write whole requests and results."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logger.isEnabledFor(record.levelno):
-            return
-        try:
-            text = record.getMessage()
-        except Exception:
-            text = str(record.msg)
-        if record.exc_info and record.exc_info[0] is not None:
-            text = f"{text} ({record.exc_info[0].__name__})"
-        text = clean(mask(text, _secrets))
-        cut = f"{text[:LONGEST]}… ({len(text):,} characters)" if len(text) > LONGEST else text
-        logger.log(record.levelno, "%s: %s", record.name, cut)
+        record.msg, record.args = _in_short(record), ()
+        record.exc_info = record.exc_text = record.stack_info = None
+        if logger.isEnabledFor(record.levelno):
+            logger.log(record.levelno, "%s: %s", record.name, record.msg)
+
+
+def _in_short(record: logging.LogRecord) -> str:
+    try:
+        text = record.getMessage()
+    except Exception:
+        text = str(record.msg)
+    if record.exc_info and record.exc_info[0] is not None:
+        text = f"{text} ({record.exc_info[0].__name__})"
+    # Masked before it is cut: half a secret would not be found any more.
+    text = clean(mask(text, _secrets))
+    return f"{text[:LONGEST]}… ({len(text):,} characters)" if len(text) > LONGEST else text
 
 
 def keep_out_of_log(secrets: Iterable[str]) -> None:
@@ -38,12 +45,13 @@ def keep_out_of_log(secrets: Iterable[str]) -> None:
 
 
 def route_library_logs() -> None:
-    """Send the records of fastmcp, mcp and their HTTP client here. Handlers that somebody else set stay; fastmcp's own go."""
-    for name in ("fastmcp", "mcp", "httpx2", "httpcore2"):
+    """Send the records of the MCP and model libraries and their HTTP clients here. Handlers that somebody else set stay;
+    fastmcp's own go."""
+    for name in LIBRARIES:
         library = logging.getLogger(name)
         library.propagate = False
         for handler in list(library.handlers):
             if type(handler).__module__.startswith("rich."):
                 library.removeHandler(handler)
         if not any(isinstance(handler, _Forward) for handler in library.handlers):
-            library.addHandler(_Forward())
+            library.handlers.insert(0, _Forward())

@@ -60,8 +60,18 @@ def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | Non
     return f"the command {shown(command[0], 300)} was not found"
 
 
-def process_exists(pid: int) -> bool:
-    """Whether a process of ours still runs; a zombie does until it is reaped."""
+def process_ended(pid: int) -> bool:
+    """Whether a child of ours has ended, also when nobody has taken note of it yet."""
+    if not hasattr(os, "waitid"):
+        # macOS before Python 3.13; a process that ended counts as running until asyncio has taken note.
+        return not _process_exists(pid)
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

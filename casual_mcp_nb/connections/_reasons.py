@@ -27,10 +27,11 @@ def closed_error(server: str) -> ClosedError:
     return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
 
 
-def timeout_error(server: str, tool: str, seconds: float, field: str) -> ToolTimeoutError:
-    """The error for a call that reached the limit in this field of the config."""
+def timeout_error(server: str, tool: str, seconds: float, field: str, stray_output: str | None = None) -> ToolTimeoutError:
+    """The error for a call that reached the limit in this field of the config; says what came meanwhile that was no message."""
+    stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
     return ToolTimeoutError(
-        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.",
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}",
         hint=f"If it needs longer, raise servers.{server}.{field}.",
         server=server,
         tool=tool,

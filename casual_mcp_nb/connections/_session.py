@@ -6,6 +6,8 @@ result with one unknown part keeps the others. And the session says when its str
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TextIO
@@ -15,40 +17,60 @@ from fastmcp.client.transports.base import ClientTransport, TransportOptions
 from mcp import ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types import INTERNAL_ERROR
+from mcp.shared.message import SessionMessage
+from mcp_types import INTERNAL_ERROR, JSONRPCError
 from mcp_types.methods import validate_server_result
+from pydantic import ValidationError
 
+from casual_mcp_nb.connections._messages import ENCODING, answer_to_unreadable
 from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, warn_left_out
 from casual_mcp_nb.errors import shown
 
 HANDSHAKE_VERSION = "2025-11-25"
+SLICE = 500
+"""How many tools of a listing are read at once: about 40 ms."""
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
     repair: Callable[[str, dict[str, Any]], dict[str, Any]]
     on_closed: Callable[[], None]
+    on_refused: Callable[[str], None]
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         return self.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
 
-    async def run(self, *args: Any, **kwargs: Any) -> None:
+    async def run(self, on_request: Any, *args: Any, **kwargs: Any) -> None:
+        async def answer(context: Any, method: str, params: Mapping[str, Any] | None) -> Any:
+            try:
+                return await on_request(context, method, params)
+            except MCPError:
+                self.on_refused(method)
+                raise
+
         try:
-            await super().run(*args, **kwargs)
+            await super().run(answer, *args, **kwargs)
         finally:
             self.on_closed()
+
+    async def _dispatch(self, item: Any, *args: Any) -> None:
+        reply = answer_to_unreadable(item) if isinstance(item, ValidationError) else None
+        await super()._dispatch(SessionMessage(JSONRPCError.model_validate(reply)) if reply else item, *args)
 
 
 class _TolerantSession(ClientSession):
     server_name: str
     on_closed: Callable[[], None]
+    on_refused: Callable[[str], None]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(read_stream, write_stream)
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
+        dispatcher.on_refused = self.on_refused
         self._listed: set[str] = set()
+        self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
@@ -62,37 +84,41 @@ class _TolerantSession(ClientSession):
             result.is_error = True
             result.content = [*result.content, mcp_types.TextContent(type="text", text=_breach(error))]
 
+    async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
+        """As the SDK does, but the tools are read slice by slice: a long list does not hold the loop, and an invalid tool costs
+        only itself."""
+        result = await super().list_tools(params=params)
+        page = self._page
+        result.next_cursor = page.get("nextCursor")
+        for start in range(0, len(page["tools"]), SLICE):
+            result.tools += self._valid_tools(page, page["tools"][start : start + SLICE])
+            await asyncio.sleep(0)
+        self._listed.update(tool.name for tool in result.tools)
+        complete = (params is None or params.cursor is None) and result.next_cursor is None
+        return self._absorb_tool_listing(result, complete=complete)
+
     def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":
-            listing = raw if self._is_valid(method, raw) else self._keep_valid_tools(raw)
-            self._listed.update(_names(listing))
-            return listing
+            if not isinstance(raw.get("tools"), list):
+                raise MCPError(INTERNAL_ERROR, "its answer to tools/list holds no list of tools")
+            # `list_tools` goes on with it before anything else can run. With a cursor the SDK keeps what it knows of tools.
+            self._page, cursor = raw, raw.get("nextCursor")
+            return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
         return self._keep_known_content(raw) if method == "tools/call" else raw
 
-    def _is_valid(self, method: str, raw: dict[str, Any]) -> bool:
+    def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
+        """The tools of a listing, without those whose definition is not valid."""
+        part = {**page, "tools": tools}
         try:
-            validate_server_result(method, self.protocol_version or HANDSHAKE_VERSION, raw)
-        except KeyError:
-            return True
+            with contextlib.suppress(KeyError):
+                validate_server_result("tools/list", self.protocol_version or HANDSHAKE_VERSION, part)
+            return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
         except ValueError:
-            return False
-        return True
-
-    def _keep_valid_tools(self, raw: dict[str, Any]) -> dict[str, Any]:
-        tools = raw.get("tools")
-        if not isinstance(tools, list):
-            raise MCPError(INTERNAL_ERROR, "its answer to tools/list holds no list of tools")
-        if not self._is_valid("tools/list", {**raw, "tools": []}):
-            # Something else is wrong with the answer, which the SDK names.
-            return raw
-        kept = []
-        for tool in tools:
-            if self._is_valid("tools/list", {**raw, "tools": [tool]}):
-                kept.append(tool)
-            else:
-                name = tool.get("name") if isinstance(tool, dict) else tool
-                warn_left_out(self.server_name, str(name), "its definition is not valid")
-        return {**raw, "tools": kept}
+            if len(tools) > 1:
+                return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
+        name = tools[0].get("name") if isinstance(tools[0], dict) else tools[0]
+        warn_left_out(self.server_name, str(name), "its definition is not valid")
+        return []
 
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
         content = raw.get("content")
@@ -100,10 +126,6 @@ class _TolerantSession(ClientSession):
         if not isinstance(content, list) or all(_is_known(block) for block in content):
             return raw
         return {**raw, "content": [block if _is_known(block) else _stand_in(block) for block in content], "isError": True}
-
-
-def _names(listing: dict[str, Any]) -> list[str]:
-    return [tool["name"] for tool in listing["tools"] if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
 
 
 _TEXTS_OF = {
@@ -152,7 +174,7 @@ class StdioTransport(ClientTransport):
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO) -> None:
         program, *args = command
         self._parameters = StdioServerParameters(
-            command=program, args=args, env=dict(env), cwd=cwd, encoding_error_handler="replace"
+            command=program, args=args, env=dict(env), cwd=cwd, encoding=ENCODING, encoding_error_handler="replace"
         )
         self._stderr = stderr
 
@@ -176,12 +198,19 @@ class TolerantTransport(ClientTransport):
         inner: The transport that carries the messages.
         server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
+        on_refused: Called with the method of a request of the server that was answered with an error.
     """
 
-    def __init__(self, inner: ClientTransport, server_name: str, on_closed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inner: ClientTransport,
+        server_name: str,
+        on_closed: Callable[[], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
-        members = {"server_name": server_name, "on_closed": staticmethod(on_closed)}
+        members = {"server_name": server_name, "on_closed": staticmethod(on_closed), "on_refused": staticmethod(on_refused)}
         self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
 
     @asynccontextmanager

@@ -37,6 +37,7 @@ class ToolCache:
         self._invalidations = 0
         self._fetches = 0
         self._listed = False
+        self._tokens: int | None = None
         self.tools: tuple[ToolSpec, ...] = ()
         self.version = _version(())
         self.last_error: Exception | None = None
@@ -52,9 +53,9 @@ class ToolCache:
                 the TTL, at most 30 seconds.
         """
         fetches = self._fetches
-        if force_refresh or not self._fresh:
+        if force_refresh or not self.fresh:
             async with self._lock:
-                if fetches == self._fetches or not self._fresh:
+                if fetches == self._fetches or not self.fresh:
                     await self._refresh()
         if not self._listed and self.last_error is not None:
             raise self.last_error.with_traceback(None)
@@ -71,8 +72,16 @@ class ToolCache:
         self._expire(self._ttl)
 
     @property
-    def _fresh(self) -> bool:
+    def fresh(self) -> bool:
+        """Whether `get_tools` has nothing to list."""
         return self._clock() < self._stale_at
+
+    @property
+    def tokens(self) -> int:
+        """Estimated price of all definitions, counted once for each version."""
+        if self._tokens is None:
+            self._tokens = sum(tool.tokens for tool in self.tools)
+        return self._tokens
 
     async def _refresh(self) -> None:
         invalidations = self._invalidations
@@ -90,6 +99,7 @@ class ToolCache:
         version = _version(tools)
         if version != self.version or not self._listed:
             self.tools, self.version = tuple(tools), version
+            self._tokens = None
         self._listed = True
         self.last_error = None
 

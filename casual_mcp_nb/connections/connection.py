@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import LimitReached, Limits, OnProgress, limited_call
@@ -14,8 +14,8 @@ from casual_mcp_nb.connections._mask import mask, secrets_of, shown_address
 from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
 from casual_mcp_nb.connections._transport import transport_kind
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
-from casual_mcp_nb.connections.convert import is_answer, result_from_mcp, tools_from_mcp
-from casual_mcp_nb.connections.handlers import Handlers, client_options
+from casual_mcp_nb.connections.convert import is_answer, is_forgotten, result_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.handlers import Handlers, client_options, tell_refused
 from casual_mcp_nb.errors import ToolCallError, shown
 from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.event import ToolResult
@@ -24,10 +24,16 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+    from mcp_types import Tool
 
     from casual_mcp_nb.connections._link import Link
 
 LONGEST_INSTRUCTIONS = 10_000
+MANY_TOOLS = 1_000
+
+
+class _SessionForgotten(Exception):
+    """The server does not know the session any more, and so has not run the call."""
 
 
 class Connection:
@@ -59,7 +65,7 @@ class Connection:
         keep_out_of_log(self._secrets)
         self._list_until: float | None = None
         options = client_options(self._handlers, name, self._secrets)
-        hooks = Hooks(options, self._list_first, self._changed, self._tools_changed)
+        hooks = Hooks(options, self._list_first, self._changed, self._tools_changed, self._refused)
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks)
 
     @property
@@ -75,13 +81,14 @@ class Connection:
             error=error,
             stderr_tail=link.stderr_tail if link else "",
             tools=len(self.tools),
-            tokens=sum(tool.tokens for tool in self.tools),
+            tokens=self.cache.tokens if self.tools else 0,
             seconds=now.seconds,
             transport=transport_kind(self.config),
             address=shown_address(self.config),
             protocol_version=link.greeting.protocol_version if link else None,
             version=link.greeting.version if link else None,
             instructions=mask(link.greeting.instructions, self._secrets)[:LONGEST_INSTRUCTIONS] if link else "",
+            capabilities=link.greeting.capabilities if link else (),
         )
 
     @property
@@ -90,6 +97,21 @@ class Connection:
         now = self._lifecycle
         usable = now.state in ("ready", "starting") or (now.state == "failed" and now.startable)
         return self.cache.tools if usable else ()
+
+    @property
+    def settled(self) -> bool:
+        """Whether `ensure` has nothing to wait for: the server is ready, or its start has failed.
+
+        Raises:
+            ClosedError: The connection was closed.
+        """
+        now = self._lifecycle
+        return now.alive or (now.state == "failed" and not now.startable)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `refresh` has nothing to list. Raises as `settled` does."""
+        return self.cache.fresh or not self._lifecycle.alive
 
     async def connect(self) -> None:
         """Start the server, shake hands, and list its tools, within `init_timeout`. Nothing happens when it is ready.
@@ -164,7 +186,9 @@ class Connection:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool, once. A caller that is cancelled cancels the request at the server and leaves the connection usable.
+        """Call a tool, once; a second time only where the server has forgotten the session and so cannot have run it.
+
+        A caller that is cancelled cancels the request at the server and leaves the connection usable.
 
         Args:
             name: The tool's own name.
@@ -180,16 +204,36 @@ class Connection:
             ToolCallError: The server died in the call, or answered with an error or with something unreadable.
             ConnectError: The server is not connected and could not be.
         """
+        try:
+            return await self._call_once(name, arguments, on_progress, meta)
+        except _SessionForgotten:
+            return await self._call_once(name, arguments, on_progress, meta, again=True)
+
+    async def _call_once(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        again: bool = False,
+    ) -> ToolResult:
         link = await self._lifecycle.ensure()
         await validator_ready()
         start = asyncio.get_running_loop().time()
         try:
             raw = await limited_call(link, self._limits, name, arguments, on_progress, meta)
         except LimitReached as limit:
-            raise timeout_error(self.name, name, limit.seconds, limit.field) from None
+            stray = mask(link.stray_output or "", self._secrets) if link.strayed_at >= start else None
+            raise timeout_error(self.name, name, limit.seconds, limit.field, stray) from None
         except Exception as error:
-            raise await self._call_error(name, error, link, start) from None
-        return result_from_mcp(raw)
+            if not again and link.route.http and is_forgotten(error, link.route.http.status_since(start)):
+                link.give_up()
+                raise _SessionForgotten from None
+            failure = await self._call_error(name, error, link, start)
+        else:
+            return result_from_mcp(raw)
+        # Raised out here: as a context, the library's error would carry what the server said, with secrets in it.
+        raise failure
 
     async def _list_first(self, deadline: float) -> None:
         """List within what is left of the start's limit. What goes wrong here is no failure of the server."""
@@ -207,12 +251,15 @@ class Connection:
         if link is None or not link.alive:
             raise ConnectionError("it is not connected")
         async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
-            return tools_from_mcp(await link.all_tools(), self.name)
+            listed = await link.all_tools()
+            if len(listed) < MANY_TOOLS:
+                return tools_from_mcp(listed, self.name)
+            return await asyncio.to_thread(_many_from_mcp, listed, self.name)
 
     async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
         if not is_answer(error):
             link.give_up()
-        reason = link.route.http.better(root_cause(error, self._secrets), start)
+        reason = link.route.better(root_cause(error, self._secrets), start)
         if link.alive:
             return refused_error(self.name, tool, reason)
         if link.route.stderr is not None:
@@ -223,9 +270,20 @@ class Connection:
         await self.cache.invalidate()
         self._changed()
 
+    def _refused(self, method: str) -> None:
+        tell_refused(self._handlers, self.name, method)
+
     def _changed(self) -> None:
         if self._handlers.changed is not None:
             try:
                 self._handlers.changed()
             except Exception:
                 logger.exception("The handler for changes of servers failed.")
+
+
+def _many_from_mcp(listed: Sequence[Tool], server: str) -> list[ToolSpec]:
+    """As `tools_from_mcp`, on another thread, with the hashes that the cache asks for next: both would hold the loop."""
+    tools = tools_from_mcp(listed, server)
+    for tool in tools:
+        _ = tool.digest
+    return tools

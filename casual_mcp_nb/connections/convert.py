@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._log import logger
+from casual_mcp_nb.connections._messages import UNREADABLE
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ CONNECTION_CLOSED = "Connection closed"
 
 SESSION_FORGOTTEN = "Session terminated"
 """The SDK's message for an HTTP 404 within a session."""
+
+UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""How the SDK's message begins for an HTTP answer that is no message; what follows quotes the answer."""
 
 CLOSED = "the connection was closed"
 
@@ -35,13 +40,16 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         server: Name of its server in the config.
 
     Raises:
-        ValueError: It has no name, or its schema is no JSON object.
+        ValueError: It has no name, or a schema that is not of an object or not complete in itself.
     """
     if not isinstance(tool.name, str) or not tool.name:
         raise ValueError("it has no name")
     schema = tool.input_schema
     if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
         raise ValueError("its input schema is no schema of an object")
+    problem = unusable_part(schema)
+    if problem:
+        raise ValueError(problem)
     hints = tool.annotations
     return ToolSpec(
         server=server,
@@ -139,6 +147,8 @@ def error_text(exc: BaseException) -> str:
         return f"an answer that cannot be read: {_first_problem(exc)}"
     if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
         return CLOSED
+    if name == "MCPError" and str(exc).startswith(UNPARSED):
+        return UNREADABLE
     if isinstance(exc, TimeoutError):
         return "no answer in time"
     if isinstance(exc, OSError) and exc.strerror:
@@ -155,6 +165,20 @@ def is_answer(exc: BaseException) -> bool:
     if isinstance(exc, MCPError):
         return str(exc) not in (CONNECTION_CLOSED, SESSION_FORGOTTEN)
     return isinstance(exc, ValidationError)
+
+
+def is_forgotten(exc: BaseException, status: int | None) -> bool:
+    """Whether an HTTP server refused a request because it no longer knows the session: it cannot have acted on it.
+
+    Args:
+        exc: What the request failed with.
+        status: The last HTTP status of 400 or more since it was sent.
+    """
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    exc = _root(exc)
+    return isinstance(exc, MCPError) and status == 404 and exc.error.code == INVALID_REQUEST
 
 
 def says_nothing(reason: str) -> bool:

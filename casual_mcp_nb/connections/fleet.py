@@ -76,9 +76,12 @@ class Fleet:
         """
         self._check_open()
         connections = self._connections.values() if names is None else [self._known(name) for name in names]
-        async with asyncio.TaskGroup() as group:
-            for connection in connections:
-                group.create_task(_connect(connection))
+        # A turn asks each time, and mostly there is nothing to do.
+        waiting = [connection for connection in connections if not connection.settled]
+        if waiting:
+            async with asyncio.TaskGroup() as group:
+                for connection in waiting:
+                    group.create_task(_connect(connection))
 
     async def catalog(self) -> Catalog:
         """Every tool of every server, in the order of the config; stale lists are made anew side by side.
@@ -91,9 +94,11 @@ class Fleet:
         """
         self._check_open()
         connections = list(self._connections.values())
-        async with asyncio.TaskGroup() as group:
-            for connection in connections:
-                group.create_task(_refresh(connection))
+        stale = [connection for connection in connections if not connection.fresh]
+        if stale:
+            async with asyncio.TaskGroup() as group:
+                for connection in stale:
+                    group.create_task(_refresh(connection))
         key = tuple((each.name, each.cache.version) for each in connections if each.tools)
         if key != self._catalog_key:
             self._catalog = Catalog(tool for each in connections for tool in each.tools)

@@ -47,6 +47,14 @@ def client_options(handlers: Handlers, server: str, secrets: Collection[str]) ->
     return options
 
 
+def tell_refused(handlers: Handlers, server: str, method: str) -> None:
+    """Say that a server asked for something and was refused, since no handler is set for it."""
+    text = f"The server asked for {shown(method)} and was refused: there is no handler for it."
+    if handlers.log is not None:
+        handlers.log(server, "warning", text)
+    logger.warning("Server %s: %s", shown(server), text)
+
+
 async def _on_log(handlers: Handlers, server: str, secrets: Collection[str], message: Any) -> None:
     text = mask(_log_text(message.data), secrets)[:LONGEST_LOG]
     if handlers.log is not None:

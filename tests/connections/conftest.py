@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import sys
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,12 +11,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from kit.processes import marked, new_mark
+from kit.raw_server import raw_config
 
 from casual_mcp_nb.connections import Connection, Fleet
 from casual_mcp_nb.types.config import ServerConfig
-
-RAW = Path(__file__).with_name("raw_server.py")
-MARK = "CASUAL_TEST_MARK"
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def until() -> Callable[..., Awaitable[None]]:
 @pytest.fixture
 def mark() -> str:
     """A text in the environment of every server of one test."""
-    return f"mark-{uuid.uuid4().hex}"
+    return new_mark()
 
 
 @pytest.fixture
@@ -45,32 +41,13 @@ def processes(mark: str) -> Callable[[], list[str]]:
     """The command lines of all living processes that carry the mark of this test."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("processes are counted through /proc")
-
-    def find() -> list[str]:
-        found = []
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit() or int(folder.name) == os.getpid():
-                continue
-            try:
-                if mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text())
-            except OSError:
-                continue
-        return found
-
-    return find
+    return lambda: [process.command for process in marked(mark)]
 
 
 @pytest.fixture
 def raw(mark: str) -> Callable[..., ServerConfig]:
     """Makes the config of a raw server: its plan as keywords, fields of the config in `config`."""
-
-    def make(config: dict[str, Any] | None = None, **plan: Any) -> ServerConfig:
-        fields: dict[str, Any] = {"init_timeout": 5.0, **(config or {})}
-        fields["env"] = {MARK: mark, **fields.get("env", {})}
-        return ServerConfig(command=sys.executable, args=("-I", "-S", str(RAW), json.dumps(plan)), **fields)
-
-    return make
+    return lambda config=None, **plan: ServerConfig.model_validate(raw_config(mark, config=config, **plan))
 
 
 @pytest_asyncio.fixture

@@ -14,6 +14,7 @@ from fastmcp import FastMCP
 from casual_mcp_nb.connections import Connection, Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError
 from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.secret import MASK
 
 FASTMCP_SCRIPT = """
 from fastmcp import FastMCP
@@ -104,7 +105,7 @@ async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr(
     with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' is not set") as caught:
         await connection.connect()
     assert connection.status.error == "it ended before it answered"
-    assert connection.status.stderr_tail == "KeyError: 'MY_TOKEN' is not set, •••"
+    assert connection.status.stderr_tail == f"KeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "s3cret" not in str(caught.value)
     assert processes() == []
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -124,72 +123,3 @@ async def test_a_bearer_token_and_headers_are_sent(opened: Opened) -> None:
         head = requests[0].lower()
         assert b"authorization: bearer t0ken" in head
         assert b"x-lesson: 7" in head
-
-
-@asynccontextmanager
-async def _failing_once(reply: bytes) -> AsyncIterator[str]:
-    """A small MCP server over HTTP whose first tool call gets this reply, and every later one a proper result."""
-    failed = False
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            size = int(head.partition("content-length:")[2].partition("\r\n")[0] or 0)
-            writer.write(answer(json.loads(await reader.readexactly(size) or b"{}")))
-            await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def answer(message: dict[str, Any]) -> bytes:
-        nonlocal failed
-        method = message.get("method")
-        if method == "tools/call" and not failed:
-            failed = True
-            return reply
-        results = {
-            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}},
-            "tools/list": {"tools": [{"name": "a", "inputSchema": {"type": "object"}}]},
-            "tools/call": {"content": [{"type": "text", "text": "ok"}]},
-        }
-        if method not in results:
-            return _http("202 Accepted") if "id" not in message else _http("404 Not Found")
-        body = {"jsonrpc": "2.0", "id": message["id"], "result": results[method]}
-        response = _http("200 OK", json.dumps(body).encode(), "application/json")
-        return response.replace(b"Connection: close", b"Mcp-Session-Id: 1\r\nConnection: close")
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-
-
-REFUSED_BODY = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32602, "message": "x must be even"}}'
-
-
-@pytest.mark.fault(33)
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        pytest.param(_http("500 Oops"), "HTTP 500", id="500"),
-        pytest.param(_http("401 Unauthorized"), "HTTP 401: the credentials were not accepted", id="401"),
-        pytest.param(_http("404 Not Found"), "HTTP 404", id="session forgotten"),
-        pytest.param(_http("400 Bad", REFUSED_BODY, "application/json"), "x must be even", id="json-rpc"),
-        pytest.param(b"", "the connection was closed", id="reset"),
-        pytest.param(
-            _http("200 OK", b": hello\n\n", "text/event-stream"),
-            "ended without a response",
-            id="cut stream",
-            marks=pytest.mark.fault(36),
-        ),
-    ],
-)
-async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works(opened: Opened, reply: bytes, reason: str) -> None:
-    async with _failing_once(reply) as url:
-        connection = opened(Connection("remote", _remote(url, "http", call_timeout=3)))
-        await connection.connect()
-        with pytest.raises(ToolCallError) as caught:
-            await connection.call("a", {})
-        assert reason in str(caught.value)
-        assert (await connection.call("a", {})).content[0].text == "ok"
-        assert connection.status.state == "ready"

@@ -15,6 +15,7 @@ import pytest
 from casual_mcp_nb.connections import Connection
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
 from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.secret import MASK
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
@@ -82,7 +83,7 @@ async def test_stderr_is_cleaned_masked_and_cut_to_its_last_lines(opened: Opened
     tail = connection.status.stderr_tail.split("\n")
     assert len(tail) == 20
     assert tail[0] == "line 12"
-    assert tail[-2:] == ["key=••• ��", "z" * 500]
+    assert tail[-2:] == [f"key={MASK} ��", "z" * 500]
 
 
 @pytest.mark.fault(85)

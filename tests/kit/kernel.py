@@ -1,17 +1,33 @@
-"""Run cells in a real Jupyter kernel."""
+"""Run cells in a real Jupyter kernel: of the installed ipykernel, and of an older one."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
 LIMIT = 60
+OLDER = Path(__file__).resolve().parents[2] / ".third-party" / "ipykernel-6" / "packages"
+"""Where an older ipykernel is; its folder goes before the installed one."""
+
+KERNELS = [
+    pytest.param({}, id="installed"),
+    pytest.param(
+        {"PYTHONPATH": str(OLDER)},
+        id="older",
+        marks=pytest.mark.skipif(not OLDER.exists(), reason="python3 .ci/third_party.py installs it"),
+    ),
+]
+"""Environments for `started_kernel`."""
 
 
 @dataclass
@@ -56,6 +72,36 @@ class Kernel:
             status = reply["content"]["status"]
         return Ran(status, list(_outputs(messages)), messages)
 
+    def interrupt(self, message_id: str) -> tuple[Ran, float]:
+        """Interrupt a running cell.
+
+        Returns:
+            What it came to, and the seconds from the interrupt until it was idle.
+        """
+        start = time.monotonic()
+        self.manager.interrupt_kernel()
+        ran = self.wait(message_id)
+        return ran, time.monotonic() - start
+
+    def printed(self, code: str) -> str:
+        """Run a cell that must go well, and return what it printed or showed as text."""
+        ran = self.run(code)
+        assert ran.status == "ok", ran.text()
+        return ran.text().strip()
+
+    def restart(self) -> None:
+        """Restart the kernel as a person does, and wait until it is ready."""
+        self.manager.restart_kernel(now=False)
+        self.client.wait_for_ready(timeout=LIMIT)
+
+    def shut_down(self) -> None:
+        """Shut the kernel down as a person does."""
+        self.manager.shutdown_kernel(now=False)
+
+    def kill(self) -> None:
+        """Kill the kernel with SIGKILL, which it cannot notice."""
+        self.manager.shutdown_kernel(now=True)
+
     def _messages(self, message_id: str, until: str) -> Iterator[dict[str, Any]]:
         while True:
             try:
@@ -87,12 +133,11 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def started_kernel(**environment: str) -> Iterator[Kernel]:
-    """A new kernel, shut down at the end."""
-    import os
-
+    """A new kernel with these variables in its environment, killed at the end: a shutdown takes seconds."""
     manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, **environment})
     try:
         yield Kernel(manager, client)
     finally:
         client.stop_channels()
-        manager.shutdown_kernel(now=False)
+        if manager.has_kernel:
+            manager.shutdown_kernel(now=True)

@@ -1,0 +1,152 @@
+"""Messages that are too large or cannot be read: each becomes an error for the call that it belongs to.
+
+The SDK's reader takes time in the square of a message's size, and its parser doubles the memory, so the size is bounded before
+either sees a byte. What is dropped is answered in its place, so that the call ends at once and the connection goes on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from pydantic import ValidationError
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""The largest message that is taken from a server."""
+MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
+"""The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
+
+UNREADABLE = "its reply cannot be read"
+
+_ENDS_KEPT = 512
+# A request of ours has a number. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
+_ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
+_ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+
+def id_of(start: str, end: str) -> int | None:
+    """The id in a JSON-RPC message, from its start or its end; None where neither holds one."""
+    found = _ID_FIRST.match(start) or _ID_LAST.search(end)
+    return int(found[1]) if found else None
+
+
+def input_of(error: ValidationError) -> str:
+    """The start of what the parser was given when it failed."""
+    return next((str(given)[:_ENDS_KEPT] for given in _inputs(error)), "")
+
+
+def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
+    """The error reply that takes the place of a message that cannot be read; None where it cannot be told whose it is."""
+    numbers = map(_id_in, _inputs(error))
+    number = next((number for number in numbers if number is not None), None)
+    return None if number is None else reply(number, UNREADABLE)
+
+
+def _inputs(error: ValidationError) -> list[Any]:
+    return [problem["input"] for problem in error.errors(include_url=False, include_context=False)]
+
+
+def _id_in(given: Any) -> int | None:
+    if isinstance(given, str):
+        return id_of(given[:_ENDS_KEPT], given[-_ENDS_KEPT:])
+    # What is JSON, but no message, is given as a value by the kinds of message that lack a field.
+    number = given.get("id") if isinstance(given, dict) and "method" not in given else None
+    return number if isinstance(number, int) else None
+
+
+def reply(number: int, message: str) -> dict[str, Any]:
+    """The error reply to a request."""
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": -32603, "message": message}}
+
+
+def too_large(size: int, limit: int) -> str:
+    """What is said of a message of so many bytes."""
+    return f"its reply is too large: {size / 2**20:.1f} MB, and at most {limit / 2**20:.0f} MB are taken"
+
+
+class LineLimit:
+    """Passes lines of bytes on, but for those longer than a limit: they are dropped as they come and answered at their end.
+
+    Args:
+        limit: Bytes of a line at most.
+        prefix: What a message's line begins with, such as `data: `.
+        whole: Whether all bytes are one message, whatever lines it has.
+        asked: The id of the request that is answered, where that is known.
+    """
+
+    def __init__(self, limit: int, prefix: bytes = b"", whole: bool = False, asked: int | None = None) -> None:
+        self._limit = limit
+        self._prefix = prefix
+        self.whole = whole
+        self._asked = asked
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._head = b""
+        self._tail = b""
+
+    def feed(self, chunk: bytes, final: bool = False) -> bytes:
+        """Take what came; give what is complete.
+
+        Args:
+            chunk: The next bytes.
+            final: Whether nothing follows.
+        """
+        out: list[bytes] = []
+        lines = [chunk] if self.whole else chunk.split(b"\n")
+        for line in lines[:-1]:
+            self._add(line)
+            out += [self._take(), b"\n"]
+        self._add(lines[-1])
+        return b"".join([*out, self._take()] if final else out)
+
+    def _add(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._limit:
+            self._parts.append(part)
+            return
+        if self._parts:
+            kept = b"".join(self._parts)
+            self._head, self._tail, self._parts = kept[:_ENDS_KEPT], kept[-_ENDS_KEPT:], []
+        self._head = self._head or part[:_ENDS_KEPT]
+        self._tail = (self._tail + part[-_ENDS_KEPT:])[-_ENDS_KEPT:]
+
+    def _take(self) -> bytes:
+        line = b"".join(self._parts) if self._size <= self._limit else self._answer()
+        self._parts, self._size, self._head, self._tail = [], 0, b"", b""
+        return line
+
+    def _answer(self) -> bytes:
+        number = self._asked
+        if number is None:
+            number = id_of(self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace"))
+        if number is None:
+            return b""
+        return self._prefix + json.dumps(reply(number, too_large(self._size, self._limit))).encode()
+
+
+class _Decoder(codecs.IncrementalDecoder):
+    """Decodes whole lines only, which also spares the SDK's reader its growing buffer."""
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self._lines = LineLimit(MAX_MESSAGE_BYTES)
+
+    def decode(self, input: ReadableBuffer, final: bool = False) -> str:
+        return self._lines.feed(bytes(input)).decode("utf-8", self.errors)
+
+
+def _find(name: str) -> codecs.CodecInfo | None:
+    if name != ENCODING:
+        return None
+    utf_8 = codecs.lookup("utf-8")
+    return codecs.CodecInfo(utf_8.encode, utf_8.decode, incrementaldecoder=_Decoder, name=ENCODING)
+
+
+ENCODING = "casual_mcp_nb_lines"
+"""UTF-8 in lines of bounded length: the only way in which the SDK lets its reader of stdout be told something."""
+
+codecs.register(_find)

@@ -1,0 +1,68 @@
+"""Each test of this folder runs in a process of its own with a hard time limit, and leaves no server behind."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from kit.forked import Forked
+from kit.processes import new_mark, wait_gone
+from kit.raw_server import raw_config
+
+from casual_mcp_nb.engine.chat import McpToolChat
+
+WARM = ("casual_mcp_nb.connections._link", "casual_mcp_nb.connections._http", "casual_mcp_nb.notebook.session", "jsonschema")
+"""Imported once instead of in each test."""
+
+FORKED = pytest.StashKey[Forked]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fork the template while nothing runs yet."""
+    if not session.config.option.collectonly:
+        for name in WARM:
+            importlib.import_module(name)
+        session.config.stash[FORKED] = Forked(session.items, session.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the template."""
+    if FORKED in config.stash:
+        config.stash[FORKED].close()
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Run a test of this folder in its own process."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in item.config.stash[FORKED].run(item):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.fixture(autouse=True)
+def mark() -> Iterator[str]:
+    """A text in the environment of every server of one test; at the end no process has it any more."""
+    text = new_mark()
+    yield text
+    wait_gone(text)
+
+
+@pytest.fixture
+def raw(mark: str) -> Callable[..., dict[str, Any]]:
+    """Makes the config of a raw server: its plan as keywords, fields of the config in `config`."""
+    return lambda config=None, **plan: raw_config(mark, config=config, **plan)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Callable[..., Any]]:
+    """Opens chats with the servers that are given; they are closed when the test ends."""
+    async with AsyncExitStack() as stack:
+
+        async def open_chat(servers: dict[str, Any], **options: Any) -> McpToolChat:
+            return await stack.enter_async_context(McpToolChat.from_config({"servers": servers}, **options))
+
+        yield open_chat

@@ -1,0 +1,107 @@
+"""Results, noise and notices without measure: bounded, said, and the loop goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kit.heartbeat import Heartbeat
+from kit.history import assert_valid
+from kit.mcp_http import McpHttp
+from kit.turns import ask
+
+from casual_mcp_nb.connections._stderr import KEPT_BYTES
+from casual_mcp_nb.engine.run import MOST_LOGS, Limits
+from casual_mcp_nb.providers import call, calls
+from casual_mcp_nb.types.event import Notice
+
+Raw = Callable[..., dict[str, Any]]
+Opened = Callable[..., Any]
+
+MB = 1024 * 1024
+OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
+LONGEST_BLOCK = 1.0
+
+
+def huge(size: int) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": "x" * size}]}
+
+
+WAYS = ["stdio", "json", "event stream"]
+
+
+@contextmanager
+def serving(way: str, raw: Raw, size: int) -> Iterator[dict[str, Any]]:
+    """The config of a server with a tool whose result is large and one whose result is small."""
+    if way == "stdio":
+        yield raw(calls={"large": {"size": size}, "small": OK})
+        return
+    with McpHttp({"large": huge(size), "small": OK["result"]}, events=way == "event stream") as server:
+        yield server.config()
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [5 * MB, 15 * MB], ids=["5 MB", "15 MB"])
+async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model_and_the_loop_goes_on(
+    opened: Opened, raw: Raw, way: str, size: int
+) -> None:
+    with serving(way, raw, size) as config:
+        chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
+        await ask(chat, call("lab__small"), "warm")
+        with Heartbeat() as heart:
+            turn = await ask(chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done")
+        large, *others = turn.tool_calls
+        assert [c.result for c in others] == ["ok", "ok"]
+        assert large.content[0].text == "x" * size
+        assert len(large.result) < Limits().result_tokens * 4 + 200
+        assert f"of {size:,} characters" in large.result
+        assert len(turn._repr_html_()) < 64 * 1024
+        assert heart.longest < LONGEST_BLOCK
+        assert_valid(turn.messages)
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_result_of_50_mb_fails_that_call_with_its_size_and_everything_else_goes_on(
+    opened: Opened, raw: Raw, way: str
+) -> None:
+    with serving(way, raw, 50 * MB) as config:
+        chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
+        await ask(chat, call("lab__small"), "warm")
+        with Heartbeat() as heart:
+            turn = await ask(chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done")
+        large, *others = turn.tool_calls
+        assert [c.result for c in others] == ["ok", "ok"]
+        assert large.status == "error"
+        assert "its reply is too large: 50.0 MB, and at most 16 MB are taken" in large.result
+        assert heart.longest < LONGEST_BLOCK
+        again = await ask(chat, call("lab__small"), "done", history=turn.messages)
+        assert again.tool_calls[0].result == "ok"
+        assert_valid(again.messages)
+
+
+NOTICE = {"method": "notifications/message", "params": {"level": "info", "data": "tick " * 20}}
+
+
+@pytest.mark.fault(32)
+async def test_noise_on_stdout_a_flood_on_stderr_and_20_000_notices_neither_stop_the_call_nor_the_loop(
+    opened: Opened, raw: Raw
+) -> None:
+    noise = "Loading model ...\n\n{not json}\n[]\n" * 200
+    plan = OK | {"stdout": noise, "stderr_flood": 4 * MB, "notify": NOTICE, "notify_count": 20_000}
+    chat = await opened({"loud": raw(calls={"a": plan, "b": OK})})
+    await ask(chat, call("loud__b"), "warm")
+    with Heartbeat() as heart:
+        turn = await ask(chat, call("loud__a"), call("loud__b"), "done")
+    assert [c.result for c in turn.tool_calls] == ["ok", "ok"]
+    assert heart.longest < LONGEST_BLOCK
+    assert len(chat.fleet.statuses["loud"].stderr_tail) < KEPT_BYTES
+    assert len(turn.server_logs) == MOST_LOGS
+    assert [notice.text for notice in turn.trace.of(Notice)] == [
+        "There were more than 1,000 log messages; the rest is left out."
+    ]
+    assert len(turn._repr_html_()) < 64 * 1024
+    assert_valid(turn.messages)

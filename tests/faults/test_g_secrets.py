@@ -1,0 +1,226 @@
+"""Planted secrets, and the search for them in every form of every object, in every error and in every log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.mcp_http import McpHttp
+from kit.provider import PROVIDERS, Provider, answer
+from kit.raw_server import raw_config, text_result
+from kit.scripted_http import Reply
+from kit.secrets import assert_nowhere, every_log, planted
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.config import load_config
+from casual_mcp_nb.connections import keep_out_of_log, route_library_logs
+from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.providers import scripted_model
+from casual_mcp_nb.types.config import Config
+
+NAMES = ("key", "env", "argument", "option", "header", "bearer", "auth", "password", "query", "path")
+LONG = " ".join(f"word-{number}" for number in range(2000))
+
+
+@pytest.fixture
+def secrets() -> dict[str, str]:
+    return {name: planted(name) for name in NAMES}
+
+
+@pytest.fixture
+def remote() -> Iterator[McpHttp]:
+    with McpHttp({"read": text_result(LONG)}) as server:
+        yield server
+
+
+def config_of(secrets: dict[str, str], mark: str, remote: McpHttp, provider: dict[str, Any] | None = None) -> Config:
+    """A config that uses each secret in the place after which it is named."""
+    local = raw_config(mark, calls={"tell": {"result": text_result(LONG)}})
+    local["env"] |= {"TOKEN": secrets["env"]}
+    local["args"] += ["--mode=${ARGUMENT}", "--api-key", secrets["option"]]
+    address = remote.url.replace("http://", f"http://me:{secrets['password']}@")
+    there = {
+        "url": f"{address}/mcp/{secrets['path'].replace('-', '')}?page=2&token={secrets['query']}",
+        "headers": {"X-Key": secrets["header"], "X-Auth": f"Bearer {secrets['bearer']}"},
+        "auth": secrets["auth"],
+    }
+    data = {**(provider or {}), "servers": {"local": local, "remote": there}}
+    return load_config(data, environ={"ARGUMENT": secrets["argument"]})
+
+
+def values(secrets: dict[str, str]) -> list[str]:
+    return [*secrets.values(), secrets["path"].replace("-", "")]
+
+
+@pytest.mark.fault(81)
+def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], mark: str, remote: McpHttp) -> None:
+    for provider in PROVIDERS:
+        with Provider(answer(provider, "fine")) as model:
+            config = config_of(secrets, mark, remote, model.config(provider, secrets["key"]))
+            with Session.from_config(config) as session:
+                assert {status.state for status in session.servers.values()} == {"ready"}
+                turn = session.chat("go")
+                chat = session._chat
+                connections = list(chat.fleet._connections.values())
+                links = [connection._lifecycle.link for connection in connections]
+                assert_nowhere(
+                    values(secrets),
+                    [config, *config.servers.values(), *config.clients.values()],
+                    [dict(thing) for thing in (config, *config.servers.values(), *config.clients.values())],
+                    [config.model_dump_json(), json.dumps(config.model_dump(mode="json")), repr(vars(config))],
+                    [session, session.status, session.servers, session.models, session.tools, *session.servers.values()],
+                    [turn, *turn.trace, *turn.steps, chat, chat.fleet, chat.models, session.engine, session._dialogue],
+                    [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],
+                    [chat.models.get_client("desk").client] if provider != "openai" else [],
+                    [*connections, *links, *(link.route for link in links if link), *(link.client for link in links if link)],
+                )
+
+
+@pytest.mark.fault(81)
+def test_an_address_and_a_command_are_shown_without_what_is_secret_in_them(
+    secrets: dict[str, str], mark: str, remote: McpHttp
+) -> None:
+    with Session.from_config(config_of(secrets, mark, remote)) as session:
+        local, there = session.servers["local"].address or "", session.servers["remote"].address or ""
+    assert "raw_server.py" in local
+    assert "--mode=" in local
+    assert there.startswith(f"{remote.url}/mcp/")
+
+
+BROKEN: list[dict[str, Any]] = [
+    {"exit": 1, "stderr": "cannot log in with SECRET"},
+    {"handshake": "silent", "banner": "hello SECRET", "config": {"init_timeout": 1}},
+    {"calls": {"fail": {"error": {"code": -1, "message": "refused: SECRET"}}}},
+    {"calls": {"fail": {"stderr": "panic: SECRET", "die": True}}},
+]
+
+
+@pytest.mark.fault(81)
+@pytest.mark.parametrize("plan", BROKEN)
+def test_what_a_failing_server_repeats_is_masked(secrets: dict[str, str], mark: str, plan: dict[str, Any]) -> None:
+    told = json.loads(json.dumps(plan).replace("SECRET", secrets["env"]))
+    fields = raw_config(mark, **told)
+    fields["env"]["TOKEN"] = secrets["env"]
+    # The plan itself stands in the arguments, as a secret may.
+    fields["args"][-1] = "${PLAN}"
+    config = load_config({"servers": {"raw": fields}}, environ={"PLAN": json.dumps(told)})
+    with every_log() as records, Session.from_config(config) as session:
+        with pytest.raises(CasualMcpError) as caught:
+            session.call_tool("raw__fail")
+        turn = session.chat("go", model=scripted_model("x")) if session.servers["raw"].state == "ready" else None
+        assert_nowhere([secrets["env"]], caught.value, session.servers, session.servers["raw"], session, turn, records)
+
+
+@pytest.mark.fault(83)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_provider_that_repeats_the_key_is_masked(secrets: dict[str, str], provider: str) -> None:
+    said = {"error": {"message": f"Incorrect API key provided: {secrets['key']}.", "type": "x"}}
+    replies = [Reply(status, said, {"www-authenticate": f"Bearer {secrets['key']}"}) for status in (401, 403, 429, 500, 200)]
+    with Provider(*replies) as model, every_log() as records:
+        with Session.from_config(model.config(provider, secrets["key"], max_retries=0)) as session:
+            for _ in replies:
+                turn = session.chat("go")
+                assert turn.status == "failed"
+                with pytest.raises(CasualMcpError) as caught:
+                    turn.raise_for_status()
+                assert_nowhere([secrets["key"]], turn, list(turn.trace), turn.error, caught.value, session)
+        assert_nowhere([secrets["key"]], records)
+
+
+@pytest.mark.fault(83)
+def test_an_unforeseen_error_of_a_model_is_masked_too(secrets: dict[str, str]) -> None:
+    config = {"clients": {"desk": {"provider": "openai", "api_key": secrets["key"]}}}
+    with Session.from_config(config) as session:
+        turn = session.chat("go", model=scripted_model(RuntimeError(f"cannot use {secrets['key']}")))
+        assert turn.status == "failed"
+        with pytest.raises(CasualMcpError) as caught:
+            turn.raise_for_status()
+    assert_nowhere([secrets["key"]], turn, list(turn.trace), str(caught.value), repr(caught.value))
+    assert secrets["key"] not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.fault(83)
+def test_an_address_that_a_client_refuses_is_an_error_without_the_key(secrets: dict[str, str]) -> None:
+    for provider in PROVIDERS:
+        for address in ("http://[broken", "http://host:port/v1", "no address"):
+            client = {"provider": provider, "api_key": secrets["key"], "base_url": address, "max_retries": 0}
+            config = {"clients": {"desk": client}, "models": {"small": {"client": "desk", "model": "m"}}}
+            with pytest.raises(CasualMcpError, match="desk") as caught, Session.from_config(config) as session:
+                session.chat("go").raise_for_status()
+            assert_nowhere([secrets["key"]], caught.value)
+
+
+@pytest.mark.fault(84)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_the_finest_logs_of_a_full_chat_hold_no_secret_and_no_whole_result(
+    secrets: dict[str, str], mark: str, remote: McpHttp, provider: str
+) -> None:
+    calls = answer(provider, "", ("local__tell", {}), ("remote__read", {}))
+    with Provider(calls, answer(provider, "fine")) as model:
+        import fastmcp  # noqa: F401  (its loggers must exist to be watched)
+
+        route_library_logs()
+        with every_log() as records:
+            config = config_of(secrets, mark, remote, model.config(provider, secrets["key"]))
+            with Session.from_config(config) as session:
+                session.engine._loop.set_debug(True)
+                turn = session.chat("go")
+                session.engine._loop.set_debug(False)
+        assert [call.status for call in turn.tool_calls] == ["ok", "ok"]
+        assert turn.answer == "fine"
+    assert_nowhere(values(secrets), records)
+    assert {record.name.split(".")[0] for record in records} >= {"casual_mcp_nb", "mcp", "httpx2"}
+    for record in records:
+        assert "word-40 " not in record.getMessage(), (record.name, record.getMessage()[:200])
+
+
+@pytest.mark.fault(84)
+def test_the_log_of_a_library_keeps_its_level_and_goes_to_handlers_of_others_in_short() -> None:
+    secret = planted("line")
+    keep_out_of_log([secret])
+    route_library_logs()
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record.getMessage())
+
+    handler = Keep()
+    logger = logging.getLogger("openai")
+    logger.addHandler(handler)
+    try:
+        logger.error("failed with %s and %s", secret, LONG)
+    finally:
+        logger.removeHandler(handler)
+    (line,) = kept
+    assert secret not in line
+    assert len(line) < 250
+    assert f"({len('failed with ********** and ') + len(LONG):,} characters)" in line
+
+
+SHORT_LIST = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
+OWN = {"CASUAL_TEST_MARK", "SETTING"}
+
+
+@pytest.mark.fault(85)
+def test_a_server_gets_the_short_list_and_its_own_settings_only(
+    secrets: dict[str, str], mark: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"):
+        monkeypatch.setenv(name, secrets["key"])
+    (tmp_path / ".env").write_text(f"FROM_FILE={secrets['key']}\n")
+    fields = raw_config(mark, calls={"look": {"answer": "environment"}})
+    fields["env"]["SETTING"] = "${HOME}"
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"servers": {"raw": fields}}))
+    with Session.from_config(path) as session:
+        found = json.loads(session.call_tool("raw__look").result)
+    # A Python in the C locale sets LC_CTYPE for itself.
+    assert set(found) - {"LC_CTYPE"} <= SHORT_LIST | OWN
+    assert set(found) >= OWN | {"PATH"}
+    assert secrets["key"] not in json.dumps(found)

@@ -1,0 +1,101 @@
+"""A model provider that plays a list of replies, in the wire formats of OpenAI, Anthropic and Ollama."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kit.scripted_http import Reply, Request, ScriptedHttp
+
+PROVIDERS = ("openai", "anthropic", "ollama")
+
+Calls = tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+class Provider(ScriptedHttp):
+    """Gives each request the next reply; the last one for ever.
+
+    Args:
+        replies: A `Reply`, or what is the body of one with status 200: an answer of this module, a value, or a text (as HTML).
+    """
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(self._next)
+        self.replies = [reply if isinstance(reply, Reply) else Reply(body=reply) for reply in replies]
+        self._lock = threading.Lock()
+
+    @property
+    def answer(self) -> Any:
+        """The body of the last reply; when it is set, every request gets it from now on, with the status of that reply."""
+        return self.replies[-1].body
+
+    @answer.setter
+    def answer(self, body: Any) -> None:
+        self.replies[:] = [replace(self.replies[-1], body=body)]
+
+    def _next(self, request: Request) -> Reply:
+        with self._lock:
+            return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+    def config(self, provider: str, key: str = "sk-not-a-real-key", **client: Any) -> dict[str, Any]:
+        """A config whose model `small` of client `desk` asks this server."""
+        base = f"{self.url}/v1" if provider == "openai" else self.url
+        desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 5, **client}
+        return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
+
+
+def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usage: tuple[int, int] | None = (30, 7)) -> Any:
+    """The body of a provider's answer.
+
+    Args:
+        provider: `openai`, `anthropic` or `ollama`.
+        text: The text of the answer.
+        calls: Calls of tools: name on the wire and arguments.
+        usage: Tokens of the prompt and of the answer; None where the provider reports none.
+    """
+    return {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama}[provider](text, calls, usage)
+
+
+def _openai(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
+    made = [
+        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+    choice = {"index": 0, "finish_reason": "tool_calls" if made else "stop", "message": message}
+    body: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}
+    if usage:
+        body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+    return body
+
+
+def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
+    made = [
+        {"type": "tool_use", "id": f"c{number}", "name": name, "input": dict(arguments)}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    return {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m-1",
+        "stop_reason": "tool_use" if made else "end_turn",
+        "stop_sequence": None,
+        "content": [*([{"type": "text", "text": text}] if text else []), *made],
+        **({"usage": {"input_tokens": usage[0], "output_tokens": usage[1]}} if usage else {}),
+    }
+
+
+def _ollama(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
+    made = [{"function": {"name": name, "arguments": dict(arguments)}} for name, arguments in calls]
+    return {
+        "model": "m-1",
+        "created_at": "2026-01-01T00:00:00Z",
+        "done": True,
+        "done_reason": "stop",
+        "message": {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})},
+        **({"prompt_eval_count": usage[0], "eval_count": usage[1]} if usage else {}),
+    }

@@ -1,0 +1,107 @@
+"""Streamed answers in the wire formats of OpenAI, Anthropic and Ollama, as the lines that go over the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from kit.scripted_http import Reply
+
+KINDS = {"openai": "text/event-stream", "anthropic": "text/event-stream", "ollama": "application/x-ndjson"}
+
+Call = tuple[str, str, str]
+"""Id, name on the wire, arguments as text."""
+
+
+def streamed(provider: str, text: Sequence[str] = (), *calls: Call, usage: bool = True, end: bool = True) -> bytes:
+    """The body of a streamed answer: usage is 30 tokens of which 12 were cached, 7 for the answer, 3 of them reasoning.
+
+    Args:
+        provider: `openai`, `anthropic` or `ollama`.
+        text: The pieces of the text.
+        calls: Calls of tools; their arguments are sent letter by letter, side by side where the format allows it.
+        usage: Whether usage is reported.
+        end: Whether the end is marked.
+    """
+    made = {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama}[provider](text, calls, usage, end)
+    return "".join(made).encode()
+
+
+def reply(provider: str, body: bytes, *, bytewise: bool = False, **more: Any) -> Reply:
+    """The reply that streams a body, in one piece or byte by byte."""
+    sent = iter([bytes([byte]) for byte in body]) if bytewise else body
+    return Reply(200, sent, {"content-type": KINDS[provider]}, **more)
+
+
+def _openai(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
+    for piece in text:
+        yield _openai_chunk({"content": piece})
+    for index, (call_id, name, _) in enumerate(calls):
+        function = {"name": name, "arguments": ""}
+        yield _openai_chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]})
+    for letters in zip_longest(*(arguments for _, _, arguments in calls)):
+        parts = [{"index": i, "function": {"arguments": letter}} for i, letter in enumerate(letters) if letter is not None]
+        yield _openai_chunk({"tool_calls": parts})
+    if end:
+        yield _openai_chunk({}, "tool_calls" if calls else "stop")
+    if usage:
+        details = {"prompt_tokens_details": {"cached_tokens": 12}, "completion_tokens_details": {"reasoning_tokens": 3}}
+        counted = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37, **details}
+        yield _data({**_CHUNK, "choices": [], "usage": counted})
+    if end:
+        yield "data: [DONE]\n\n"
+
+
+_CHUNK = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
+
+
+def _openai_chunk(delta: dict[str, Any], reason: str | None = None) -> str:
+    return _data({**_CHUNK, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+
+
+def _data(value: Any) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def _anthropic(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
+    counts = {"input_tokens": 18, "cache_read_input_tokens": 12, "output_tokens": 1} if usage else None
+    message = {"id": "1", "type": "message", "role": "assistant", "model": "m-1", "content": [], "usage": counts}
+    yield _event("message_start", message=message)
+    yield _event("ping")
+    yield from _block(0, {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text])
+    for index, (call_id, name, arguments) in enumerate(calls, start=1):
+        deltas = [{"type": "input_json_delta", "partial_json": letter} for letter in arguments]
+        yield from _block(index, {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas)
+    if end:
+        reason = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+        details = {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
+        yield _event("message_delta", delta=reason, **({"usage": details} if usage else {}))
+        yield _event("message_stop")
+
+
+def _block(index: int, block: dict[str, Any], deltas: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield _event("content_block_start", index=index, content_block=block)
+    for delta in deltas:
+        yield _event("content_block_delta", index=index, delta=delta)
+    yield _event("content_block_stop", index=index)
+
+
+def _event(kind: str, **fields: Any) -> str:
+    return f"event: {kind}\n" + _data({"type": kind, **fields})
+
+
+def _ollama(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
+    for piece in text:
+        yield _ollama_line({"content": piece})
+    for _, name, arguments in calls:
+        yield _ollama_line({"content": "", "tool_calls": [{"function": {"name": name, "arguments": json.loads(arguments)}}]})
+    if end:
+        counts = {"prompt_eval_count": 30, "eval_count": 7} if usage else {}
+        yield _ollama_line({"content": ""}, done=True, done_reason="stop", **counts)
+
+
+def _ollama_line(message: dict[str, Any], **more: Any) -> str:
+    line = {"model": "m-1", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", **message}, "done": False}
+    return json.dumps({**line, **more}, ensure_ascii=False) + "\n"
