@@ -150,6 +150,8 @@ def load(folder: Path) -> Data:
     catalogs = {path.name.split(".")[0]: _catalog(path) for path in sorted(folder.glob("*.catalog.jsonl"))}
     found = {name: folder / f"{name}.dev.jsonl" for name, catalog in SETS.items() if catalog in catalogs}
     sets = {name: (catalogs[SETS[name]], _cases(path)) for name, path in found.items() if path.exists()}
+    if not sets:
+        sys.exit(f"no catalogs with cases in {folder}")
     queries = [case.query for case in sets[SPEED_QUERIES if SPEED_QUERIES in sets else min(sets)][1]]
     return Data(sets, catalogs.get(SPEED_CATALOG) or max(catalogs.values(), key=len), queries)
 
@@ -169,8 +171,9 @@ def _catalog(path: Path) -> list[ToolSpec]:
 
 
 def _cases(path: Path) -> list[Case]:
-    needs = [[frozenset((server, tool) for server, tool in need) for need in row["gold"]] for row in _lines(path)]
-    return [Case(row["query"], row_needs) for row, row_needs in zip(_lines(path), needs, strict=True)]
+    return [
+        Case(row["query"], [frozenset((server, tool) for server, tool in need) for need in row["gold"]]) for row in _lines(path)
+    ]
 
 
 def quality(ranker: Ranker, cases: Sequence[Case]) -> tuple[float, float, float]:

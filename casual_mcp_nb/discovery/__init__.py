@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery._cards import loaded_in
-from casual_mcp_nb.discovery.manifest import generate_manifest
+from casual_mcp_nb.discovery.browse import browse_tools
+from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget
 from casual_mcp_nb.discovery.partition import partition_tools
-from casual_mcp_nb.discovery.search_tools import (
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.synthetic import (
+    LOAD_TOOLS,
     SEARCH_TOOLS,
-    SearchToolsTool,
     SyntheticTool,
     SyntheticToolResult,
     discovered_in,
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 __all__ = [
+    "LOAD_TOOLS",
     "SEARCH_TOOLS",
     "SearchToolsTool",
     "SyntheticTool",
     "SyntheticToolResult",
     "ToolSearchIndex",
+    "browse_tools",
     "discovered_in",
     "generate_manifest",
+    "list_servers",
     "loaded_in",
+    "manifest_budget",
     "not_loaded_error",
     "partition_tools",
 ]

@@ -13,6 +13,14 @@ MAX_NAMES = 100
 _MAX_QUERY = 1_000
 _MAX_NAME = 200
 _NO_SERVER = ("null", "none")
+_WANTED = {
+    "query": "a text",
+    "server_name": "the name of one server",
+    "tool_names": "a list of tool names",
+    "names": "a list of tool names",
+    "category": "the name of one category",
+    "page": "a number",
+}
 _QUOTES = " \t\r\n`'\""
 
 
@@ -47,24 +55,54 @@ def read_arguments(args: object) -> Asked:
     return asked
 
 
+def read_names(args: object) -> tuple[tuple[str, ...], int]:
+    """The names in the arguments of a tool that takes only names, and how many were too many to be looked up.
+
+    Raises:
+        UsageError: They cannot be understood, or there are none; the message is for the model.
+    """
+    names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
+    if not names:
+        raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
+    return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
+
+
+def read_category(args: object) -> tuple[str, int]:
+    """The category and the page that are to be shown; an empty text and 1 where they are not given.
+
+    Raises:
+        UsageError: One cannot be understood; the message is for the model.
+    """
+    category = _server(_first_given(args, ("category", "server_name", "server")), "category")
+    page = _text("page", _first_given(args, ("page",))) or "1"
+    if not page.isdecimal():
+        raise UsageError("page must be a whole number.")
+    return category, int(page[:9])
+
+
+def _first_given(args: object, keys: tuple[str, ...]) -> Any:
+    given = args if isinstance(args, Mapping) else {}
+    return next((given[key] for key in keys if given.get(key)), None)
+
+
 def _query(value: Any) -> str:
     if isinstance(value, list | tuple):
         value = " ".join(_text("query", item) for item in value[:50])
     return _text("query", value)[:_MAX_QUERY]
 
 
-def _server(value: Any) -> str:
+def _server(value: Any, key: str = "server_name") -> str:
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    name = _text("server_name", value).strip(_QUOTES)[:_MAX_NAME]
+    name = _text(key, value).strip(_QUOTES)[:_MAX_NAME]
     return "" if name.casefold() in _NO_SERVER else name
 
 
-def _names(value: Any) -> list[str]:
+def _names(value: Any, key: str = "tool_names") -> list[str]:
     items = _listed(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         items = [items]
-    names = [_text("tool_names", item).strip(_QUOTES)[:_MAX_NAME] for item in items]
+    names = [_text(key, item).strip(_QUOTES)[:_MAX_NAME] for item in items]
     return [name for name in names if name]
 
 
@@ -88,8 +126,7 @@ def _text(key: str, value: Any) -> str:
         return value.strip()
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
         return str(value)
-    wanted = {"query": "a text", "server_name": "the name of one server", "tool_names": "a list of tool names"}[key]
-    raise UsageError(f"{key} must be {wanted}, not {_kind(value)}.")
+    raise UsageError(f"{key} must be {_WANTED[key]}, not {_kind(value)}.")
 
 
 def _kind(value: object) -> str:

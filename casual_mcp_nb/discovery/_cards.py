@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.discovery.manifest import plain, plain_name
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 MAX_ANSWER = 12_000
@@ -19,25 +20,38 @@ _MAX_NOTES = 2_000
 _MAX_LINES = 8
 _MAX_DESCRIPTION = 500
 _MAX_PARAMETERS = 20
+_MAX_SIBLINGS = 800
+_SIBLINGS_EACH = 12
+_SIBLING_SERVERS = 5
 _MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
 
 
-def compose(tools: Sequence[ToolSpec], loaded: Set[ToolName], notes: Iterable[str] = ()) -> tuple[str, tuple[ToolSpec, ...]]:
+def compose(
+    tools: Sequence[ToolSpec],
+    loaded: Set[ToolName],
+    notes: Iterable[str] = (),
+    *,
+    filled: Set[ToolSpec] = frozenset(),
+    siblings: Mapping[str, Sequence[ToolSpec]] | None = None,
+) -> tuple[str, tuple[ToolSpec, ...]]:
     """The answer that presents tools.
 
     Args:
         tools: What was found, best first.
         loaded: Those that the model can call already.
         notes: What else it should know, a line each.
+        filled: Those that did not match and are there for their server.
+        siblings: By server, tools that are named at the end and not loaded.
 
     Returns:
         The text, of at most 12,000 characters, and the tools that stand in it. What does not fit is counted and not loaded.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
+    others = _sibling_lines(siblings or {})
     blocks: list[str] = []
-    used = len(note)
+    used = len(note) + len(others)
     for tool in tools:
-        card = _card(tool, tool.tool_name in loaded)
+        card = _card(tool, tool.tool_name in loaded, tool in filled)
         block = card if used + len(card) <= _MAX_CARDS else _marker(tool)
         if used + len(block) > MAX_ANSWER - 500:
             break
@@ -46,12 +60,41 @@ def compose(tools: Sequence[ToolSpec], loaded: Set[ToolName], notes: Iterable[st
     inside = tuple(tools[: len(blocks)])
     left_out = len(tools) - len(inside)
     more = f"{left_out} more are not loaded. Search with a query or with tool_names for those you need." if left_out else ""
-    return "\n\n".join(filter(None, [_header(inside, loaded), note, *blocks, more])), inside
+    return "\n\n".join(filter(None, [_header(inside, loaded), note, *blocks, more, others])), inside
+
+
+def marked(head: str, tools: Iterable[ToolSpec]) -> str:
+    """A line of text with the names of tools, each set so that it can be read back."""
+    return "\n\n".join([head, *map(_marker, tools)])
 
 
 def loaded_in(content: str) -> list[str]:
-    """The wire names of the tools that an answer of the search tool presents, as loaded now or already loaded."""
+    """The wire names of the tools that an answer presents: of the search tool, those that are loaded now or were already."""
     return list(dict.fromkeys(_MARKER.findall(content)))
+
+
+def _sibling_lines(siblings: Mapping[str, Sequence[ToolSpec]]) -> str:
+    """Names of tools by server, indented, so that none can look like a marker; what has no room is counted."""
+    servers = [(server, tools) for server, tools in siblings.items() if tools]
+    if not servers:
+        return ""
+    share = _MAX_SIBLINGS // min(len(servers), _SIBLING_SERVERS)
+    lines = [f"  {plain(server, 60)}: {_sibling_names(tools, share)}" for server, tools in servers[:_SIBLING_SERVERS]]
+    unnamed = sum(len(tools) for _, tools in servers[_SIBLING_SERVERS:])
+    if unnamed:
+        lines.append(f"  ... and {unnamed} more of other servers")
+    return "\n".join(["Not loaded, on the same servers (load with tool_names):", *lines])
+
+
+def _sibling_names(tools: Sequence[ToolSpec], room: int) -> str:
+    names: list[str] = []
+    for name in map(plain_name, tools[:_SIBLINGS_EACH]):
+        room -= len(name) + 2
+        if room < 0:
+            break
+        names.append(name)
+    left = len(tools) - len(names)
+    return ", ".join([*names, f"{'... and ' if names else ''}{left} more"] if left else names)
 
 
 def _marker(tool: ToolSpec) -> str:
@@ -71,10 +114,11 @@ def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName]) -> str:
     return f"Found {count}: {new} {now} loaded now, {old} {before} already loaded; {call}"
 
 
-def _card(tool: ToolSpec, already_loaded: bool) -> str:
+def _card(tool: ToolSpec, already_loaded: bool, filled: bool) -> str:
     if already_loaded:
         return f"{_marker(tool)}\nAlready loaded."
-    head = [_marker(tool), f"Server: {one_line(tool.server, 200)}"]
+    why = " (the best match's server; this tool does not match by itself)" if filled else ""
+    head = [_marker(tool), f"Server: {one_line(tool.server, 200)}{why}"]
     return "\n".join([*head, *_description(tool.description), f"Parameters: {_parameters(tool.input_schema)}"])
 
 

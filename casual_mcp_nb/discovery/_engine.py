@@ -60,12 +60,10 @@ class Engine:
         rank, score = next((rank, score) for rank, (found, score) in enumerate(ranked, 1) if found == document)
         shares = parts.all()
         if score != raw:
-            shares += (self._lost(document, score - raw),)
+            better = next(found for found, _ in ranked if self._ranking.same(found, document))
+            name = self._tools[better].tool_name
+            shares += (TermShare("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server)
-
-    def _lost(self, document: int, share: float) -> TermShare:
-        first = self._tools[self._ranking.copy_of[document]]
-        return TermShare("says the same as a better hit", f"like {first.tool_name}", 1, 0.0, share)
 
     def _score(self, query: str, server: str | None) -> Scored:
         query = query[:MAX_QUERY]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 from casual_mcp_nb.types.tool import ToolSpec
 
-_EDGES = re.compile(r"^\W+|\W+$")
 _MAX_WORDS = 6
 _MAX_CHUNKS = 500
 
@@ -39,7 +37,7 @@ class ExactNames:
     def called(self, query: str) -> list[int]:
         """The places of the tools that a query calls by name, in order of place."""
         whole = query.strip().casefold()
-        found = set(self._places.get(whole, ())) | set(self._places.get(_EDGES.sub("", whole), ()))
+        found = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for text in self._pieces(whole):
             found.update(self._places.get(text, ()))
         return sorted(found)
@@ -51,9 +49,19 @@ class ExactNames:
                 chunk = " ".join(chunks[start : start + count]) if count > 1 else chunks[start]
                 if chunk not in self._plain:
                     yield chunk
-                bare = _EDGES.sub("", chunk)
+                bare = _bare(chunk)
                 if bare != chunk and (bare not in self._plain or _quoted(chunk, bare)):
                     yield bare
+
+
+def _bare(text: str) -> str:
+    """`text` without the signs before and behind it."""
+    start, end = 0, len(text)
+    while start < end and not (text[start].isalnum() or text[start] == "_"):
+        start += 1
+    while start < end and not (text[end - 1].isalnum() or text[end - 1] == "_"):
+        end -= 1
+    return text[start:end]
 
 
 def _quoted(chunk: str, bare: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,14 +18,24 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 _MANY_UNKNOWN = 3
+_RANKED_SIBLINGS = 12
 
 
 @dataclass
 class Found:
-    """The tools that a search came to, each with its score if it was ranked, and what to say beside them."""
+    """What a search came to.
+
+    Args:
+        tools: The tools, each with its score if it was ranked.
+        notes: What to say beside them.
+        filled: Those of them that did not match and are there because the best match's server has them.
+        siblings: By server, what else the servers of the matches have and is not loaded, the nearest to the query first.
+    """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    filled: Set[ToolSpec] = frozenset()
+    siblings: Mapping[str, Sequence[ToolSpec]] = field(default_factory=dict)
 
 
 class Finder:
@@ -45,22 +56,27 @@ class Finder:
         self._given_index = index
         self._limit = limit
 
-    def find(self, asked: Asked) -> Found:
+    def find(self, asked: Asked, loaded: Set[ToolName] = frozenset()) -> Found:
         """The tools that are asked for, and what to say about those that are not there.
+
+        Args:
+            asked: What is asked for.
+            loaded: What need not be proposed, for it is loaded already; found it can be.
 
         Raises:
             UsageError: There is no such server.
         """
-        server = self._server(asked.server) if asked.server else None
-        found = self._by_names(asked, server) if asked.names else Found()
+        server = self.server(asked.server) if asked.server else None
+        found = self.by_names(asked, server) if asked.names else Found()
         if found.tools:
             return found
         if asked.names and not asked.query:
             return Found(notes=[*found.notes, "You can search with a query instead."])
         if server is not None and (not asked.query or server not in self._servers):
-            return Found(dict.fromkeys(self._of(server)), found.notes)
-        by_query = self._by_query(asked.query, server)
-        return Found(by_query.tools, found.notes + by_query.notes)
+            return Found(dict.fromkeys(self.of(server)), found.notes)
+        by_query = self._by_query(asked.query, server, loaded)
+        by_query.notes = found.notes + by_query.notes
+        return by_query
 
     @cached_property
     def _index(self) -> ToolSearchIndex:
@@ -75,17 +91,43 @@ class Finder:
     @cached_property
     def _servers(self) -> list[str]:
         """The servers that have something to find, in order of name."""
-        return sorted({tool.server for tool in self._deferred})
+        return sorted(self.by_server)
 
-    def _by_query(self, query: str, server: str | None) -> Found:
+    @cached_property
+    def by_server(self) -> Mapping[str, list[ToolSpec]]:
+        """The tools that can be found, by server."""
+        groups: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in self._deferred:
+            groups[tool.server].append(tool)
+        return groups
+
+    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName]) -> Found:
         hits = self._index.search(query, max_results=self._limit, server=server)
         if hits:
-            return Found({hit.tool: hit.score for hit in hits})
+            tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in hits}
+            rest = {name: self._rest(name, tools, loaded) for name in dict.fromkeys(tool.server for tool in tools)}
+            best = hits[0].tool.server
+            room = self._limit - len(tools)
+            filled, rest[best] = rest[best][:room], rest[best][room:]
+            siblings = {name: self._nearest_first(query, name, left) for name, left in rest.items()}
+            return Found(tools | dict.fromkeys(filled), filled=frozenset(filled), siblings=siblings)
         where = f" on server {shown(server)}" if server is not None else ""
         hint = "Try other words, or give server_name alone to load all tools of a server:"
         return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
 
-    def _by_names(self, asked: Asked, server: str | None) -> Found:
+    def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> list[ToolSpec]:
+        return [tool for tool in self.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded]
+
+    def _nearest_first(self, query: str, server: str, tools: list[ToolSpec]) -> list[ToolSpec]:
+        """So that those come first which are named where not all can be."""
+        if len(tools) <= _RANKED_SIBLINGS:
+            return tools
+        hits = self._index.search(query, max_results=self._limit + _RANKED_SIBLINGS, server=server)
+        left = dict.fromkeys(tools)
+        return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
+
+    def by_names(self, asked: Asked, server: str | None) -> Found:
+        """The tools with the names that are asked for, of one server or of all; a name of very many tools finds none."""
         found = Found()
         unknown = []
         for name in asked.names:
@@ -120,7 +162,7 @@ class Finder:
         matches = self._names.like(name, server)
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
-    def _server(self, name: str) -> str:
+    def server(self, name: str) -> str:
         """The server that a model means.
 
         Raises:
@@ -139,8 +181,9 @@ class Finder:
     def _server_list(self) -> str:
         return _listing(self._servers) or "none"
 
-    def _of(self, server: str) -> list[ToolSpec]:
-        return [tool for tool in (*self._deferred, *self._always) if tool.server == server]
+    def of(self, server: str) -> list[ToolSpec]:
+        """All tools of a server, those that can be found first."""
+        return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
 
 
 def _listing(names: Iterable[str], limit: int = 30) -> str:

@@ -37,9 +37,10 @@ class Meaning:
 
         The last answer is remembered, so that explaining a search does not embed its query again.
         """
-        if self._last is None or self._last[0] != query:
-            self._last = query, self._nearness(query)
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] != query:
+            self._last = last = query, self._nearness(query)
+        return last[1]
 
     def _nearness(self, query: str) -> Floats | None:
         vector = self._of([query]) if self._vectors is not None and query.strip() else None

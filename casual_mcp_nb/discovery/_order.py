@@ -25,7 +25,11 @@ class Order:
     """
 
     def __init__(self, bm25: FieldedBM25) -> None:
-        self.copy_of = _copies(bm25)
+        self._kind = _copies(bm25)
+
+    def same(self, document: int, other: int) -> bool:
+        """Whether two documents say the same."""
+        return document == other or self._kind.get(document, document) == self._kind.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
         """The best documents with their final scores, best first.
@@ -50,7 +54,7 @@ class Order:
         seen: Counter[int] = Counter()
         final = []
         for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
-            kind = self.copy_of.get(document)
+            kind = self._kind.get(document)
             if kind is not None:
                 score *= 1.0 if document in called else COPY ** seen[kind]
                 seen[kind] += 1

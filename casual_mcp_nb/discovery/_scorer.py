@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
@@ -27,8 +28,11 @@ RELATED = 0.45
 _LIKE = 0.6
 """How much of two words must be their common beginning, so that one stands for the other."""
 NAME_COVERED = 0.4
+"""What the idf of the name's words in the query counts, times the part of the whole name's idf that they are."""
 CLAUSE = 0.25
+"""What a part of the request adds to the tool that fits it best, as a part of the best score."""
 CLAUSE_POWER = 8
+"""How fast that falls for tools that fit the part less well; a power of two."""
 _MAX_REMEMBERED = 4_000_000
 
 
@@ -117,7 +121,7 @@ class Scorer:
                 kept.append(clause)
                 np.maximum(fit, scores / clause.best, out=fit)
         found.clauses = kept
-        found.scores = found.scores + CLAUSE * found.best * power(fit)
+        found.scores = found.scores + CLAUSE * found.best * _power(fit)
 
     def _sum(self, weights: Mapping[str, float]) -> Floats:
         scores = np.zeros(self.bm25.corpus_size)
@@ -174,13 +178,9 @@ class Scorer:
         if len(term) < 5 or not term.isascii() or not term.isalpha():
             return []
         beginning = term[: max(4, math.ceil(len(term) * _LIKE))]
-        found = []
-        for other in self._sorted[bisect_left(self._sorted, beginning) :]:
-            if not other.startswith(beginning):
-                break
-            if len(beginning) >= _LIKE * len(other):
-                found.append(other)
-        return found
+        places = range(bisect_left(self._sorted, beginning), len(self._sorted))
+        others = takewhile(lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places))
+        return [other for other in others if len(beginning) >= _LIKE * len(other)]
 
     @cached_property
     def _sorted(self) -> list[str]:
@@ -191,7 +191,7 @@ def _weights(text: str) -> dict[str, float]:
     return {term: query_weight(count) for term, count in Counter(terms(text)).items()}
 
 
-def power(fit: Floats) -> Floats:
+def _power(fit: Floats) -> Floats:
     for _ in range(CLAUSE_POWER.bit_length() - 1):
         fit = fit * fit
     return fit

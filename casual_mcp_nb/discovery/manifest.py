@@ -2,69 +2,155 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
-_ALL_NAMES = 10
-_FIRST_NAMES = 4
-_SUMMARY = 80
 _PLAIN_NAME = re.compile(r"[\w./:-]+(?: [\w./:-]+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
 _NO_MARKUP = str.maketrans("<>", "\u2039\u203a")
+_SHORTEST_LINE = 6
+"""Tokens of a server's line at the least: where even that is too much for all, the steps need not be tried."""
+_SMALL = 250
+_GROWTH = 5.0
 
 
-def generate_manifest(deferred: Iterable[ToolSpec]) -> str:
+class _Detail(NamedTuple):
+    """How much stands there of a server: with more than `all_names` tools the first `names`; characters of the summary."""
+
+    all_names: int
+    names: int
+    summary: int
+
+
+_FULL = _Detail(10, 4, 80)
+_STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detail(3, 2, 0), _Detail(1, 1, 0))
+
+
+def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = None) -> str:
     """The deferred servers with the names of their tools and a summary, two lines for each, in order of name.
 
     Args:
         deferred: The tools that are found by search.
+        max_tokens: What it may cost, in estimated tokens; None for any price. Over it all servers' lines shorten in steps:
+            fewer names, shorter summaries, none, and at last one line of servers with their numbers of tools, which ends with
+            how many more there are.
 
     Returns:
         Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`; empty for no tools.
         Nothing in a tool's text can end the line that it stands in, nor a tag around the manifest.
     """
-    owned: dict[str, list[ToolSpec]] = defaultdict(list)
-    for tool in deferred:
-        owned[tool.server].append(tool)
-    lines = []
-    for server in sorted(owned):
-        tools = owned[server]
-        count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
-        lines.append(f"- {_plain(server, 200)} ({count}): {_names(tools)}")
-        summary = _summary(tools)
-        if summary:
-            lines.append(f"  {summary}")
-    return "\n".join(lines)
+    servers = _servers(deferred)
+    if max_tokens is None:
+        return _lines(servers, _FULL)
+    for detail in _STEPS if _SHORTEST_LINE * len(servers) <= max_tokens else ():
+        text = _lines(servers, detail)
+        if estimate_tokens(text) <= max_tokens:
+            return text
+    return _one_line_of(servers, max_tokens, ": search by query")
 
 
-def _names(tools: Sequence[ToolSpec]) -> str:
-    if len(tools) <= _ALL_NAMES:
-        return ", ".join(map(_name, tools))
-    return f"{', '.join(map(_name, tools[:_FIRST_NAMES]))}, ... and {len(tools) - _FIRST_NAMES} more"
+def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
+    """The deferred servers with their numbers of tools in one line; those with the fewest tools are left out and counted where
+    it would cost more than `max_tokens` (but the count always stands there). Empty for no tools."""
+    return _one_line_of(_servers(deferred), max_tokens, "")
 
 
-def _name(tool: ToolSpec) -> str:
+def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
+    """What a manifest may cost: at most `max_tokens`, and beyond a few servers no more than the square root of what it stands
+    for allows, so that deferring saves more the more is deferred.
+
+    Args:
+        definition_tokens: What the definitions of the deferred tools would cost.
+        max_tokens: The most that it may cost whatever it stands for.
+    """
+    return min(max_tokens, max(_SMALL, int(_GROWTH * math.sqrt(definition_tokens))))
+
+
+def plain_name(tool: ToolSpec) -> str:
     """The bare name; the one on the wire where the bare one could be read as something else than one name."""
     return tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
 
 
-def _summary(tools: Sequence[ToolSpec]) -> str:
-    """The tools' first sentences, each once, as far as they fit into one short line."""
+def plain(text: str, limit: int) -> str:
+    """`text` as one line of at most `limit` characters that cannot end a tag around it."""
+    return one_line(text, limit).translate(_NO_MARKUP)
+
+
+def summary(tools: Iterable[ToolSpec], limit: int) -> str:
+    """The tools' first sentences, each once, as far as they fit into one short line of at most `limit` characters."""
     sentences: dict[str, None] = {}
     for tool in tools:
         sentences[_first_sentence(tool.description)] = None
-        if sum(map(len, sentences)) > _SUMMARY:
+        if sum(map(len, sentences)) > limit:
             break
-    return _plain(" ".join(filter(None, sentences)), _SUMMARY)
+    return plain(" ".join(filter(None, sentences)), limit)
+
+
+def counted(number: int, noun: str = "tool") -> str:
+    """`1 tool`, `2 tools`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+class _Server:
+    """A server's tools, and its texts, which are the same in every step."""
+
+    def __init__(self, name: str, tools: Sequence[ToolSpec]) -> None:
+        self.name = plain(name, 200)
+        self.count = len(tools)
+        self._tools = tools
+
+    def lines(self, detail: _Detail) -> str:
+        """One line or two."""
+        shown = detail.names if self.count > detail.all_names else self.count
+        names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
+        line = f"- {self.name} ({counted(self.count)}): {names}"
+        said = plain(self._summary, detail.summary) if detail.summary else ""
+        return f"{line}\n  {said}" if said else line
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [plain_name(tool) for tool in self._tools[: _FULL.all_names]]
+
+    @cached_property
+    def _summary(self) -> str:
+        return summary(self._tools, _FULL.summary)
+
+
+def _servers(tools: Iterable[ToolSpec]) -> list[_Server]:
+    """In order of name."""
+    owned: dict[str, list[ToolSpec]] = defaultdict(list)
+    for tool in tools:
+        owned[tool.server].append(tool)
+    return [_Server(name, owned[name]) for name in sorted(owned)]
+
+
+def _lines(servers: Iterable[_Server], detail: _Detail) -> str:
+    return "\n".join(server.lines(detail) for server in servers)
+
+
+def _one_line_of(servers: Sequence[_Server], max_tokens: int, hint: str) -> str:
+    largest = sorted(servers, key=lambda server: -server.count)
+
+    def text(shown: int) -> str:
+        named = sorted(f"{server.name} ({server.count})" for server in largest[:shown])
+        left = largest[shown:]
+        if left:
+            more = f"... and {counted(len(left), 'more server')}" if named else counted(len(left), "server")
+            named.append(f"{more} ({counted(sum(server.count for server in left))}){hint}")
+        return ", ".join(named)
+
+    fitting = bisect_right(range(1, len(servers) + 1), max_tokens, key=lambda shown: estimate_tokens(text(shown)))
+    return text(fitting)
 
 
 def _first_sentence(description: str) -> str:
     return " ".join(_SENTENCE_END.split(description.strip()[:400], maxsplit=1)[0].split())
-
-
-def _plain(text: str, limit: int) -> str:
-    return one_line(text, limit).translate(_NO_MARKUP)

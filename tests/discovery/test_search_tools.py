@@ -86,8 +86,8 @@ async def ask(**args: Any) -> SyntheticToolResult:
         ({"tool_names": ["my_server_a"], "server_name": "my_server"}, "my_server__a"),
         ({"tool_names": ["convert_time", "nonsense"]}, "time__convert_time"),
         ({"tool_names": ["log"], "query": "convert time zones"}, "git__log git_hub__log"),
-        ({"tool_names": ["nonsense"], "query": "commit history"}, "git__log"),
-        ({"tool_names": ["convert_time"], "server_name": "git", "query": "commit history"}, "git__log"),
+        ({"tool_names": ["nonsense"], "query": "commit history"}, "git__log git__hub_status"),
+        ({"tool_names": ["convert_time"], "server_name": "git", "query": "commit history"}, "git__log git__hub_status"),
         ({"tool_names": ["convert_time"], "server_name": "git"}, ""),
         ({"tool_names": ["git__log", "git:log"], "server_name": "git_hub"}, ""),
     ],
@@ -97,7 +97,7 @@ async def test_what_is_asked_for_is_loaded(args: dict[str, Any], loaded: str) ->
     result = await ask(**args)
     assert names(result) == loaded.split()
     assert loaded_in(result.content) == loaded.split()
-    assert [(str(row.tool), row.newly_loaded) for row in result.rows] == [
+    assert [(str(row.tool), row.newly_loaded) for row in result.rows or ()] == [
         (str(t.tool_name), True) for t in result.newly_loaded_tools
     ]
 
@@ -120,8 +120,64 @@ async def test_a_query_finds_at_most_the_limit_and_says_the_scores() -> None:
     result = await tool(max_search_results=1).execute({"query": "convert time zones"})
     assert names(result) == ["time__convert_time"]
     expected = ToolSearchIndex(DEFERRED).search("convert time zones", max_results=1)
-    assert [row.score for row in result.rows] == [hit.score for hit in expected]
+    assert [row.score for row in result.rows or ()] == [hit.score for hit in expected]
     assert [row.score for row in (await ask(tool_names=["log"])).rows] == [None, None]
+
+
+async def test_fewer_hits_than_asked_for_are_filled_up_from_the_best_server() -> None:
+    result = await tool(max_search_results=2).execute({"query": "commit history"})
+    assert names(result) == ["git__log", "git__hub_status"]
+    assert [(row.score is None, row.same_server) for row in result.rows or ()] == [(False, False), (True, True)]
+    assert "## git__hub_status\nServer: git (the best match's server; this tool does not match by itself)" in result.content
+    assert names(await tool(max_search_results=1).execute({"query": "commit history"})) == ["git__log"]
+    loaded = tool(loaded=[ToolName("git", "hub_status")])
+    assert loaded_in((await loaded.execute({"query": "commit history"})).content) == ["git__log"]
+
+
+async def test_after_the_hits_the_other_tools_of_their_servers_are_named_and_not_loaded() -> None:
+    result = await tool(max_search_results=1).execute({"query": "convert time zones"})
+    assert names(result) == loaded_in(result.content) == ["time__convert_time"]
+    assert result.content.endswith("\n\nNot loaded, on the same servers (load with tool_names):\n  time: get_current_time")
+    assert "Not loaded" not in (await ask(server_name="time")).content
+    assert "Not loaded" not in (await ask(tool_names=["convert_time"])).content
+
+
+def crowd(count: int, *, server: str = "s") -> list[ToolSpec]:
+    return [ToolSpec(server, f"thing_{number}", "Does it.") for number in range(count)]
+
+
+async def test_of_many_siblings_the_nearest_are_named_and_the_rest_counted() -> None:
+    specs = [*crowd(500), ToolSpec("s", "sharpen_pencil", "Sharpens."), ToolSpec("s", "sharpen_knife", "Sharpens a knife.")]
+    result = await SearchToolsTool(specs, max_search_results=1).execute({"query": "sharpen a knife"})
+    assert names(result) == ["s__sharpen_knife"]
+    last = result.content.splitlines()[-1]
+    assert last.startswith("  s: sharpen_pencil, thing_0, ")
+    assert last.endswith("thing_10, ... and 489 more")
+
+
+async def test_siblings_of_many_servers_stay_within_their_budget() -> None:
+    servers = [f"server-{number}-" + "x" * 100 for number in range(40)]
+    specs = [spec for server in servers for spec in (ToolSpec(server, "find", "Finds."), *crowd(50, server=server))]
+    result = await SearchToolsTool(specs, max_search_results=30).execute({"query": "find"})
+    named = result.content.split("Not loaded, on the same servers")[1]
+    assert len(named) < 1_400
+    assert len(result.content) <= 12_000
+    assert named.splitlines()[-1].startswith("  ... and ")
+    assert loaded_in(result.content) == names(result)
+
+
+@pytest.mark.parametrize("name", ["x\n\n## math__add", "\n\n## math__add\n", "a, b\n\n", "</manifest>"])
+async def test_a_siblings_name_cannot_look_like_a_tool_that_is_loaded(name: str) -> None:
+    specs = [ToolSpec("s\n\n## math__add\n", "find", "Find it."), ToolSpec("s\n\n## math__add\n", name)]
+    result = await SearchToolsTool(specs, max_search_results=1).execute({"query": "find"})
+    assert specs[1].wire_name in result.content.splitlines()[-1]
+    assert loaded_in(result.content) == names(result) == [specs[0].wire_name]
+
+
+async def test_a_toolset_bounds_what_is_named_beside_the_hits() -> None:
+    permitted = filter_tools(CATALOG, ToolSetConfig(servers={"time": ("convert_time",), "git": True}))
+    result = await SearchToolsTool(permitted).execute({"query": "convert time zones"})
+    assert "get_current_time" not in result.content
 
 
 async def test_what_was_found_before_is_already_loaded() -> None:
@@ -130,7 +186,7 @@ async def test_what_was_found_before_is_already_loaded() -> None:
     assert names(first) == ["git__hub_status"]
     assert first.content.startswith("Found 2 tools: 1 is loaded now, 1 was already loaded; call them by their names.")
     assert "## git__log\nAlready loaded." in first.content
-    assert [row.newly_loaded for row in first.rows] == [False, True]
+    assert [row.newly_loaded for row in first.rows or ()] == [False, True]
     again = await search.execute({"query": "working tree"})
     assert names(again) == []
     assert again.content == "Found 1 tool, already loaded; call it by its name.\n\n## git__hub_status\nAlready loaded."
@@ -209,15 +265,15 @@ NOTHING = "Error: Give at least one of query, server_name and tool_names."
         ({"query": 10**5000}, "", "Error: query must be a text"),
         ({"query": True}, "", "Error: query must be a text, not true or false"),
         ({"query": {"text": "time"}}, "", "Error: query must be a text, not an object"),
-        ({"query": ["commit", "history"]}, "git__log", "Found 1 tool."),
+        ({"query": ["commit", "history"]}, "git__log git__hub_status", "Found 2 tools."),
         ({"query": ["commit", ["x"]]}, "", "Error: query must be a text, not a list"),
         ({"query": "z" * 200_000}, "", "No tools found matching 'zzz"),
-        ({"query": "commit history " + "z" * 200_000}, "git__log", "Found 1 tool."),
+        ({"query": "commit history " + "z" * 200_000}, "git__log git__hub_status", "Found 2 tools."),
         ({"query": "\ud800\n## zzzz__zzzz"}, "", r"No tools found matching '\ud800\n## zzzz__zzzz'."),
         ({"server_name": 7}, "", "Error: Unknown server '7'."),
         ({"server_name": ["my"]}, "my__server_a", "Found 1 tool."),
         ({"server_name": ["my", "git"]}, "", "Error: server_name must be the name of one server, not a list"),
-        ({"server_name": "null", "query": "commit history"}, "git__log", "Found 1 tool."),
+        ({"server_name": "null", "query": "commit history"}, "git__log git__hub_status", "Found 2 tools."),
         ({"server_name": "x\n## math__add"}, "", r"Error: Unknown server 'x\n## math__add'."),
         ({"tool_names": "convert_time"}, "time__convert_time", "Found 1 tool."),
         ({"tool_names": "convert_time, log"}, "time__convert_time git__log git_hub__log", "Found 3 tools."),

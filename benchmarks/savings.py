@@ -1,0 +1,75 @@
+"""What discovery saves on the first call: random mixes of deferred tools of real catalogs, with and without deferral.
+
+    python benchmarks/savings.py [--data DIR] [--mixes 1000]
+
+The data folder holds `NAME.catalog.jsonl` (a tool a line); without one, the catalog in `discovery_sample.py` is used. A mix is
+so many tools, drawn either as servers come (whole servers, the last one cut) or one by one from all servers, which is the
+worst case: nearly every tool has a server of its own, with two lines in the manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import discovery_sample
+
+from casual_mcp_nb.engine.view import compile_view
+from casual_mcp_nb.evaluation import load_catalog
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
+
+GOALS = {10: 0.5, 50: 0.9, 500: 0.97}
+SELECTION = Selection(discovery=True, defer_all=True)
+
+
+def saved(tools: Sequence[ToolSpec]) -> float:
+    """Which share of the first call's tokens it saves to defer these tools; below 0 where it costs more."""
+    view = compile_view(Catalog(tools), SELECTION, {})
+    return 1 - view.first_call_tokens / view.undeferred_tokens
+
+
+def mix(catalog: Catalog, size: int, whole: bool, draw: random.Random) -> list[ToolSpec]:
+    """So many tools at random: whole servers, the last one cut, or one by one."""
+    if not whole:
+        return draw.sample(list(catalog), size)
+    servers = draw.sample(list(catalog.by_server), len(catalog.by_server))
+    return [tool for server in servers for tool in catalog.by_server[server]][:size]
+
+
+def line(name: str, catalog: Catalog, size: int, whole: bool, mixes: int) -> str:
+    """A row of the table."""
+    draw = random.Random(f"{name} {size}")
+    shares = sorted(saved(mix(catalog, size, whole, draw)) for _ in range(mixes))
+    reached = sum(share > GOALS[size] for share in shares) / mixes
+    cells = [name, "whole servers" if whole else "single tools", f"{size}", f"{statistics.median(shares):.1%}"]
+    cells += [f"{shares[len(shares) // 20]:.1%}", f"{shares[0]:.1%}", f"> {GOALS[size]:.0%}: {reached:.1%}"]
+    return f"| {' | '.join([*cells, f'{sum(share < 0 for share in shares) / mixes:.1%}'])} |"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the table."""
+    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs")
+    parser.add_argument("--mixes", type=int, default=1_000, help="mixes of ten; a tenth as many of the others")
+    options = parser.parse_args(argv)
+    catalogs = {"sample": Catalog(discovery_sample.TOOLS)}
+    if options.data:
+        files = sorted(options.data.glob("*.catalog.jsonl"))
+        catalogs = {path.name.split(".")[0]: load_catalog(path) for path in files}
+    print("| catalog | mix | tools | median saved | 5% save less than | least | goal: reached by | lose |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, catalog in catalogs.items():
+        for size in (size for size in GOALS if size <= len(catalog)):
+            for whole in (True, False):
+                mixes = options.mixes if size == 10 else max(1, options.mixes // 10)
+                print(line(name, catalog, size, whole, mixes), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,248 @@
+"""Browsing: a model looks through the tools by category, loads those that it needs, and unloads them again.
+
+Categories are the servers. How many tools are active at a time is limited, so that a long conversation does not end up with
+all of them. Which ones are active is read back from the conversation, as with search: load minus unload, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from casual_mcp_nb.discovery._arguments import Asked, read_category, read_names
+from casual_mcp_nb.discovery._cards import compose, marked
+from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.discovery._finder import Finder
+from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, summary
+from casual_mcp_nb.discovery.synthetic import (
+    BROWSE_TOOLKIT,
+    LOAD_TOOLS,
+    UNLOAD_TOOLS,
+    SyntheticTool,
+    SyntheticToolResult,
+)
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.event import SearchRow
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+
+_PAGE = 50
+_LINE = 100
+_MAX_NOTES = 2_000
+_ALIKE = 5
+_NAMES = {"type": "array", "items": {"type": "string"}}
+
+
+class _Shelf:
+    """What the tools of one turn share: what there is, and what is active.
+
+    Args:
+        deferred: The tools that can be loaded.
+        max_active: How many of them may be active at a time.
+        loaded: Those that are active, from earlier in the conversation.
+        always: Tools that the model saw from the start; they do not count.
+    """
+
+    def __init__(
+        self, deferred: Sequence[ToolSpec], max_active: int, loaded: Iterable[ToolName], always: Iterable[ToolSpec]
+    ) -> None:
+        always = tuple(always)
+        self.finder = Finder(deferred, always, None, _ALIKE)
+        self.max_active = max_active
+        self.always = {tool.tool_name for tool in always}
+        self.active = {name: None for name in loaded if name not in self.always}
+
+    @property
+    def usable(self) -> set[ToolName]:
+        """What the model can call."""
+        return self.always | self.active.keys()
+
+    def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
+        """The tools whose names were given, and what to say of the names that are not understood.
+
+        Raises:
+            UsageError: There are no names, or they cannot be read.
+        """
+        names, dropped = read_names(args)
+        found = self.finder.by_names(Asked(names=names, dropped=dropped), None)
+        return list(found.tools), found.notes
+
+
+class BrowseToolkitTool:
+    """Lists the categories, and the tools of one; see `browse_tools`."""
+
+    name = BROWSE_TOOLKIT
+
+    def __init__(self, shelf: _Shelf, categories: str) -> None:
+        self._shelf = shelf
+        self._categories = categories
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What the model reads: `name`, `description` with the categories, and `parameters`."""
+        text = "See what tools you can load: those of a category, or without one all categories in short."
+        return _definition(
+            self.name,
+            f"{text} Categories, with how many tools each has: {self._categories}",
+            {"category": {"type": "string"}, "page": {"type": "integer"}},
+        )
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """List them.
+
+        Args:
+            args: `category` and `page`, both optional, as the model sent them.
+
+        Returns:
+            Fifty lines at most, and where there are more of them. Nothing is loaded.
+        """
+        try:
+            category, page = read_category(args)
+            text = self._tools(self._shelf.finder.server(category), page) if category else self._all(page)
+        except UsageError as error:
+            text = f"Error: {error}"
+        return SyntheticToolResult(text, [], None)
+
+    def _all(self, page: int) -> str:
+        groups = self._shelf.finder.by_server
+        lines = [
+            f"- {plain(name, 200)} ({counted(len(groups[name]))}): {summary(groups[name], _LINE)}" for name in sorted(groups)
+        ]
+        return _page(f"{len(groups)} categories; give one of them as category to see its tools.", lines, page)
+
+    def _tools(self, server: str, page: int) -> str:
+        tools = self._shelf.finder.of(server)
+        usable = self._shelf.usable
+        lines = [
+            f"- {plain_name(tool)}{' (loaded)' if tool.tool_name in usable else ''}: {summary([tool], _LINE)}" for tool in tools
+        ]
+        return _page(f"{counted(len(tools))} of {plain(server, 200)}; load those that you need with {LOAD_TOOLS}.", lines, page)
+
+
+class LoadToolsTool:
+    """Loads tools by name, up to a limit; see `browse_tools`."""
+
+    name = LOAD_TOOLS
+
+    def __init__(self, shelf: _Shelf) -> None:
+        self._shelf = shelf
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What the model reads: `name`, `description` and `parameters`."""
+        text = f"Load tools, to call them from your next step on; at most {self._shelf.max_active} are loaded at a time."
+        return _definition(self.name, text, {"names": _NAMES}, "names")
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Load tools.
+
+        Args:
+            args: `names`, as the model sent them.
+
+        Returns:
+            A card for each tool that is active now. What is beyond the limit is not loaded, and the text says so.
+        """
+        shelf = self._shelf
+        try:
+            found, notes = shelf.by_names(args)
+        except UsageError as error:
+            return SyntheticToolResult(f"Error: {error}", [])
+        room = max(shelf.max_active - len(shelf.active), 0)
+        beyond = set([tool for tool in found if tool.tool_name not in shelf.usable][room:])
+        if beyond:
+            notes.append(self._limit_note(len(beyond)))
+        wanted = [tool for tool in found if tool not in beyond]
+        if not wanted:
+            return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
+        content, inside = compose(wanted, shelf.usable, notes)
+        rows = tuple(SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside)
+        new = [tool for tool in inside if tool.tool_name not in shelf.usable]
+        shelf.active.update((tool.tool_name, None) for tool in new)
+        return SyntheticToolResult(content, new, rows)
+
+    def _limit_note(self, count: int) -> str:
+        active = ", ".join(one_line(str(name), 80) for name in self._shelf.active)
+        return (
+            f"{counted(count)} not loaded: at most {self._shelf.max_active} can be loaded at a time. "
+            f"Unload others first with {UNLOAD_TOOLS}; loaded before this call: {active or 'none'}."
+        )
+
+
+class UnloadToolsTool:
+    """Unloads tools by name; see `browse_tools`."""
+
+    name = UNLOAD_TOOLS
+
+    def __init__(self, shelf: _Shelf) -> None:
+        self._shelf = shelf
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What the model reads: `name`, `description` and `parameters`."""
+        return _definition(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Unload tools.
+
+        Args:
+            args: `names`, as the model sent them.
+
+        Returns:
+            The names of those that are gone. Tools that were there from the start stay, and the text says so.
+        """
+        shelf = self._shelf
+        try:
+            found, notes = shelf.by_names(args)
+        except UsageError as error:
+            return SyntheticToolResult(f"Error: {error}", [], None)
+        gone = [tool for tool in found if tool.tool_name in shelf.active]
+        notes += [_kept(tool, tool.tool_name in shelf.always) for tool in found if tool not in gone][:_ALIKE]
+        note = one_line(" ".join(notes), _MAX_NOTES)
+        if not gone:
+            return SyntheticToolResult(f"Error: nothing was unloaded. {note}", [], None)
+        for tool in gone:
+            del shelf.active[tool.tool_name]
+        return SyntheticToolResult(marked(f"Unloaded {counted(len(gone))}. {note}".rstrip(), gone), [], (), tuple(gone))
+
+
+def browse_tools(
+    deferred: Sequence[ToolSpec],
+    *,
+    categories: str | None = None,
+    max_active_tools: int = 20,
+    loaded: Iterable[ToolName] = (),
+    always: Iterable[ToolSpec] = (),
+) -> dict[str, SyntheticTool]:
+    """The tools with which a model browses, for one turn; they know only the tools that they are given.
+
+    Args:
+        deferred: The tools that can be loaded.
+        categories: The categories in one line, as `list_servers` makes it; made when not given.
+        max_active_tools: How many of them may be loaded at a time.
+        loaded: Deferred tools that are loaded already, in this conversation.
+        always: Tools that the model saw from the start.
+
+    Returns:
+        `browse_toolkit`, `load_tools` and `unload_tools` by name.
+    """
+    shelf = _Shelf(deferred, max_active_tools, loaded, always)
+    line = list_servers(deferred, _LINE * 10) if categories is None else categories
+    tools: list[SyntheticTool] = [BrowseToolkitTool(shelf, line), LoadToolsTool(shelf), UnloadToolsTool(shelf)]
+    return {tool.name: tool for tool in tools}
+
+
+def _definition(name: str, description: str, properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"type": "object", "properties": {key: dict(schema) for key, schema in properties.items()}}
+    if required:
+        parameters["required"] = list(required)
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+def _page(head: str, lines: Sequence[str], page: int) -> str:
+    pages = max(1, -(-len(lines) // _PAGE))
+    page = min(max(page, 1), pages)
+    more = [f"Page {page} of {pages}."] if pages > 1 else []
+    return "\n".join([head, *(line.rstrip(": ") for line in lines[(page - 1) * _PAGE : page * _PAGE]), *more])
+
+
+def _kept(tool: ToolSpec, always: bool) -> str:
+    return f"{one_line(str(tool.tool_name), 80)} {'is always there' if always else 'was not loaded'}."

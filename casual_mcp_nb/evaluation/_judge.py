@@ -1,0 +1,101 @@
+"""The work of an evaluation that runs anywhere: some cases with one strategy. Everything here can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from casual_mcp_nb.types.evaluation import Case, Miss
+from casual_mcp_nb.types.search import Explanation, SearchHit
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+
+DEPTH = 10
+"""Down to which rank the first right tool is looked for."""
+
+_EXPLAINED = 3
+
+Found = Sequence[SearchHit | ToolSpec | ToolName | tuple[str, str]]
+
+
+class Searcher(Protocol):
+    """What finds tools, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can say why."""
+
+    def search(self, query: str, max_results: int) -> Found:
+        """The best tools, best first."""
+        ...
+
+
+Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Found]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case: the first k tools, which needs they meet, the rest of its figures, and the miss if it is one."""
+
+    found: tuple[ToolName, ...]
+    met: tuple[bool, ...]
+    reciprocal_rank: float
+    right_server: bool
+    miss: Miss | None
+
+
+def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[Outcome]:
+    """`judged`, all at once: what an executor does."""
+    return list(judged(strategy, tools, cases, k))
+
+
+def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> Iterator[Outcome]:
+    """Search for each case.
+
+    Args:
+        strategy: Makes a searcher of the tools.
+        tools: The tools.
+        cases: The cases.
+        k: How many tools of each search count.
+    """
+    searcher: Any = strategy(tools)
+    search = getattr(searcher, "search", searcher)
+    by_name = {tool.tool_name: tool for tool in tools}
+    for case in cases:
+        ranked = [_name(found) for found in search(case.query, max(k, DEPTH))]
+        yield _outcome(case, ranked, k, searcher, by_name)
+
+
+def _outcome(case: Case, ranked: Sequence[ToolName], k: int, searcher: object, by_name: Mapping[ToolName, ToolSpec]) -> Outcome:
+    found = tuple(ranked[:k])
+    met = tuple(not need.isdisjoint(found) for need in case.needs)
+    wanted = frozenset().union(*case.needs)
+    first = next((rank for rank, name in enumerate(ranked, 1) if name in wanted), None)
+    servers = {name.server for name in wanted}
+    return Outcome(
+        found=found,
+        met=met or (True,),
+        reciprocal_rank=1 / first if first else 0.0,
+        right_server=any(name.server in servers for name in found),
+        miss=None if all(met) else _miss(case, met, found, k, searcher, by_name),
+    )
+
+
+def _miss(
+    case: Case,
+    met: Sequence[bool],
+    found: tuple[ToolName, ...],
+    k: int,
+    searcher: object,
+    by_name: Mapping[ToolName, ToolSpec],
+) -> Miss:
+    unmet = tuple(need for need, is_met in zip(case.needs, met, strict=True) if not is_met)
+    known = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
+    explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
+    explanations = [explain(case.query, tool, k) for tool in known[:_EXPLAINED]] if explain else []
+    nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
+    return Miss(case, unmet, found, nearest, bool(known))
+
+
+def _name(found: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:
+    if isinstance(found, SearchHit):
+        return found.tool.tool_name
+    if isinstance(found, ToolSpec):
+        return found.tool_name
+    return found if isinstance(found, ToolName) else ToolName(*found)
