@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class CasualMcpError(Exception):
@@ -149,9 +150,109 @@ class ToolTimeoutError(ToolCallError):
 
 
 class ProviderError(CasualMcpError):
-    """The model provider failed or answered something that cannot be used."""
+    """The model provider failed or answered something that cannot be used.
+
+    Args:
+        message: What failed, where and why.
+        hint: What to do next.
+        client: Name of the client in the config, if one is concerned.
+        model: The provider's name of the model, if one is concerned.
+        status: The HTTP status of the answer, if there was one.
+        reason: What went wrong in few words, without the names of client and model.
+        retry_after: Seconds that the provider asks to wait before the next request; None where it did not say.
+        retryable: Whether the same request can succeed when it is made again.
+    """
 
     kind = "provider"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        client: str | None = None,
+        model: str | None = None,
+        status: int | None = None,
+        reason: str = "",
+        retry_after: float | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, retryable=retryable)
+        self.client = client
+        self.model = model
+        self.status = status
+        self.reason = reason or message
+        self.retry_after = retry_after
+
+
+class AuthenticationError(ProviderError):
+    """The provider does not accept the key, or there is none."""
+
+    kind = "authentication"
+
+
+class PermissionDeniedError(ProviderError):
+    """The provider knows the key, and it may not do this."""
+
+    kind = "permission_denied"
+
+
+class RateLimitError(ProviderError):
+    """The provider's limit of requests or tokens was reached; `retry_after` has what it asks to wait."""
+
+    kind = "rate_limit"
+
+
+class ContextOverflowError(ProviderError):
+    """The conversation and the tools are more than the model can read."""
+
+    kind = "context_overflow"
+
+
+class ProviderTimeout(ProviderError):
+    """The provider did not answer within the client's timeout, or said that it took too long itself."""
+
+    kind = "provider_timeout"
+
+
+class OverloadedError(ProviderError):
+    """The provider is overloaded or broken at the moment."""
+
+    kind = "overloaded"
+
+
+class BadRequestError(ProviderError):
+    """The provider refuses the request as it is."""
+
+    kind = "bad_request"
+
+
+class ContentRefusedError(ProviderError):
+    """The provider's rules on content kept the model from answering."""
+
+    kind = "content_refused"
+
+
+class MalformedAnswerError(ProviderError):
+    """The provider sent something that is no answer."""
+
+    kind = "malformed_answer"
+
+
+class IncompleteStreamError(ProviderError):
+    """An answer stopped before its end.
+
+    Args:
+        message: What failed, where and why.
+        partial: The answer's text up to there.
+        more: What `ProviderError` takes.
+    """
+
+    kind = "incomplete_stream"
+
+    def __init__(self, message: str, *, partial: str = "", **more: Any) -> None:
+        super().__init__(message, **more)
+        self.partial = partial
 
 
 class MissingDependencyError(ProviderError):

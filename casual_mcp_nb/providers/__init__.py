@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import ChatModel, ModelAnswer
+    from casual_mcp_nb.providers.base import ChatModel, ModelAnswer, Retries, Retrying
     from casual_mcp_nb.providers.factory import ModelFactory
     from casual_mcp_nb.providers.offline import OfflineClient
     from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
@@ -19,6 +19,8 @@ __all__ = [
     "ModelAnswer",
     "ModelFactory",
     "OfflineClient",
+    "Retries",
+    "Retrying",
     "ScriptedClient",
     "call",
     "calls",
@@ -30,6 +32,8 @@ _HOMES = {
     "ModelAnswer": "base",
     "ModelFactory": "factory",
     "OfflineClient": "offline",
+    "Retries": "base",
+    "Retrying": "base",
     "ScriptedClient": "scripted",
     "call": "scripted",
     "calls": "scripted",

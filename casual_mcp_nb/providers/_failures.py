@@ -2,85 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from casual_mcp_nb.errors import ProviderError, shown
+from casual_mcp_nb.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContentRefusedError,
+    ContextOverflowError,
+    IncompleteStreamError,
+    MalformedAnswerError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProviderError,
+    ProviderTimeout,
+    RateLimitError,
+    shown,
+)
+from casual_mcp_nb.providers import _reading as reading
+from casual_mcp_nb.providers._answers import CutShort, Refused
+from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.types.tokens import estimate_tokens
 
 if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
     from casual_mcp_nb.providers.base import ChatModel
 
-_BODY = 300
-_MASK = "[key]"
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model was asked, and how far it came.
+
+    Args:
+        messages: The conversation.
+        tools: The definitions that were offered.
+        attempts: How many requests were made.
+        said: The text that was shown already.
+    """
+
+    messages: Sequence[ChatMessage]
+    tools: Sequence[Mapping[str, Any]]
+    attempts: int = 1
+    said: str = ""
 
 
-def explained(error: Exception, model: ChatModel) -> tuple[ProviderError, Exception | None]:
+@dataclass(frozen=True)
+class _Finding:
+    kind: type[ProviderError]
+    reason: str
+    hint: str
+    retryable: bool = False
+
+
+def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[ProviderError, Exception | None]:
     """Make a provider's error ours.
 
     Args:
         error: What the SDK raised.
         model: The model that was asked.
+        asked: What it was asked.
 
     Returns:
         The error to raise, and its cause; the cause is None where it would carry a key into a traceback.
     """
-    secrets = _secrets(model.client)
-    said, hint, retryable = _in_words(error, model, secrets)
-    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {said}"
-    failure = ProviderError(about, hint=hint, retryable=retryable)
+    secrets = reading.secrets_of(model)
+    found = _finding(error, model, asked, secrets)
+    wait = reading.asked_wait(error)
+    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {found.reason}"
+    if wait is not None:
+        about += f" It asks to wait {_duration(wait)}."
+    if asked.attempts > 1:
+        about += f" Asked {asked.attempts} times."
+    more: dict[str, Any] = {"partial": asked.said} if issubclass(found.kind, IncompleteStreamError) else {}
+    failure = found.kind(
+        about,
+        hint=found.hint,
+        client=model.client_name,
+        model=model.model,
+        status=reading.status_of(error),
+        reason=found.reason,
+        retry_after=wait,
+        retryable=found.retryable,
+        **more,
+    )
     carries = any(secret in text for text in _chain_texts(error) for secret in secrets)
     return failure, None if carries else error
 
 
-def _in_words(error: Exception, model: ChatModel, secrets: list[str]) -> tuple[str, str, bool]:
+def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
+    found = _unstreamed(error, model, asked, secrets)
+    if not asked.said or found.kind is ContentRefusedError:
+        return found
+    reason = f"the answer stopped in the middle: {found.reason}"
+    return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
+
+
+def _unstreamed(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
+    text = reading.text_of(error, secrets)
+    body = reading.start_of(text) or type(error).__name__
+    status = reading.status_of(error)
+    if isinstance(error, Refused) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
+        return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Put the request in other words.")
+    if isinstance(error, CutShort):
+        return _Finding(IncompleteStreamError, f"the answer stopped before its end: {body}", "Try again.", True)
+    if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
+        return _overflow(body, model, asked)
+    if status is not None:
+        return _of_status(status, model, text, body)
+    return _without_status(error, model, secrets, body)
+
+
+def _overflow(body: str, model: ChatModel, asked: Asked) -> _Finding:
+    window = f", and the model can read {model.context_window:,}" if model.context_window else ""
+    size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {_tokens(asked):,} tokens{window}."
+    hint = "Start a new conversation, defer tools, or take a model that can read more."
+    return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
+
+
+def _tokens(asked: Asked) -> int:
+    """An estimate, as the provider counted nothing."""
+    dumped = (message.model_dump(include={"content", "tool_calls"}, exclude_none=True) for message in asked.messages)
+    return sum(estimate_tokens(str(part)) for part in (*dumped, *asked.tools))
+
+
+def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
+    failed = f"the request failed (status {status}): {body}"
+    match status:
+        case 401 | 403:
+            kind = AuthenticationError if status == 401 else PermissionDeniedError
+            places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."
+            return _Finding(kind, f"the credentials were not accepted (status {status}): {body}", places)
+        case 404:
+            hint = "Check the model's name and the client's base_url."
+            return _Finding(BadRequestError, f"not found (status 404): {body}", hint)
+        case 408 | 504:
+            return _Finding(ProviderTimeout, failed, "Try again later.", True)
+        case 409:
+            return _Finding(ProviderError, failed, "Try again later.", True)
+        case 429 if "insufficient_quota" in text:
+            return _Finding(RateLimitError, failed, "The account has no credit left: see its plan and billing.")
+        case 429:
+            return _Finding(RateLimitError, failed, "Try again later, or ask for less at a time.", True)
+    if status >= 500:
+        return _Finding(OverloadedError, failed, "Try again later.", True)
+    return _Finding(BadRequestError, failed, "The request itself was refused; see what the provider says.")
+
+
+def _without_status(error: Exception, model: ChatModel, secrets: list[str], body: str) -> _Finding:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    status = getattr(error, "status_code", None)
-    body = _body(error, secrets)
-    if isinstance(status, int) and status >= 400:
-        return _status_in_words(status, model, body)
-    address = _address(model.client)
+    address = reading.address_of(model.client)
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
-        return f"no answer in time from {address}.", "Raise the client's timeout in the config, or try again.", True
+        limit = f" (limit {_duration(model.timeout)})" if model.timeout else ""
+        hint = "Raise the client's timeout in the config, or try again."
+        return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        reason = _start_of(str(error.__cause__ or "the connection failed"), secrets)
-        return f"{address} cannot be reached ({reason}).", "Is the server running, and is base_url right?", True
-    return f"the answer cannot be used: {body}", "Is base_url the address of this provider's API?", False
+        said = reading.start_of(masked(str(error.__cause__ or error or "the connection failed"), secrets))
+        return _Finding(
+            ProviderError, f"{address} cannot be reached ({said}).", "Is the server running, and is base_url right?", True
+        )
+    if reading.is_half_an_answer(error):
+        return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
+    return _Finding(
+        MalformedAnswerError, f"the answer cannot be used: {body}", "Is base_url the address of this provider's API?"
+    )
 
 
-def _status_in_words(status: int, model: ChatModel, body: str) -> tuple[str, str, bool]:
-    if status in (401, 403):
-        places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."
-        return f"the credentials were not accepted (status {status}): {body}", places, False
-    if status == 404:
-        return f"not found (status 404): {body}", "Check the model's name and the client's base_url.", False
-    retryable = status in (408, 409, 429) or status >= 500
-    hint = "Try again later." if retryable else "The request itself was refused; see what the provider says."
-    return f"the request failed (status {status}): {body}", hint, retryable
-
-
-def _body(error: Exception, secrets: list[str]) -> str:
-    response: Any = getattr(error, "response", None)
-    # Ollama's error has the text itself; a body that is no JSON stands in the parser's error.
-    said = getattr(response, "text", None) or getattr(error, "error", None) or getattr(error, "doc", None)
-    return _start_of(str(said or error), secrets) or type(error).__name__
-
-
-def _start_of(text: str, secrets: list[str]) -> str:
-    # Masked before it is cut: half a key would not be found any more.
-    for secret in secrets:
-        text = text.replace(secret, _MASK)
-    line = " ".join(text.split())
-    return f"{line[:_BODY]}…" if len(line) > _BODY else line
-
-
-def _secrets(client: Any) -> list[str]:
-    sdk = getattr(client, "client", None)
-    headers = getattr(getattr(sdk, "_client", None), "headers", None) or {}
-    password = urlsplit(_raw_address(client)).password
-    bearer = headers.get("authorization", "").removeprefix("Bearer ")
-    found = [getattr(sdk, "api_key", None), getattr(sdk, "auth_token", None), bearer, password]
-    return [secret for secret in found if isinstance(secret, str) and len(secret) > 3]
+def _duration(seconds: float) -> str:
+    return f"{seconds:,.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
 
 
 def _chain_texts(error: BaseException | None) -> Iterator[str]:
@@ -89,14 +179,3 @@ def _chain_texts(error: BaseException | None) -> Iterator[str]:
         seen.add(id(error))
         yield f"{error} {error!r}"
         error = error.__cause__ or error.__context__
-
-
-def _raw_address(client: Any) -> str:
-    return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))
-
-
-def _address(client: Any) -> str:
-    parts = urlsplit(_raw_address(client))
-    if not parts.hostname:
-        return "the provider"
-    return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
@@ -30,6 +29,39 @@ class ModelAnswer:
     finish_reason: str | None = None
 
 
+@dataclass(frozen=True)
+class Retrying:
+    """A request failed and is made again after a wait.
+
+    Args:
+        attempt: How many requests were made so far.
+        seconds: The wait that begins now.
+        reason: What went wrong, in few words.
+    """
+
+    attempt: int
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and how patiently a request is made again. Where the provider says how long to wait, that holds.
+
+    Args:
+        most: How often at most.
+        first_wait: Seconds of the first wait where the provider does not say; each further one is twice as long, and all are
+            lengthened by chance.
+        most_wait: Seconds of the longest single wait; a provider that asks for more is not waited for.
+        most_waits: Seconds of all waits together.
+    """
+
+    most: int = 0
+    first_wait: float = 0.5
+    most_wait: float = 60.0
+    most_waits: float = 120.0
+
+
 class ChatModel:
     """One model bound to its client: the only way in which the engine meets a provider.
 
@@ -43,6 +75,10 @@ class ChatModel:
         context_window: How many tokens the model can read; None when not known.
         default_options: Options that go with every request.
         key_places: Where the key is looked for, in words, for the error about a key that was refused.
+        timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; None
+            where only the SDK's own limit holds.
+        retries: How often a request that can succeed later is made again.
+        secrets: Gives the values to mask in errors, beside the client's own key.
     """
 
     def __init__(
@@ -57,6 +93,9 @@ class ChatModel:
         context_window: int | None = None,
         default_options: ChatOptions | None = None,
         key_places: str = "",
+        timeout: float | None = None,
+        retries: Retries | None = None,
+        secrets: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.client = client
         self.model = model
@@ -67,6 +106,9 @@ class ChatModel:
         self.context_window = context_window
         self.default_options = default_options
         self.key_places = key_places
+        self.timeout = timeout
+        self.retries = retries or Retries()
+        self.secrets = secrets
 
     @classmethod
     def of(cls, model: Model, name: str | None = None) -> ChatModel:
@@ -88,35 +130,31 @@ class ChatModel:
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
-        on_event: Callable[[Any], None] | None = None,
+        on_event: Callable[[str | Retrying], None] | None = None,
+        stream: bool = True,
     ) -> ModelAnswer:
-        """Ask the model once.
+        """Ask the model, and again where the provider can answer later; see `Retries`.
 
         Args:
             messages: The whole conversation, the system message first.
             tools: What is offered: definitions with `name`, `description` and `parameters`, sent as they are.
-            on_event: Gets what happens before the answer is complete; providers that answer in one piece have nothing to tell.
+            on_event: Gets what happens before the answer is complete: its text piece by piece where the provider can do that,
+                and `Retrying` before each wait.
+            stream: False asks for the answer in one piece.
 
         Returns:
             The answer with its own usage.
 
         Raises:
-            ProviderError: The provider cannot be reached, refused the request, or answered something that cannot be used.
+            ProviderError: The provider cannot be reached, refused the request, or answered something that cannot be used; see
+                its subclasses. Where text was given to `on_event` before, it is an `IncompleteStreamError` that has it.
         """
-        from casual_mcp_nb.providers._failures import explained
-        from casual_mcp_nb.providers._wire import wire_of
+        from casual_mcp_nb.providers._asking import Asking
 
-        wire = wire_of(self.client)
-        try:
-            return await wire.ask(self.client, self.model, list(messages), self._options(wire.offer(tools)))
-        except CasualMcpError:
-            raise
-        except Exception as error:
-            failure, cause = explained(error, self)
-        # Raised out here, so that an error which carries a key is not kept as the context of this one.
-        raise failure from cause
+        return await Asking(self, messages, tools, on_event, stream).answer()
 
-    def _options(self, extra: dict[str, Any]) -> ChatOptions:
+    def options_with(self, extra: dict[str, Any]) -> ChatOptions:
+        """The options of a request: the model's own, with more arguments."""
         from casual_llm import ChatOptions
 
         options = self.default_options or ChatOptions()

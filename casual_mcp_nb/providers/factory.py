@@ -8,9 +8,18 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import MissingDependencyError, ProviderError, UnknownNameError, UsageError, shown
-from casual_mcp_nb.providers.base import ChatModel
+from casual_mcp_nb.errors import (
+    AuthenticationError,
+    CasualMcpError,
+    MissingDependencyError,
+    ProviderError,
+    UnknownNameError,
+    UsageError,
+    shown,
+)
+from casual_mcp_nb.providers.base import ChatModel, Retries
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.types.secret import masked
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
@@ -38,7 +47,7 @@ class ModelFactory:
             UnknownNameError: There is none; the closest names are in the message.
             UsageError: Its provider is not supported.
             MissingDependencyError: Its SDK is not installed.
-            ProviderError: It has no key.
+            ProviderError: It has no key, or its SDK refuses its settings.
         """
         if name not in self._clients:
             config = _known("client", name, self._config.clients)
@@ -47,7 +56,7 @@ class ModelFactory:
                     f"Client {shown(name)}: provider {shown(config.provider)} is not supported.",
                     hint=f"Supported are {', '.join(BUILDERS)}.",
                 )
-            self._clients[name] = BUILDERS[config.provider](name, config)
+            self._clients[name] = _built(name, config)
         return self._clients[name]
 
     def get_model(self, name: str) -> Model:
@@ -80,17 +89,21 @@ class ModelFactory:
     def _bound(self, name: str) -> ChatModel:
         model = self.get_model(name)
         config = self._config.models[name]
-        provider = self._config.clients[config.client].provider
+        client = self._config.clients[config.client]
         return ChatModel(
             model._client,
             model.name,
             name=name,
             client_name=config.client,
-            provider=provider,
+            provider=client.provider,
             template=config.template,
             context_window=config.context_window,
             default_options=model.default_options,
-            key_places=_key_places(config.client, provider),
+            key_places=_key_places(config.client, client.provider),
+            timeout=client.timeout,
+            retries=Retries(client.max_retries),
+            # Not the values: what is kept here can be shown.
+            secrets=lambda: self._config.secrets(),
         )
 
     async def close(self) -> None:
@@ -108,6 +121,17 @@ def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
     if name not in there:
         raise UnknownNameError(noun, name, there)
     return there[name]
+
+
+def _built(name: str, config: ClientConfig) -> LLMClient:
+    try:
+        return BUILDERS[config.provider](name, config)
+    except CasualMcpError:
+        raise
+    except Exception as error:
+        reason = masked(f"{type(error).__name__}: {error}", config.secrets())[:300]
+    # Raised out here: the frames of the SDK's error hold the key.
+    raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
 
 
 def _options(config: ModelConfig) -> ChatOptions:
@@ -193,8 +217,9 @@ def _without_retries(client: Any) -> LLMClient:
     return made
 
 
-def _no_key(name: str, provider: str) -> ProviderError:
-    return ProviderError(f"Client {shown(name)} has no API key.", hint=f"It was looked for in {_key_places(name, provider)}.")
+def _no_key(name: str, provider: str) -> AuthenticationError:
+    hint = f"It was looked for in {_key_places(name, provider)}."
+    return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 
 BUILDERS: Mapping[str, Callable[[str, ClientConfig], LLMClient]] = MappingProxyType(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client
-from kit.provider import Provider
-from kit.scripted_http import Reply
+from kit.provider import PROVIDERS, Provider
+from kit.scripted_http import Reply, Request
 
 from casual_mcp_nb.bundled import BUNDLED, build
 from casual_mcp_nb.discovery import SearchToolsTool
-from casual_mcp_nb.providers import ChatModel, OfflineClient
+from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 
@@ -26,6 +29,55 @@ def loopback() -> Iterator[Callable[..., Provider]]:
     """Starts servers that give one answer to every request."""
     with ExitStack() as stack:
         yield lambda answer=None, status=200: stack.enter_context(Provider(Reply(status, answer)))
+
+
+class Timed(Provider):
+    """A provider that notes when it was asked."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(*replies)
+        self.times: list[float] = []
+
+    def reply_to(self, request: Request) -> Reply:
+        self.times.append(time.monotonic())
+        return super().reply_to(request)
+
+    @property
+    def gaps(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.times)]
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., Timed]]:
+    """Starts servers that give each request the next of these replies."""
+    with ExitStack() as stack:
+        yield lambda *replies: stack.enter_context(Timed(*replies))
+
+
+@pytest.fixture
+async def factory_for() -> AsyncIterator[Callable[..., ModelFactory]]:
+    """Makes factories from configs, and closes them."""
+    made: list[ModelFactory] = []
+
+    def make(config: Config) -> ModelFactory:
+        made.append(ModelFactory(config))
+        return made[-1]
+
+    yield make
+    for factory in made:
+        await factory.close()
+
+
+@pytest.fixture
+def model_of(factory_for: Callable[..., ModelFactory]) -> Callable[..., ChatModel]:
+    """The model at a server; more fields for its client."""
+    return lambda server, provider, **client: factory_for(Config.model_validate(server.config(provider, **client))).chat_model()
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request: pytest.FixtureRequest) -> str:
+    """Each provider in turn."""
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import anthropic
 import casual_llm
+import httpx
 import ollama
+import openai
 import pytest
+from kit.streams import reply, streamed
 
 CLIENTS: dict[str, Callable[[], Any]] = {
     "openai": lambda: casual_llm.OpenAIClient(api_key="k", base_url="http://127.0.0.1:1/v1", timeout=1),
@@ -43,6 +47,25 @@ def test_ollamas_client_can_send_a_request_as_it_is() -> None:
     parameters = inspect.signature(ollama.AsyncClient._request).parameters
     assert list(parameters) == ["self", "cls", "args", "stream", "kwargs"]
     assert {"prompt_eval_count", "eval_count", "done_reason", "message"} <= set(ollama.ChatResponse.model_fields)
+
+
+def test_what_streams_are_made_of_is_there() -> None:
+    assert "stream" in inspect.signature(casual_llm.OpenAIClient._build_request_kwargs).parameters
+    assert "stream" in inspect.signature(casual_llm.OllamaClient._build_request_kwargs).parameters
+    for create in (openai.resources.chat.AsyncCompletions.create, anthropic.resources.AsyncMessages.create):
+        assert "stream" in inspect.signature(create).parameters
+    assert isinstance(ollama.AsyncClient()._client, httpx.AsyncClient)
+    for kind in (openai.types.chat.ChatCompletion, anthropic.types.Message):
+        assert kind.construct(unknown={"a": 1}).unknown == {"a": 1}
+
+
+async def test_casual_llms_own_stream_still_drops_calls(serving: Callable[..., Any]) -> None:
+    server = serving(reply("openai", streamed("openai", ("Wait",), ("c1", "maps__find", "{}"))))
+    client = casual_llm.OpenAIClient(api_key="k", base_url=f"{server.url}/v1", timeout=5)
+    chunks = client._stream("m", [casual_llm.UserMessage(content="Hi")], casual_llm.ChatOptions())
+    seen = [chunk async for chunk in chunks]
+    assert {name for chunk in seen for name in type(chunk).model_fields} == {"content", "finish_reason", "usage"}
+    await client.client.close()
 
 
 def test_a_model_keeps_its_client_options_and_handling() -> None:

@@ -90,7 +90,7 @@ async def test_a_server_of_ones_own_needs_no_key_and_gets_none_of_the_environmen
 ) -> None:
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", KEY)
     server = loopback({"error": "only the request matters"}, 500)
-    factory = ModelFactory(client_config(provider=provider, base_url=server.url))
+    factory = ModelFactory(client_config(provider=provider, base_url=server.url, max_retries=0))
     with pytest.raises(ProviderError):
         await factory.chat_model().complete([UserMessage(content="Hi")])
     await factory.close()

@@ -1,0 +1,118 @@
+"""What the wires have in common: how an answer is put together, and what is no answer."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers.base import ModelAnswer
+from casual_mcp_nb.types.tokens import TokenUsage
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantToolCall, ChatMessage
+
+Definitions = Sequence[Mapping[str, Any]]
+Say = Callable[[str], None]
+"""Takes the next piece of text; an empty one means that something else arrived."""
+
+
+class UnusableAnswer(Exception):
+    """The provider said that all is well and sent something that is no answer; the text is what it sent."""
+
+
+class CutShort(Exception):
+    """An answer stopped before its end."""
+
+
+class Refused(Exception):
+    """The provider did not let the model answer; the text is as much as it sent."""
+
+
+def finished(message: Any, usage: TokenUsage | None, reason: str | None) -> ModelAnswer:
+    """The answer, unless the provider says that it refused.
+
+    Raises:
+        Refused: It did.
+    """
+    if reason in ("content_filter", "refusal"):
+        raise Refused(message.content or reason)
+    return ModelAnswer(message, usage, reason)
+
+
+def message_of(text: str | None, calls: list[AssistantToolCall]) -> Any:
+    """The assistant's message."""
+    from casual_llm import AssistantMessage
+
+    return AssistantMessage(content=text or "", tool_calls=calls or None)
+
+
+def call_of(call_id: str | None, name: str | None, arguments: Any) -> AssistantToolCall:
+    """A call of a tool; arguments that are a text stay as they are."""
+    from casual_llm import AssistantToolCall, AssistantToolCallFunction
+
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return AssistantToolCall(id=call_id or "", function=AssistantToolCallFunction(name=name or "", arguments=text or "{}"))
+
+
+def usage_of(
+    prompt: int | None, completion: int | None, cached: int | None = None, reasoning: int | None = None
+) -> TokenUsage | None:
+    """What the provider reported, or None where it reported nothing."""
+    return None if prompt is None and completion is None else TokenUsage(prompt, completion, cached, reasoning)
+
+
+def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """The request, when the SDK takes all of it: Anthropic's SDK 2 has no sampling options such as temperature any more.
+
+    Raises:
+        UsageError: It does not.
+    """
+    strange = [name for name in request if name not in inspect.signature(create).parameters]
+    if strange:
+        raise UsageError(
+            f"The installed SDK takes no {' and no '.join(strange)} in a request.", hint="Leave it out of the model's options."
+        )
+    return request
+
+
+async def whole_body(response: Any) -> Any | None:
+    """What was sent instead of a stream, read from its JSON; None for a stream.
+
+    Raises:
+        UnusableAnswer: It is no JSON.
+    """
+    kind = response.headers.get("content-type", "")
+    if "json" not in kind and "html" not in kind:
+        return None
+    await response.aread()
+    try:
+        return response.json()
+    except ValueError:
+        raise UnusableAnswer(response.text) from None
+
+
+def with_object_arguments(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """The messages with `{}` for arguments that are no JSON object, which some providers cannot be sent at all."""
+    return [
+        message.model_copy(update={"tool_calls": [_with_object(call) for call in message.tool_calls]})
+        if message.role == "assistant" and message.tool_calls
+        else message
+        for message in messages
+    ]
+
+
+def _with_object(call: AssistantToolCall) -> AssistantToolCall:
+    try:
+        valid = isinstance(json.loads(call.function.arguments), dict)
+    except (ValueError, RecursionError):
+        valid = False
+    return call if valid else call_of(call.id, call.function.name, {})
+
+
+def as_sent(response: Any) -> str:
+    """An SDK's answer as the text that came."""
+    dump = getattr(response, "to_json", None)
+    return str(dump(indent=None)) if dump is not None else str(response)

@@ -1,0 +1,115 @@
+"""One question to a model: made again where that can help, with every wait told and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import CasualMcpError, ProviderError
+from casual_mcp_nb.providers._failures import Asked, explained
+from casual_mcp_nb.providers._wire import wire_of
+from casual_mcp_nb.providers.base import ModelAnswer, Retrying
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+    from tenacity import RetryCallState
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+
+class Asking:
+    """A question on its way; `answer` is called once.
+
+    Args:
+        model: Who is asked.
+        messages: The conversation.
+        tools: The definitions that are offered.
+        on_event: Gets text as it arrives, and `Retrying` before each wait.
+        stream: Whether the answer is asked for piece by piece.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]],
+        on_event: Callable[[str | Retrying], None] | None,
+        stream: bool,
+    ) -> None:
+        self._model = model
+        self._messages = list(messages)
+        self._tools = tools
+        self._on_event = on_event
+        self._wire = wire_of(model.client)
+        self._stream = self._wire.stream if stream and on_event is not None else None
+        self._attempts = 0
+        self._said: list[str] = []
+        self._spent = 0.0
+
+    async def answer(self) -> ModelAnswer:
+        """Ask until there is an answer or an error that another attempt does not help."""
+        from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
+
+        first = self._model.retries.first_wait
+        growing = wait_exponential(multiplier=first, max=self._model.retries.most_wait / 2) + wait_random(0, first / 2)
+        retrying = AsyncRetrying(
+            sleep=asyncio.sleep,
+            retry=retry_if_exception(self._another_can_help),
+            wait=lambda state: getattr(_failure(state), "retry_after", None) or growing(state),
+            stop=self._enough,
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        return await retrying(self._attempt)
+
+    async def _attempt(self) -> ModelAnswer:
+        self._attempts += 1
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._left()) as self._limit:
+                return await self._ask()
+        except CasualMcpError:
+            raise
+        except Exception as error:
+            asked = Asked(self._messages, self._tools, self._attempts, "".join(self._said))
+            failure, cause = explained(error, self._model, asked)
+        finally:
+            self._spent += loop.time() - began
+        # Raised out here, so that an error which carries a key is not kept as the context of this one.
+        raise failure from cause
+
+    async def _ask(self) -> ModelAnswer:
+        client, name = self._model.client, self._model.model
+        options = self._model.options_with(self._wire.offer(self._tools))
+        if self._stream is None:
+            return await self._wire.ask(client, name, self._messages, options)
+        return await self._stream(client, name, self._messages, options, self._say)
+
+    def _say(self, text: str) -> None:
+        # The provider is at work: from here on only its silence is limited, by the SDK.
+        self._limit.reschedule(None)
+        if text and self._on_event is not None:
+            self._said.append(text)
+            self._on_event(text)
+
+    def _left(self) -> float | None:
+        return None if self._model.timeout is None else self._model.timeout - self._spent
+
+    def _another_can_help(self, error: BaseException) -> bool:
+        left = self._left()
+        return isinstance(error, ProviderError) and error.retryable and not self._said and (left is None or left > 0)
+
+    def _enough(self, state: RetryCallState) -> bool:
+        retries, wait = self._model.retries, state.upcoming_sleep
+        return self._attempts > retries.most or wait > retries.most_wait or state.idle_for + wait > retries.most_waits
+
+    def _tell(self, state: RetryCallState) -> None:
+        failure = _failure(state)
+        if self._on_event is not None and isinstance(failure, ProviderError):
+            self._on_event(Retrying(self._attempts, state.upcoming_sleep, failure.reason))
+
+
+def _failure(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None

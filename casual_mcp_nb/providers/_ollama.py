@@ -1,0 +1,90 @@
+"""Ollama's chat."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._answers import (
+    CutShort,
+    Definitions,
+    Say,
+    UnusableAnswer,
+    call_of,
+    finished,
+    message_of,
+    usage_of,
+    with_object_arguments,
+)
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
+
+    from casual_mcp_nb.providers.base import ModelAnswer
+
+
+def offer(tools: Definitions) -> dict[str, Any]:
+    """The definitions as arguments of a request."""
+    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
+
+
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+    """One request that is answered in one piece."""
+    from ollama import ChatResponse
+
+    request = await _request(client, model, messages, options)
+    # The SDK's `chat` reads the tools into a class of its own, which drops what it does not know: $ref, anyOf, limits.
+    response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request)
+    return _answer(messages, response.message.content, response.message.tool_calls or (), response)
+
+
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+    """One request that is answered piece by piece.
+
+    Raises:
+        CutShort: The end mark is missing.
+    """
+    request = await _request(client, model, messages, options, stream=True)
+    text: list[str] = []
+    calls: list[Any] = []
+    # Read here, as the SDK fails on an error that is no text and on a line that is no object.
+    async with client.client._client.stream("POST", "/api/chat", json=request) as response:
+        if response.is_error:
+            await response.aread()
+            response.raise_for_status()
+        async for line in response.aiter_lines():
+            last = _chunk(line)
+            text.append(last.message.content or "")
+            calls += last.message.tool_calls or ()
+            say(text[-1])
+            if last.done:
+                return _answer(messages, "".join(text), calls, last)
+    raise CutShort("The stream ended without its end mark.")
+
+
+async def _request(
+    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
+) -> dict[str, Any]:
+    request: dict[str, Any] = await client._build_request_kwargs(model, with_object_arguments(messages), options, stream=stream)
+    return request
+
+
+def _chunk(line: str) -> Any:
+    from ollama import ChatResponse
+
+    part = json.loads(line)
+    if not isinstance(part, dict) or "message" not in part:
+        raise UnusableAnswer(line)
+    return ChatResponse(**part)
+
+
+def _answer(messages: list[ChatMessage], text: str | None, calls: Any, last: Any) -> ModelAnswer:
+    made: list[AssistantToolCall] = [
+        call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
+        for number, call in enumerate(calls, start=sum(map(_calls_in, messages)) + 1)
+    ]
+    return finished(message_of(text, made), usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
+
+
+def _calls_in(message: ChatMessage) -> int:
+    return len(getattr(message, "tool_calls", None) or ())

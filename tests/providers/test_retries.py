@@ -1,0 +1,276 @@
+"""Requests that are made again: when, how often, after how long, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from kit.provider import answer
+from kit.scripted_http import Reply
+from kit.streams import reply, streamed
+
+from casual_mcp_nb.display import turn_bundle
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import BadRequestError, OverloadedError, ProviderError, ProviderTimeout, RateLimitError
+from casual_mcp_nb.providers import ChatModel, Retries, Retrying
+from casual_mcp_nb.types.event import ModelRetry
+
+ASKED = [UserMessage(content="Where is it?")]
+KEY = "sk-planted-secret-0123456789"
+BUSY = {"error": {"message": "too busy"}}
+QUICK = Retries(2, first_wait=0.05)
+
+
+def refusal(status: int = 429, **headers: str) -> Reply:
+    return Reply(status, BUSY, {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def fine(provider: str) -> Reply:
+    return reply(provider, streamed(provider, ("Fine.",)))
+
+
+async def told(model: ChatModel, *, stream: bool = True) -> list[Retrying]:
+    events: list[Any] = []
+    got = await model.complete(ASKED, on_event=events.append, stream=stream)
+    assert got.message.content == "Fine."
+    return [event for event in events if isinstance(event, Retrying)]
+
+
+@pytest.mark.fault(58)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("headers", [{"retry_after": "0.2"}, {"retry_after_ms": "200", "retry_after": "9"}])
+async def test_a_short_wait_that_the_provider_asks_for_is_kept_and_told(
+    provider: str, headers: dict[str, str], stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal(**headers), refusal(**headers), fine(provider) if stream else answer(provider, "Fine."))
+    retries = await told(model_of(server, provider), stream=stream)
+    assert [(event.attempt, event.seconds) for event in retries] == [(1, 0.2), (2, 0.2)]
+    assert "too busy" in retries[0].reason
+    assert len(server.seen) == 3
+    assert all(0.2 <= gap < 1 for gap in server.gaps)
+
+
+@pytest.mark.fault(58)
+async def test_a_wait_can_be_given_as_a_date(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal(retry_after=formatdate(time.time() + 1.5, usegmt=True)), fine(provider))
+    (event,) = await told(model_of(server, provider))
+    assert 0 < event.seconds <= 1.5
+    assert server.gaps[0] >= event.seconds
+
+
+async def test_a_wait_that_makes_no_sense_is_not_kept(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+    server = serving(fine("openai"))
+    model = model_of(server, "openai")
+    model.retries = QUICK
+    for asked in ("0", "-5", "nan", "inf", "soon", "Thu, 99 Nov 2026 99:00:00 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"):
+        server.replies[:] = [refusal(retry_after=asked), fine("openai")]
+        (event,) = await told(model)
+        assert 0.05 <= event.seconds <= 0.1, asked
+
+
+@pytest.mark.fault(59)
+@pytest.mark.parametrize("asked", ["3600", "date"])
+async def test_a_long_wait_is_an_error_at_once_that_says_how_long(
+    provider: str, asked: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    value = formatdate(time.time() + 3600, usegmt=True) if asked == "date" else asked
+    server = serving(refusal(retry_after=value))
+    events: list[Any] = []
+    began = time.monotonic()
+    with pytest.raises(RateLimitError, match="asks to wait 60 minutes") as caught:
+        await model_of(server, provider).complete(ASKED, on_event=events.append)
+    assert time.monotonic() - began < 2
+    assert caught.value.retry_after == pytest.approx(3600, abs=3)
+    assert (len(server.seen), events) == (1, [])
+
+
+async def test_a_single_wait_of_more_than_a_minute_is_not_made(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal(retry_after="61"))
+    with pytest.raises(RateLimitError, match="asks to wait 61 s") as caught:
+        await asyncio.wait_for(model_of(server, "openai").complete(ASKED), 5)
+    assert caught.value.retry_after == 61
+
+
+async def test_all_waits_together_are_limited(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+    server = serving(refusal(retry_after="0.2"))
+    model = model_of(server, "openai")
+    model.retries = Retries(10, most_waits=0.5)
+    with pytest.raises(RateLimitError, match="Asked 3 times"):
+        await model.complete(ASKED)
+    assert len(server.seen) == 3
+
+
+@pytest.mark.parametrize("most", [0, 3])
+async def test_the_number_of_requests_is_as_the_config_says(
+    most: int, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal(500))
+    model = model_of(server, "openai", max_retries=most)
+    model.retries = replace(model.retries, first_wait=0.01)
+    with pytest.raises(OverloadedError, match="too busy"):
+        await model.complete(ASKED)
+    assert len(server.seen) == most + 1
+
+
+async def test_what_can_pass_is_tried_again(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(fine(provider))
+    model = model_of(server, provider)
+    model.retries = Retries(1, first_wait=0.01)
+    for status in (408, 409, 429, 500, 502, 503, 504, 529):
+        server.replies[:] = [refusal(status), fine(provider)]
+        assert len(await told(model)) == 1, status
+
+
+async def test_what_stays_wrong_is_asked_once(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(*map(refusal, (400, 404, 422)))
+    model = model_of(server, provider)
+    for number in (1, 2, 3):
+        with pytest.raises(BadRequestError):
+            await model.complete(ASKED)
+        assert len(server.seen) == number
+
+
+async def test_an_account_without_credit_is_asked_once(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+    server = serving(Reply(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}))
+    with pytest.raises(RateLimitError, match="billing"):
+        await model_of(server, "openai").complete(ASKED)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.fault(62)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_broken_connection_is_tried_again_with_growing_random_gaps(
+    provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    whole = streamed(provider, ("Fine.",)) if stream else answer(provider, "Fine.")
+    half = reply(provider, whole, cut=20) if stream else Reply(200, whole, cut=20)
+    waits = []
+    for _ in range(2):
+        server = serving(Reply(reset=True), half, reply(provider, whole) if stream else whole)
+        model = model_of(server, provider)
+        model.retries = Retries(2, first_wait=0.1)
+        first, second = (event.seconds for event in await told(model, stream=stream))
+        assert 0.1 <= first <= 0.15
+        assert 0.2 <= second <= 0.25
+        assert all(gap >= wait for gap, wait in zip(server.gaps, (first, second), strict=True))
+        waits.append((first, second))
+    assert waits[0] != waits[1]
+
+
+@pytest.mark.fault(62)
+async def test_half_a_body_that_ends_like_a_whole_one_is_tried_again(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    half = Reply(200, b'{"id": "1", "model": "m", "cho', {"content-type": "application/json"})
+    server = serving(half, answer(provider, "Fine."))
+    model = model_of(server, provider)
+    model.retries = QUICK
+    assert len(await told(model, stream=False)) == 1
+
+
+@pytest.mark.fault(61)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times_it(
+    provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(Reply(silent=True))
+    began = time.monotonic()
+    with pytest.raises(ProviderTimeout, match=r"no answer in time from .* \(limit 0.5 s\)"):
+        await model_of(server, provider, timeout=0.5, max_retries=2).complete(ASKED, on_event=lambda _: None, stream=stream)
+    assert 0.45 < time.monotonic() - began < 1
+    assert len(server.seen) == 1
+
+
+@pytest.mark.fault(61)
+async def test_slow_failures_share_one_limit(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(Reply(503, BUSY, delay=0.3))
+    model = model_of(server, provider, timeout=0.5)
+    model.retries = Retries(5, first_wait=0.01)
+    began = time.monotonic()
+    with pytest.raises(ProviderTimeout):
+        await model.complete(ASKED)
+    assert time.monotonic() - began < 1
+    assert len(server.seen) == 2
+
+
+@pytest.mark.fault(61)
+async def test_a_body_that_drips_for_ever_is_given_up_at_the_limit(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    def drops() -> Iterator[bytes]:
+        while not server.stopped.wait(0.02):
+            yield b" "
+
+    server = serving(Reply(200, drops(), {"content-type": "application/json"}))
+    began = time.monotonic()
+    with pytest.raises(ProviderTimeout):
+        await model_of(server, provider, timeout=0.4).complete(ASKED)
+    assert time.monotonic() - began < 1
+
+
+async def test_a_stream_may_take_longer_than_the_limit_once_it_began(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    body = streamed(provider, tuple("Fine."))
+
+    def slowly() -> Iterator[bytes]:
+        for line in body.splitlines(keepends=True):
+            yield line
+            server.stopped.wait(0.04)
+
+    server = serving(Reply(200, slowly(), reply(provider, b"").headers))
+    assert await told(model_of(server, provider, timeout=0.2)) == []
+
+
+async def test_a_wait_can_be_interrupted(
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal(retry_after="30"))
+    waiting = asyncio.Event()
+    task = asyncio.create_task(model_of(server, provider).complete(ASKED, on_event=lambda _: waiting.set()))
+    await asyncio.wait_for(waiting.wait(), 5)
+    began = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - began < 0.5
+    assert len(server.seen) == 1
+
+
+@pytest.mark.fault(58)
+async def test_each_wait_stands_on_the_trace_and_in_the_display(provider: str, serving: Callable[..., Any]) -> None:
+    server = serving(refusal(retry_after="0.1"), Reply(503, f"busy {KEY}", {"retry-after": "0.1"}), fine(provider))
+    async with McpToolChat.from_config(server.config(provider, KEY), in_process={}) as chat:
+        turn = await chat.run(ASKED)
+    assert (turn.status, turn.answer) == ("done", "Fine.")
+    assert [(event.step, event.attempt, event.seconds) for event in turn.trace.of(ModelRetry)] == [(0, 1, 0.1), (0, 2, 0.1)]
+    shown = turn_bundle(turn, "output")["text/plain"]
+    assert "Step 1, request 1: the request failed (status 429)" in shown
+    assert "Asking again after 0.10 s." in shown
+    assert KEY not in shown + turn.trace.to_json()
+
+
+async def test_a_model_of_the_persons_own_is_asked_once(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(refusal())
+    own = ChatModel(model_of(server, "openai").client, "m-1")
+    with pytest.raises(ProviderError):
+        await own.complete(ASKED)
+    assert len(server.seen) == 1
