@@ -45,7 +45,19 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: It cannot be read, or is no JSON object; with line and column where there is one.
     """
-    text = read_text(path)
+    return parse_document(read_text(path), path)
+
+
+def parse_document(text: str, path: Path) -> Document:
+    """The text of a JSON file as objects.
+
+    Args:
+        text: What stands in the file, or will.
+        path: The file that errors name.
+
+    Raises:
+        ConfigError: It is no JSON object; with line and column where there is one.
+    """
     if not text.strip():
         raise ConfigError("the file is empty; a JSON object is expected.", path=str(path))
     data = _parse(text, path)

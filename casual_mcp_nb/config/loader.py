@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from casual_mcp_nb.config.document import Document, read_document
+from casual_mcp_nb.config.document import Document, parse_document, read_document
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.hosts import Adapted, adapt
 from casual_mcp_nb.config.problems import Problem, cross_problems, problems_of, raise_problems
@@ -54,6 +54,22 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
     if config.notes:
         logger.warning("%s: %s", document.path or "config", " ".join(config.notes))
     return config
+
+
+def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | None = None) -> Config:
+    """Check the text of a config file before it is written.
+
+    Args:
+        text: What the file is to hold.
+        path: The file; relative paths are taken from its folder.
+        environ: Variables by name; None for the process's environment.
+
+    Raises:
+        ConfigError: Something is wrong, as for `load_config`.
+    """
+    place = _path(path)
+    variables = read_environment(place.parent, environ)
+    return resolve_api_keys(_checked(parse_document(text, place), variables), variables)
 
 
 def _path(source: str | Path) -> Path:

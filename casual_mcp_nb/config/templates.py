@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -38,6 +41,8 @@ class TemplateLibrary:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._asked_for: dict[PurePosixPath, list[Path]] = {}
+        self._last: _Rendered | None = None
 
     @classmethod
     def for_config(cls, folder: Path | None) -> TemplateLibrary:
@@ -70,6 +75,7 @@ class TemplateLibrary:
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads out of the folder {FOLDER}/.")
+        self._asked_for.setdefault(relative, [folder / relative for folder in self.folders])
         for folder in self.folders:
             path = folder / relative
             if path.is_file():
@@ -91,7 +97,8 @@ class TemplateLibrary:
         return read_text(self.path(name), TemplateError)
 
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
-        """The system prompt that a template makes.
+        """The system prompt that a template makes. The last one is kept, for chats that hand in the same tuple of tools and no
+        variables, while no file has changed.
 
         Args:
             name: Its name, with or without `.j2`.
@@ -103,8 +110,18 @@ class TemplateLibrary:
         Raises:
             TemplateError: There is no such template, or it fails; with file and line.
         """
+        last, before = self._last, self._files()
+        if last and not variables and last.name == name and last.tools is tools and last.files == before:
+            return last.text
+        tools = tuple(tools)
+        text = self._render(name, {**(variables or {}), "tools": [_tool(tool) for tool in tools]})
+        # A template that was met for the first time, or changed meanwhile, is kept the next time.
+        if not variables and before == self._files():
+            self._last = _Rendered(name, tools, before, text)
+        return text
+
+    def _render(self, name: str, context: Mapping[str, Any]) -> str:
         path = self.path(name)
-        context = {**(variables or {}), "tools": [_tool(tool) for tool in tools]}
         try:
             return self._environment.get_template(name).render(context).strip()
         except TemplateError:
@@ -116,6 +133,10 @@ class TemplateLibrary:
             failed = TemplateError(f"{type(error).__name__}: {str(error)[:300]}", path=where, line=line)
         raise failed
 
+    def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """What changes when one of the files changes that a template came from, or could come from."""
+        return tuple(_stamp(path) for paths in self._asked_for.values() for path in paths)
+
     def _place(self, traceback: TracebackType | None, path: Path) -> tuple[str, int | None]:
         """File and line of the innermost template in a traceback."""
         place: tuple[str, int | None] = (str(path), None)
@@ -125,6 +146,14 @@ class TemplateLibrary:
                 place = (file, traceback.tb_lineno)
             traceback = traceback.tb_next
         return place
+
+
+@dataclass(frozen=True)
+class _Rendered:
+    name: str
+    tools: tuple[ToolSpec, ...]
+    files: tuple[tuple[int, int, int] | None, ...]
+    text: str
 
 
 class _Loader(jinja2.BaseLoader):
@@ -138,8 +167,23 @@ class _Loader(jinja2.BaseLoader):
             path = self._find(template)
         except TemplateError as error:
             raise jinja2.TemplateNotFound(template, str(error)) from error
-        changed = path.stat().st_mtime_ns
-        return read_text(path, TemplateError), str(path), lambda: path.is_file() and path.stat().st_mtime_ns == changed
+        before = _stamp(path)
+
+        def is_up_to_date() -> bool:
+            # A file of the same name can have come into a folder before this one.
+            with contextlib.suppress(TemplateError):
+                return self._find(template) == path and _stamp(path) == before
+            return False
+
+        return read_text(path, TemplateError), str(path), is_up_to_date
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        said = os.stat(path)
+    except OSError:
+        return None
+    return said.st_ino, said.st_mtime_ns, said.st_size
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any, Self
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import Fleet, Handlers
-from casual_mcp_nb.discovery import SyntheticTool, discovered_in
+from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
+from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.approval import Approver
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.run import Limits, Run
-from casual_mcp_nb.engine.view import ToolView, ViewCache
-from casual_mcp_nb.errors import ConnectError, UnknownNameError
+from casual_mcp_nb.engine.start import check_selection, missing_notices, recorder, turn_started
+from casual_mcp_nb.engine.view import ToolView, ViewCache, cut_notices
+from casual_mcp_nb.engine.watch import ToolWatch
+from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.types.config import Approval, Config, ToolSetConfig
-from casual_mcp_nb.types.event import Event, ServerLog, TurnFinished, TurnStarted
+from casual_mcp_nb.types.event import Event, TurnFinished
+from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.tool import ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class McpToolChat:
         templates: Where system prompts come from.
         limits: What a turn may take.
         approver: Asks the person where a server's policy wants it; without one such calls are denied.
+        secrets: Values to mask in the error of a turn.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class McpToolChat:
         templates: TemplateLibrary | None = None,
         limits: Limits | None = None,
         approver: Approver | None = None,
+        secrets: Collection[str] = (),
     ) -> None:
         self.fleet = fleet
         self.models = models
@@ -71,7 +76,9 @@ class McpToolChat:
         self.templates = templates or TemplateLibrary.for_config(None)
         self.limits = limits or Limits()
         self.approver = approver
+        self._secrets = secrets
         self._views = ViewCache()
+        self._watch = ToolWatch(self._pinned)
         self._running: set[Run] = set()
         self._last: Turn | None = None
 
@@ -83,6 +90,7 @@ class McpToolChat:
         settings: Settings | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         approver: Approver | None = None,
+        elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
     ) -> McpToolChat:
         """Build one from a config file or value. Nothing is started before the first use.
@@ -92,6 +100,7 @@ class McpToolChat:
             settings: What the environment says; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls that a server's policy names.
+            elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
 
         Raises:
@@ -99,8 +108,13 @@ class McpToolChat:
         """
         config = load_config(config)
         settings = settings or Settings.from_environ(read_environment(config.folder))
+        secrets = config.secrets()
+        keep_out_of_log(secrets)
+        route_library_logs()
         chat: McpToolChat
-        handlers = Handlers(log=lambda server, level, text: chat._log(server, level, text), changed=changed)
+        handlers = Handlers(
+            log=lambda server, level, text: chat._log(server, level, text), elicitation=elicitation, changed=changed
+        )
         chat = cls(
             Fleet(config.servers, in_process=in_process, cache_ttl=settings.tool_cache_ttl, handlers=handlers),
             ModelFactory(config),
@@ -109,6 +123,7 @@ class McpToolChat:
             templates=TemplateLibrary.for_config(config.folder),
             limits=Limits(max_steps=settings.max_chat_iterations, result_format=settings.tool_result_format),
             approver=approver,
+            secrets=secrets,
         )
         return chat
 
@@ -127,11 +142,28 @@ class McpToolChat:
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
         await self.fleet.connect()
-        return self._views.get(await self.fleet.catalog(), selection or self.selection, self.tool_sets)
+        self._watch.look(await self.fleet.catalog())
+        view = self._views.get(self._watch.catalog, selection or self.selection, self.tool_sets, self._watch.blocked)
+        await view.measure()
+        return view
 
     def current_view(self) -> ToolView:
         """What the model would see of the tools that are known now. Does not connect and does not wait."""
-        return self._views.get(self._views.catalog, self.selection, self.tool_sets)
+        return self._views.get(self._watch.catalog, self.selection, self.tool_sets, self._watch.blocked)
+
+    @property
+    def changed_tools(self) -> Mapping[ToolName, ToolChange]:
+        """The tools that a server describes in another way than before, with old and new text; those that were accepted are
+        left out."""
+        return self._watch.changes
+
+    def accept_change(self, name: str | ToolName) -> None:
+        """Take a tool as its server describes it now; with `pin_tools` it is offered again from the next turn on.
+
+        Raises:
+            UnknownNameError: There is no such tool, or it has not changed.
+        """
+        self._watch.accept(self._watch.catalog.resolve(name).tool_name)
 
     async def run(
         self,
@@ -161,7 +193,7 @@ class McpToolChat:
         """
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
-        emit = _recorder(turn.trace, on_event)
+        emit = recorder(turn.trace, on_event)
         run = await self._prepare(messages, options, history, emit)
         self._last = turn
         self._running.add(run)
@@ -172,8 +204,10 @@ class McpToolChat:
             emit(TurnFinished("stopped", "Stopped before the end; what was done up to there is kept.", run.now()))
             raise
         except Exception as error:
-            turn.exception = error
-            emit(TurnFinished("failed", f"{type(error).__name__}: {error}", run.now()))
+            text = f"{type(error).__name__}: {error}"
+            said = masked(text, self._secrets)
+            turn.exception = error if said == text else CasualMcpError(said)
+            emit(TurnFinished("failed", said, run.now()))
         finally:
             self._running.discard(run)
         return turn
@@ -246,10 +280,10 @@ class McpToolChat:
         model = self.models.chat_model(options.model)
         selection = options.applied_to(self.selection)
         view = await self.view(selection)
-        self._check(selection)
+        statuses = self.fleet.statuses
+        check_selection(selection, statuses, view.catalog, self.tool_sets)
         discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
-        search = view.search_tool(tool.tool_name for tool in discovered.values())
-        synthetic: dict[str, SyntheticTool] = {search.name: search} if search else {}
+        synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
         dispatcher = Dispatcher(view, discovered, synthetic, self.fleet, self._policy, self.approver, options.meta)
         run = Run(
             model=model,
@@ -260,32 +294,13 @@ class McpToolChat:
             system=self._system(options, model, view),
             limits=replace(self.limits, max_steps=options.max_steps or self.limits.max_steps),
             emit=emit,
+            stream=options.stream is not False,
         )
-        emit(_turn_started(messages, model, selection, view, discovered))
-        self._tell_what_is_missing(selection, emit)
-        return run
-
-    def _check(self, selection: Selection) -> None:
-        statuses = self.fleet.statuses
-        for name in selection.servers:
-            if name not in statuses:
-                raise UnknownNameError("server", name, statuses)
-        in_use = [status for name, status in statuses.items() if selection.servers.get(name) != "off"]
-        if in_use and all(status.state == "failed" for status in in_use):
-            reasons = "\n".join(f"- {status.name}: {status.error}" for status in in_use)
-            raise ConnectError(
-                f"No server could be connected:\n{reasons}\n",
-                hint="Repair one and reconnect it, or turn them off to chat without tools.",
-            )
-        tool_set = resolve_tool_set(selection.tool_set, self.tool_sets)
-        if tool_set is not None:
-            tool_set_name = selection.tool_set if isinstance(selection.tool_set, str) else None
-            check_tool_set(tool_set, statuses, self._views.catalog, name=tool_set_name)
-
-    def _tell_what_is_missing(self, selection: Selection, emit: Callable[[Event], None]) -> None:
-        in_use = {n: status for n, status in self.fleet.statuses.items() if selection.servers.get(n) != "off"}
-        for notice in missing_servers(resolve_tool_set(selection.tool_set, self.tool_sets), in_use):
+        emit(turn_started(messages, model, selection, view, discovered))
+        missing = missing_notices(selection, statuses, self.tool_sets)
+        for notice in (*missing, *self._watch.notices(), *view.notices, *cut_notices(discovered.values())):
             emit(notice)
+        return run
 
     def _system(self, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
         if options.system is not None:
@@ -300,31 +315,10 @@ class McpToolChat:
         bundled = BUNDLED.get(config.bundled or "")
         return config.approval or (bundled.approval if bundled else "never")
 
+    def _pinned(self, server: str) -> bool:
+        config = self.fleet.config_of(server)
+        return config is not None and config.pin_tools
+
     def _log(self, server: str, level: str, text: str) -> None:
         for run in tuple(self._running):
-            run.emit(ServerLog(server, level, text, run.now()))
-
-
-def _turn_started(
-    messages: Sequence[ChatMessage], model: ChatModel, selection: Selection, view: ToolView, discovered: Mapping[str, object]
-) -> TurnStarted:
-    tool_set = selection.tool_set
-    return TurnStarted(
-        messages=tuple(messages),
-        model=model.name,
-        provider=model.provider,
-        tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
-        discovery=selection.discovery,
-        loaded=len(view.loaded) + len(discovered),
-        deferred=len(view.deferred) - len(discovered),
-        undeferred_tokens=view.undeferred_tokens,
-    )
-
-
-def _recorder(trace: Trace, on_event: Callable[[Event], None] | None) -> Callable[[Event], None]:
-    def emit(event: Event) -> None:
-        trace.append(event)
-        if on_event is not None:
-            on_event(event)
-
-    return emit
+            run.log(server, level, text)

@@ -97,6 +97,8 @@ class Dispatcher:
         if isinstance(arguments, str):
             return Outcome("error", f"Error: the arguments of {shown(name)} are not a JSON object: {shown(arguments)}.")
         if name in self.synthetic:
+            if arguments.get("query") and self.view.strategy == "search":
+                await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
             return Outcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
@@ -124,7 +126,9 @@ class Dispatcher:
     def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)
         if tool and tool.wire_name in self.view.deferred_by_name:
-            return not_loaded_error(name)
+            return not_loaded_error(name, self.view.loader)
+        if tool and tool.tool_name in self.view.blocked:
+            return f"Error: Tool {shown(name)} is blocked: its server changed its definition, and nobody has accepted that yet."
         offered = [*self.view.loaded_by_name, *self.discovered, *self.synthetic]
         return f"Error: Tool {shown(name)} is not available. {did_you_mean(closest(name, offered), offered)}"
 

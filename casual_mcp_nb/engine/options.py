@@ -29,6 +29,7 @@ class TurnOptions:
         discovery: Whether deferred tools are hidden behind the search tool; None for the selection's.
         max_steps: Calls of the model at most; None for the engine's limit.
         meta: Handed through to the servers with each call.
+        stream: False asks the model for each answer in one piece.
     """
 
     model: str | Model | ChatModel | None = None
@@ -39,6 +40,7 @@ class TurnOptions:
     discovery: bool | None = None
     max_steps: int | None = None
     meta: Mapping[str, Any] | None = None
+    stream: bool | None = None
 
     def applied_to(self, selection: Selection) -> Selection:
         """A copy of `selection` with what this turn does differently."""
@@ -62,6 +64,8 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
             "defer_all": discovery.defer_all,
             "max_search_results": discovery.max_search_results,
             "strategy": discovery.strategy,
+            "manifest_max_tokens": discovery.manifest_max_tokens,
+            "max_active_tools": discovery.max_active_tools,
         }
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from casual_mcp_nb.types.event import ToolResult
+from casual_mcp_nb.types.event import ContentPart, ToolResult
 
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 
@@ -16,13 +16,19 @@ def result_text(result: ToolResult) -> str:
     """The text of a result: its text parts and notes on the others, in order; the structured content as JSON where there is no
     text. A failed result begins with `Error:`.
     """
-    text = "\n".join(part.text for part in result.content if part.text)
+    text = "\n".join(filter(None, map(_words, result.content)))
     if not text and result.structured is not None:
         text = json.dumps(result.structured, ensure_ascii=False, default=str)
     if result.is_error:
         text = text or NO_ERROR_TEXT
         return text if text.lower().startswith("error") else f"Error: {text}"
     return text
+
+
+def _words(part: ContentPart) -> str:
+    if part.kind == "text" or not part.uri:
+        return part.text
+    return f"{part.text} ({part.uri})" if part.text else part.uri
 
 
 def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:

@@ -6,14 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome, parse_arguments
 from casual_mcp_nb.engine.results import ResultFormat, cut_text, encodable, format_result
+from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.types.event import (
     Event,
+    ModelRetry,
+    Notice,
     Request,
+    ServerLog,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -22,7 +27,7 @@ from casual_mcp_nb.types.event import (
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.types.step import UNANSWERED
+from casual_mcp_nb.types.step import UNANSWERED, text_of
 from casual_mcp_nb.types.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -30,9 +35,11 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.base import ChatModel, Retrying
 
 _CHARACTERS_PER_TOKEN = 4
+MOST_LOGS = 1_000
+"""How many log messages of servers a turn keeps."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Run:
         system: The system prompt; empty for none.
         limits: What the turn may take.
         emit: Takes each event.
+        stream: Whether the model's text is asked for piece by piece.
         clock: Seconds, from any start.
     """
 
@@ -76,12 +84,15 @@ class Run:
     system: str
     limits: Limits
     emit: Callable[[Event], None]
+    stream: bool = True
     clock: Callable[[], float] = time.monotonic
     _sizes: list[tuple[bool, int]] = field(default_factory=list)
+    _logged: int = 0
 
     def __post_init__(self) -> None:
         self._start = self.clock()
         self._slots = asyncio.Semaphore(self.limits.parallel_calls)
+        self._system_tokens = _prompt_tokens(self.system)
         self._ids = {call.id for message in self.messages for call in getattr(message, "tool_calls", None) or ()}
 
     async def to_the_end(self) -> None:
@@ -94,6 +105,8 @@ class Run:
         for step in range(self.limits.max_steps):
             answer = await self.ask(step)
             if not answer.tool_calls:
+                if not text_of(answer.content):
+                    self.emit(Notice("The model's answer was empty: no text and no call of a tool.", at=self.now()))
                 return
             await self.call_tools(step, answer.tool_calls)
         raise MaxIterationsError(
@@ -106,7 +119,7 @@ class Run:
         request = self.request()
         self.emit(StepStarted(step, request, self.now()))
         answer = await self.model.complete(
-            request.messages, request.tools, on_event=lambda event: self._from_model(step, event)
+            request.messages, request.tools, on_event=lambda event: self._from_model(step, event), stream=self.stream
         )
         message = self._with_unique_ids(answer.message)
         self.messages.append(message)
@@ -127,18 +140,25 @@ class Run:
         """What the model is given next."""
         from casual_llm.messages import SystemMessage
 
-        search = [tool.definition for tool in self.dispatcher.synthetic.values()]
         found = [tool.definition for tool in self.discovered.values()]
         system = [SystemMessage(content=self.system)] if self.system else []
         return Request(
             messages=(*system, *self.messages),
-            tools=(*self.view.definitions, *search, *found),
+            tools=(*self.view.definitions, *found),
             tokens=self._tokens(),
         )
 
     def now(self) -> float:
         """Seconds since the turn began."""
         return self.clock() - self._start
+
+    def log(self, server: str, level: str, text: str) -> None:
+        """Take a log message of a server, unless there were too many already."""
+        self._logged += 1
+        if self._logged <= MOST_LOGS:
+            self.emit(ServerLog(server, level, text, self.now()))
+        elif self._logged == MOST_LOGS + 1:
+            self.emit(Notice(f"There were more than {MOST_LOGS:,} log messages; the rest is left out.", server, self.now()))
 
     async def _call(self, step: int, call: AssistantToolCall) -> Outcome:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
@@ -163,14 +183,23 @@ class Run:
     def _load(self, step: int, call: AssistantToolCall, outcome: Outcome) -> None:
         assert outcome.search is not None
         self.discovered.update((tool.wire_name, tool) for tool in outcome.search.newly_loaded_tools)
+        for notice in cut_notices(outcome.search.newly_loaded_tools):
+            self.emit(replace(notice, at=self.now()))
+        for tool in outcome.search.unloaded:
+            self.discovered.pop(tool.wire_name, None)
+        if outcome.search.rows is None:
+            return
         arguments = parse_arguments(call.function.arguments)
         offered = len(self.view.loaded) + len(self.discovered)
         query = _query_in_words(arguments if isinstance(arguments, dict) else {})
-        self.emit(ToolsSearched(step, call.id, query, outcome.search.rows, offered, self.now()))
+        unloaded = tuple(tool.tool_name for tool in outcome.search.unloaded)
+        self.emit(ToolsSearched(step, call.id, query, outcome.search.rows, offered, self.now(), unloaded))
 
-    def _from_model(self, step: int, event: Any) -> None:
+    def _from_model(self, step: int, event: str | Retrying) -> None:
         if isinstance(event, str):
             self.emit(TextDelta(step, event, self.now()))
+        else:
+            self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
 
     def _with_unique_ids(self, message: AssistantMessage) -> AssistantMessage:
         calls = [self._with_unique_id(call) for call in message.tool_calls or ()]
@@ -187,12 +216,16 @@ class Run:
         for message in self.messages[len(self._sizes) :]:
             self._sizes.append((message.role == "tool", message_tokens(message)))
         return TokenParts(
-            system=estimate_tokens(self.system),
+            system=self._system_tokens,
             manifest=self.view.manifest_tokens,
             tools=self.view.loaded_tokens + self.view.search_tool_tokens + sum(t.tokens for t in self.discovered.values()),
             history=sum(size for is_result, size in self._sizes if not is_result),
             results=sum(size for is_result, size in self._sizes if is_result),
         )
+
+
+# A conversation sends the same system prompt in each turn.
+_prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
 
 
 def message_tokens(message: ChatMessage) -> int:
@@ -206,7 +239,7 @@ def message_tokens(message: ChatMessage) -> int:
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:
-    names = arguments.get("tool_names")
+    names = arguments.get("tool_names") or arguments.get("names")
     parts = [
         str(arguments["query"]) if arguments.get("query") else "",
         f"server {arguments['server_name']}" if arguments.get("server_name") else "",

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.discovery import SearchToolsTool, generate_manifest, partition_tools
+from casual_mcp_nb.discovery import (
+    LOAD_TOOLS,
+    SearchToolsTool,
+    SyntheticTool,
+    browse_tools,
+    generate_manifest,
+    list_servers,
+    manifest_budget,
+    partition_tools,
+)
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import SYNTHETIC
-from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.event import SYNTHETIC, Notice
+from casual_mcp_nb.types.selection import Selection, Strategy
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+MANY_TOOLS = 1_000
+MOST_NOTICES = 20
 
 
 @dataclass(frozen=True)
@@ -28,17 +42,48 @@ class ToolView:
         loaded: The tools that are offered at once.
         deferred: The tools that a search can find.
         max_search_results: How many one search finds at most.
+        strategy: How they are found.
+        manifest_max_tokens: What the manifest may cost at most.
+        max_active_tools: How many may be loaded at a time by browsing.
+        blocked: Tools that are not offered, since their definitions changed and the change was not accepted.
     """
 
     catalog: Catalog
     loaded: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
     max_search_results: int = 5
+    strategy: Strategy = "search"
+    manifest_max_tokens: int = 2_000
+    max_active_tools: int = 20
+    blocked: frozenset[ToolName] = frozenset()
+
+    async def measure(self) -> None:
+        """Have everything priced; on another thread where there is much, so that the loop is not held."""
+        if len(self.catalog) > MANY_TOOLS and "undeferred_tokens" not in self.__dict__:
+            await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
+
+    async def searchable(self, whole: bool = False) -> ToolSearchIndex:
+        """The search index, built on another thread, so that the loop is not held.
+
+        Args:
+            whole: That over everything and not only over the deferred tools.
+        """
+        name = "whole_index" if whole else "index"
+        if name not in self.__dict__:
+            await asyncio.to_thread(getattr, self, name)
+        index: ToolSearchIndex = getattr(self, name)
+        return index
+
+    @cached_property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is to be said about the loaded tools: those that a model cannot be given whole."""
+        return cut_notices(self.loaded)
 
     @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The definitions of the loaded tools."""
-        return tuple(tool.definition for tool in self.loaded)
+        """The definitions of what a conversation begins with: the loaded tools, and the search tool or those for browsing."""
+        own = (tool.definition for tool in self.synthetic_tools().values())
+        return (*(tool.definition for tool in self.loaded), *own)
 
     @cached_property
     def loaded_by_name(self) -> Mapping[str, ToolSpec]:
@@ -53,7 +98,8 @@ class ToolView:
     @cached_property
     def manifest(self) -> str:
         """What the model reads about the deferred tools; empty when there are none."""
-        return generate_manifest(self.deferred) if self.deferred else ""
+        budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.manifest_max_tokens)
+        return list_servers(self.deferred, budget) if self.strategy == "browse" else generate_manifest(self.deferred, budget)
 
     @cached_property
     def index(self) -> ToolSearchIndex:
@@ -81,22 +127,19 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated price of the search tool without the manifest in it; 0 when nothing is deferred."""
-        return max(self.search_spec.tokens - self.manifest_tokens, 0) if self.search_spec else 0
+        """Estimated price of the search tool, or those for browsing, without the manifest in it; 0 when nothing is deferred."""
+        return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
-    def search_spec(self) -> ToolSpec | None:
-        """The search tool as a tool among others, or None when nothing is deferred."""
-        tool = self.search_tool()
-        if tool is None:
-            return None
-        said = tool.definition
-        return ToolSpec(SYNTHETIC, tool.name, said["description"], said["parameters"], wire_name=tool.name)
+    def synthetic_specs(self) -> tuple[ToolSpec, ...]:
+        """The search tool, or those for browsing, as tools among others; none when nothing is deferred."""
+        said = [tool.definition for tool in self.synthetic_tools().values()]
+        return tuple(ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in said)
 
-    @property
+    @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
         """What a conversation begins with: the loaded tools, and the search tool."""
-        return (*self.loaded, self.search_spec) if self.search_spec else self.loaded
+        return (*self.loaded, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
@@ -108,15 +151,23 @@ class ToolView:
         """Estimated price of what a conversation starts with: definitions, search tool and manifest."""
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
-    def search_tool(self, discovered: Iterable[ToolName] = ()) -> SearchToolsTool | None:
-        """The search tool for one turn, or None when nothing is deferred.
+    def synthetic_tools(self, discovered: Iterable[ToolName] = ()) -> dict[str, SyntheticTool]:
+        """The search tool, or those for browsing, for one turn, by name; none when nothing is deferred.
 
         Args:
-            discovered: What the conversation has found already.
+            discovered: What the conversation has loaded already.
         """
         if not self.deferred:
-            return None
-        return SearchToolsTool(
+            return {}
+        if self.strategy == "browse":
+            return browse_tools(
+                self.deferred,
+                categories=self.manifest,
+                max_active_tools=self.max_active_tools,
+                loaded=discovered,
+                always=self.loaded,
+            )
+        search = SearchToolsTool(
             self.deferred,
             index=lambda: self.index,
             manifest=self.manifest,
@@ -124,27 +175,59 @@ class ToolView:
             loaded=discovered,
             always=self.loaded,
         )
+        return {search.name: search}
+
+    @property
+    def loader(self) -> str:
+        """Name of the tool that loads deferred tools."""
+        return LOAD_TOOLS if self.strategy == "browse" else SearchToolsTool.name
 
 
-def compile_view(catalog: Catalog, selection: Selection, tool_sets: Mapping[str, ToolSetConfig]) -> ToolView:
+def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
+    """A notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
+    cut = [tool for tool in tools if tool.cuts]
+    said = [
+        Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
+        for tool in cut[:MOST_NOTICES]
+    ]
+    more = [Notice(f"{len(cut) - MOST_NOTICES:,} more tools are too long for a model and were cut.")]
+    return (*said, *more) if len(cut) > MOST_NOTICES else tuple(said)
+
+
+def compile_view(
+    catalog: Catalog,
+    selection: Selection,
+    tool_sets: Mapping[str, ToolSetConfig],
+    blocked: frozenset[ToolName] = frozenset(),
+) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
     Args:
         catalog: All tools.
         selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
+        blocked: Tools that are left out in any case.
 
     Raises:
         UnknownNameError: The selection names a toolset that does not exist.
     """
-    off = {tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool}
+    off = blocked.union(tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
     permitted = [
         tool for tool in filter_tools(catalog, resolve_tool_set(selection.tool_set, tool_sets)) if tool.tool_name not in off
     ]
     loaded, deferred = partition_tools(
         permitted, selection.servers, discovery=selection.discovery, defer_all=selection.defer_all
     )
-    return ToolView(catalog, loaded, deferred, selection.max_search_results)
+    return ToolView(
+        catalog,
+        loaded,
+        deferred,
+        selection.max_search_results,
+        selection.strategy,
+        selection.manifest_max_tokens,
+        selection.max_active_tools,
+        blocked,
+    )
 
 
 class ViewCache:
@@ -153,16 +236,23 @@ class ViewCache:
     def __init__(self, size: int = 8) -> None:
         self._size = size
         self.catalog = Catalog()
+        self._blocked: frozenset[ToolName] = frozenset()
         self._views: dict[str, ToolView] = {}
 
-    def get(self, catalog: Catalog, selection: Selection, tool_sets: Mapping[str, ToolSetConfig]) -> ToolView:
+    def get(
+        self,
+        catalog: Catalog,
+        selection: Selection,
+        tool_sets: Mapping[str, ToolSetConfig],
+        blocked: frozenset[ToolName] = frozenset(),
+    ) -> ToolView:
         """The view for these, compiled if they have changed."""
-        if catalog is not self.catalog:
-            self.catalog, self._views = catalog, {}
+        if catalog is not self.catalog or blocked != self._blocked:
+            self.catalog, self._blocked, self._views = catalog, blocked, {}
         key = selection.key()
         view = self._views.get(key)
         if view is None:
-            view = compile_view(catalog, selection, tool_sets)
+            view = compile_view(catalog, selection, tool_sets, blocked)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
             self._views[key] = view

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
-from casual_mcp_nb.types.secret import can_be_masked, masked, revealed, url_secrets
+from casual_mcp_nb.types.secret import can_be_masked, masked, option_secrets, revealed, url_secrets
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
@@ -70,6 +70,10 @@ class _Reached(_Strict):
     def _dumped(self, value: Any) -> Any:
         return self._hidden(value)
 
+    def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
+        for name, value in super().__iter__():
+            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
@@ -78,6 +82,10 @@ class _Reached(_Strict):
         if isinstance(value, tuple):
             return tuple(self._hidden(item) for item in value)
         return masked(value, self._secrets()) if isinstance(value, str) else value
+
+    def secrets(self) -> frozenset[str]:
+        """Every value to mask in text; those too short or too common to be told from other text are left out."""
+        return frozenset(value for value in self._secrets() if can_be_masked(value))
 
     def _secrets(self) -> set[str]:
         """Every value that is, or can hold, a secret, whatever its length."""
@@ -101,7 +109,8 @@ class ClientConfig(_Reached):
         provider: Which one.
         base_url: Another address than the provider's own.
         api_key: The key. Without it `{CLIENT_NAME}_API_KEY` is looked up, then the provider's own variable.
-        timeout: Limit of one request in seconds.
+        timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; then the
+            longest silence in a stream.
         max_retries: How often a request that can succeed later is made again.
         requests_per_minute: Limit over all chats of this client; None for no limit.
         tokens_per_minute: Limit over all chats of this client; None for no limit.
@@ -162,6 +171,7 @@ class ServerConfig(_Reached):
         call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
         total_timeout: Limit of a call in seconds, whatever progress it reports.
         approval: Whether a person is asked before a call: `never`, for `destructive` tools, or `always`.
+        pin_tools: Whether a tool whose definition changes while it is in use is not offered until a person accepts the change.
     """
 
     command: str | None = None
@@ -178,6 +188,7 @@ class ServerConfig(_Reached):
     call_timeout: _Seconds = 60.0
     total_timeout: _Seconds = 600.0
     approval: Approval | None = None
+    pin_tools: StrictBool = False
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:
@@ -188,8 +199,9 @@ class ServerConfig(_Reached):
 
     def _secrets(self) -> set[str]:
         named = revealed([*self.env.values(), *self.headers.values(), self.auth])
-        tokens = {value.partition(" ")[2] for value in revealed(self.headers.values())}
-        return super()._secrets() | named | tokens | url_secrets(self.url)
+        # "Bearer x" is a secret as a whole, and so is x.
+        tokens = {value.split()[-1] for value in named if value.strip()}
+        return super()._secrets() | named | tokens | url_secrets(self.url) | set(option_secrets(self.args))
 
 
 _FIELDS_OF_ANOTHER_WAY = {
@@ -246,13 +258,17 @@ class DiscoveryConfig(_Strict):
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool.
         defer_all: Defer every server.
         max_search_results: How many tools one search finds at most.
-        strategy: How they are found.
+        strategy: How they are found: by `search`, or by `browse`, which looks through categories and loads and unloads by name.
+        manifest_max_tokens: What the manifest may cost at most, in estimated tokens; over it its lines shorten.
+        max_active_tools: How many tools may be loaded at a time by browsing.
     """
 
     enabled: StrictBool = False
     defer_all: StrictBool = False
     max_search_results: int = Field(default=5, ge=1)
-    strategy: Literal["search"] = "search"
+    strategy: Literal["search", "browse"] = "search"
+    manifest_max_tokens: int = Field(default=2_000, ge=1)
+    max_active_tools: int = Field(default=20, ge=1)
 
 
 class Config(_Strict):
@@ -299,8 +315,7 @@ class Config(_Strict):
         """Every value to mask in text: keys, headers, server environment, credentials in addresses, and what variables put
         into commands, arguments and addresses. Values too short or too common to be told from other text are left out."""
         reached: list[_Reached] = [*self.clients.values(), *self.servers.values()]
-        values = {value for thing in reached for value in thing._secrets()}
-        return frozenset(value for value in values if can_be_masked(value))
+        return frozenset(value for thing in reached for value in thing.secrets())
 
 
 def unknown_references(

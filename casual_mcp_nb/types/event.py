@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 
@@ -62,15 +63,23 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """One tool that a search came to: its name, its score (None where it was named and not ranked), and whether it was new."""
+    """One tool that a search came to.
+
+    Args:
+        tool: Its name.
+        score: Its score; None where it was named and not ranked.
+        newly_loaded: Whether it was new.
+        same_server: It did not match and is there because the best match's server has it; then it has no score.
+    """
 
     tool: ToolName
     score: float | None
     newly_loaded: bool
+    same_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(Rich):
     """Exactly what one call of the model was given.
 
     Args:
@@ -147,6 +156,24 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelRetry:
+    """A request to the model failed and is made again after a wait.
+
+    Args:
+        step: The step.
+        attempt: How many requests it made so far.
+        seconds: The wait that began.
+        reason: What went wrong, in few words.
+    """
+
+    step: int
+    attempt: int
+    seconds: float
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ToolStarted:
     """A call of a tool began.
 
@@ -201,7 +228,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class ToolsSearched:
-    """The model searched the deferred tools.
+    """The model searched the deferred tools, or loaded or unloaded some by name.
 
     Args:
         step: The step that asked for it.
@@ -209,6 +236,7 @@ class ToolsSearched:
         query: What it looked for, in words.
         rows: What it came to, best first.
         offered: How many tools the model sees from now on, without the search tool.
+        unloaded: The tools that it does not see any more.
     """
 
     step: int
@@ -217,6 +245,7 @@ class ToolsSearched:
     rows: tuple[SearchRow, ...]
     offered: int
     at: float = 0.0
+    unloaded: tuple[ToolName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +280,7 @@ Event = (
     TurnStarted
     | StepStarted
     | TextDelta
+    | ModelRetry
     | StepFinished
     | ToolStarted
     | ToolProgress

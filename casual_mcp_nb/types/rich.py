@@ -12,6 +12,8 @@ class Rich:
     The room is looked up by name at that moment: nouns never import it, and a program without a notebook never loads it.
     """
 
+    __slots__ = ()
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         bundle: dict[str, str] = importlib.import_module("casual_mcp_nb.display").mimebundle(self)
         return bundle

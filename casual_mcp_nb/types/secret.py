@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from urllib.parse import urlsplit
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -12,7 +13,9 @@ MASK = "**********"
 
 _SHORTEST = 4
 _COMMON = frozenset({"true", "false", "none", "null", "oauth"})
-_NAMES_OF_SECRETS = ("key", "token", "secret", "password", "auth", "sig")
+_NAME_OF_SECRET = re.compile(r"key|token|secret|passw|auth|sig", re.IGNORECASE)
+_OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IGNORECASE)
+_RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
@@ -38,11 +41,32 @@ def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """The password in an address, and what its query gives as a key, token or the like, as they are written in it."""
+    """The password in an address, what its query gives as a key, token or the like, and what looks random in it: as they are
+    written, and decoded."""
     try:
         parts = urlsplit(url or "")
         password = parts.password or ""
     except ValueError:
         return set()
-    query = (pair.partition("=") for pair in parts.query.split("&"))
-    return {password} | {value for name, _, value in query if any(word in name.lower() for word in _NAMES_OF_SECRETS)}
+    pairs = [pair.partition("=") for pair in parts.query.split("&")]
+    named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
+    unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
+    found = {password, *named, *unnamed, *random_parts(parts.path)}
+    return found | {unquote(value) for value in found}
+
+
+def option_secrets(args: Iterable[str]) -> Iterator[str]:
+    """The values of options of a command line whose names say that they are secret: `--token x`, `--api-key=x`."""
+    before = ""
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if equals and _OPTION.fullmatch(name):
+            yield value
+        elif _OPTION.fullmatch(before) and not arg.startswith("-"):
+            yield arg
+        before = arg
+
+
+def random_parts(path: str) -> list[str]:
+    """The parts of a path that look like a token: long, with digits and letters."""
+    return _RANDOM.findall(path)

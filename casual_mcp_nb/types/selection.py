@@ -9,11 +9,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.rich import Rich
 
 Mode = Literal["loaded", "deferred", "off"]
 """Whether the model sees a server's tools at once, finds them by search, or never sees them."""
 
-Strategy = Literal["search"]
+Strategy = Literal["search", "browse"]
+"""How the model finds deferred tools: by words, or by looking through categories."""
 
 Listener = Callable[[], None]
 
@@ -76,7 +78,7 @@ class ToolsOff(MutableSet[str]):
         return repr(set(self))
 
 
-class Selection(BaseModel):
+class Selection(Rich, BaseModel):
     """What the model is shown. Assign to a field, or to an entry of `servers`; it holds from the next turn on.
 
     Args:
@@ -86,7 +88,9 @@ class Selection(BaseModel):
         discovery: Whether deferred tools are hidden behind the search tool. When False nothing is deferred.
         defer_all: Treat every loaded server as deferred.
         max_search_results: How many tools one search finds at most; 1 or more.
-        strategy: How deferred tools are found.
+        strategy: How deferred tools are found: `search` or `browse`.
+        manifest_max_tokens: What the manifest may cost at most, in estimated tokens.
+        max_active_tools: How many tools may be loaded at a time by browsing; 1 or more.
     """
 
     model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True)
@@ -106,6 +110,8 @@ class Selection(BaseModel):
     defer_all: bool = False
     max_search_results: int = Field(default=5, ge=1)
     strategy: Strategy = "search"
+    manifest_max_tokens: int = Field(default=2_000, ge=1)
+    max_active_tools: int = Field(default=20, ge=1)
 
     _listeners: list[Listener] = PrivateAttr(default_factory=list)
 

@@ -32,6 +32,7 @@ class ServerStatus(Rich):
         protocol_version: As negotiated; None before.
         version: The server's own name and version, where it gives them.
         instructions: What the server says about its use; empty where it says nothing.
+        capabilities: What it says that it can do, such as `tools`, `resources`, `prompts`, `logging`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ServerStatus(Rich):
     protocol_version: str | None = None
     version: str | None = None
     instructions: str = ""
+    capabilities: tuple[str, ...] = ()
 
 
 class Servers(Mapping[str, ServerStatus], Rich):
@@ -111,11 +113,13 @@ class Manifest(Rich):
         text: Exactly that text; empty when nothing is deferred.
         tools: How many tools it stands for.
         undeferred_tokens: What their definitions would cost instead.
+        finder_tokens: What the tool that carries it costs beside it: the search tool, or those for browsing.
     """
 
     text: str
     tools: int = 0
     undeferred_tokens: int = 0
+    finder_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -180,6 +184,55 @@ class Models(Sequence[ModelRow], Rich):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """One client of a session: its provider, its address where it is not the provider's own, the models that use it."""
+
+    name: str
+    provider: str
+    address: str
+    key: Literal["set", "not set", "not needed"]
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Clients(Sequence[ClientRow], Rich):
+    """The clients of a session; whether a key is set, never the key."""
+
+    rows: tuple[ClientRow, ...] = ()
+
+    @overload
+    def __getitem__(self, key: int) -> ClientRow: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[ClientRow, ...]: ...
+    def __getitem__(self, key: int | slice) -> ClientRow | tuple[ClientRow, ...]:
+        return self.rows[key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class SystemPrompt(Rich):
+    """The system prompt that a model would read.
+
+    Args:
+        text: Exactly that text.
+        template: Name of the template that made it.
+    """
+
+    text: str
+    template: str
+
+    @property
+    def tokens(self) -> int:
+        """Its estimated price in tokens."""
+        return estimate_tokens(self.text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from casual_mcp_nb.types.event import Event, StepFinished, StepStarted, ToolsSearched, ToolStarted, TurnStarted
+from casual_mcp_nb.types.event import (
+    SYNTHETIC,
+    Event,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+    TurnStarted,
+)
 from casual_mcp_nb.types.rich import Rich
-from casual_mcp_nb.types.tokens import Origin, TokenUsage
+from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_tokens
+
+_MESSAGE_TOKENS = 4
+"""What a message takes beside its text."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +58,11 @@ class TokenUsageStats:
 @dataclass(frozen=True)
 class ToolCallStats:
     """Calls by tool (its name on the wire) and by server. Our own tools count under the server `_synthetic`, names that are no
-    tool's under `_unknown`."""
+    tool's under `_unknown`. `failed` is how many of all ended in an error or at a limit."""
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
     by_server: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
 
     @property
     def total(self) -> int:
@@ -57,6 +73,7 @@ class ToolCallStats:
         return ToolCallStats(
             dict(Counter(self.by_tool) + Counter(other.by_tool)),
             dict(Counter(self.by_server) + Counter(other.by_server)),
+            self.failed + other.failed,
         )
 
 
@@ -72,6 +89,32 @@ class DiscoveryStats:
 
 
 @dataclass(frozen=True)
+class StepStats:
+    """What one call of the model took.
+
+    Args:
+        turn: Its turn in the conversation, from 0.
+        step: Its number in that turn, from 0.
+        parts: What the request was made of.
+        undeferred_tokens: What the request would have taken with nothing deferred; 0 for a step that only searched, since it
+            would not have been. The same as the request where discovery was off.
+        completion_tokens: Tokens of the answer; None where they are not known.
+        answer_origin: Who counted the answer.
+        seconds: How long the model took; None where it did not answer.
+        tool_calls: How many calls it asked for.
+    """
+
+    turn: int
+    step: int
+    parts: TokenParts
+    undeferred_tokens: int
+    completion_tokens: int | None = None
+    answer_origin: Origin = "reported"
+    seconds: float | None = None
+    tool_calls: int = 0
+
+
+@dataclass(frozen=True)
 class ChatStats(Rich):
     """What a turn or a conversation took.
 
@@ -80,16 +123,45 @@ class ChatStats(Rich):
         tool_calls: Calls by tool and server.
         llm_calls: Calls of the model that were answered.
         discovery: Searches; None where discovery was off.
-        sent_tokens: Size of all requests: reported where that is known, estimated for the rest.
-        sent_origin: `estimated` as soon as one of them is.
+        steps: What each call of the model took, in order, also of one that was not answered.
     """
 
     tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
     tool_calls: ToolCallStats = field(default_factory=ToolCallStats)
     llm_calls: int = 0
     discovery: DiscoveryStats | None = None
-    sent_tokens: int = 0
-    sent_origin: Origin = "reported"
+    steps: tuple[StepStats, ...] = ()
+
+    @property
+    def parts(self) -> TokenParts:
+        """What all requests together were made of: reported where that is known, estimated for the rest."""
+        return sum((step.parts for step in self.steps[1:]), self.steps[0].parts) if self.steps else TokenParts()
+
+    @property
+    def sent_tokens(self) -> int:
+        """The size of all requests."""
+        return sum(step.parts.total for step in self.steps)
+
+    @property
+    def undeferred_tokens(self) -> int:
+        """The size that all requests would have had with nothing deferred: all definitions in each, and no searches."""
+        return sum(step.undeferred_tokens for step in self.steps)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row for each call of the model.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        return importlib.import_module("casual_mcp_nb.display.figures").frame_of(self)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: what each request was made of, as stacked bars.
+
+        Raises:
+            MissingDependencyError: matplotlib is not installed.
+        """
+        return importlib.import_module("casual_mcp_nb.display.figures").figure_of(self)
 
     def __add__(self, other: ChatStats) -> ChatStats:
         both = [stats for stats in (self.discovery, other.discovery) if stats is not None]
@@ -98,39 +170,77 @@ class ChatStats(Rich):
             self.tool_calls + other.tool_calls,
             self.llm_calls + other.llm_calls,
             sum(both[1:], both[0]) if both else None,
-            self.sent_tokens + other.sent_tokens,
-            _origin(self.sent_origin, other.sent_origin),
+            self.steps + _after(self.steps, other.steps),
         )
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
         """The stats of the turn that these events tell of."""
         events = list(events)
-        sent_tokens, sent_origin = _sent(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]
-        searches = [event for event in events if isinstance(event, ToolsSearched)]
+        searches = [event for event in events if isinstance(event, ToolsSearched) and not event.unloaded]
         discovery = any(event.discovery for event in events if isinstance(event, TurnStarted))
         return cls(
             tokens=sum((_usage_stats(usage) for usage in usages), TokenUsageStats()),
             tool_calls=ToolCallStats(
                 dict(Counter(event.name for event in started)),
                 dict(Counter(event.tool.server for event in started)),
+                sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
             ),
             llm_calls=len(usages),
             discovery=DiscoveryStats(len(searches), sum(row.newly_loaded for event in searches for row in event.rows))
             if discovery
             else None,
-            sent_tokens=sent_tokens,
-            sent_origin=sent_origin,
+            steps=tuple(_steps(events)),
         )
 
 
-def _sent(events: list[Event]) -> tuple[int, Origin]:
-    estimates = {event.step: event.request.tokens.total for event in events if isinstance(event, StepStarted)}
-    usages = {event.step: event.usage for event in events if isinstance(event, StepFinished) and event.usage}
-    reported = {s: u.prompt_tokens for s, u in usages.items() if u.prompt_tokens is not None and u.origin == "reported"}
-    return sum((estimates | reported).values()), "reported" if estimates.keys() <= reported.keys() else "estimated"
+def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
+    """`later` with its turns counted on from those of `steps`."""
+    turns = steps[-1].turn + 1 if steps else 0
+    return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
+
+
+def _steps(events: list[Event]) -> Iterator[StepStats]:
+    """Each step of a turn. What its searches added to later requests is left out of what these would take without them."""
+    started = next((event for event in events if isinstance(event, TurnStarted)), None)
+    answers = {event.step: event for event in events if isinstance(event, StepFinished)}
+    calls: dict[int, list[ToolFinished]] = {}
+    for event in events:
+        if isinstance(event, ToolFinished):
+            calls.setdefault(event.step, []).append(event)
+    of_searches = 0
+    for event in events:
+        if not isinstance(event, StepStarted):
+            continue
+        answer, asked = answers.get(event.step), calls.get(event.step, [])
+        searches = [call for call in asked if call.tool.server == SYNTHETIC]
+        only_searched = bool(asked) and len(searches) == len(asked)
+        parts = event.request.tokens.as_counted(answer.usage if answer else None)
+        without = parts.total
+        if started is not None and started.discovery:
+            size = event.request.tokens.total - event.request.tokens.definitions - of_searches + started.undeferred_tokens
+            without = 0 if only_searched else round(size * parts.total / max(event.request.tokens.total, 1))
+        of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
+        if only_searched and answer:
+            asked_for = answer.message.tool_calls or ()
+            of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in asked_for)
+        yield _step_stats(event, answer, parts, without)
+
+
+def _step_stats(event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int) -> StepStats:
+    usage = answer.usage if answer else None
+    return StepStats(
+        turn=0,
+        step=event.step,
+        parts=parts,
+        undeferred_tokens=without,
+        completion_tokens=usage.completion_tokens if usage else None,
+        answer_origin=usage.origin if usage else "reported",
+        seconds=answer.at - event.at if answer else None,
+        tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
+    )
 
 
 def _origin(*origins: Origin) -> Origin:

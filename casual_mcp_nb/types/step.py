@@ -45,6 +45,7 @@ class ToolCall(Rich):
         seconds: How long it took; None while it runs.
         progress: The last progress that it reported.
         search: What it found, where it was a search.
+        at: When it began, in seconds since its turn began.
     """
 
     id: str
@@ -58,13 +59,15 @@ class ToolCall(Rich):
     seconds: float | None = None
     progress: ToolProgress | None = None
     search: ToolsSearched | None = None
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
-class StepDiff:
+class StepDiff(Rich):
     """What a request has that the one before it had not.
 
     Args:
+        index: The step's number in its turn, from 0.
         messages_added: Messages at its end.
         tools_added: Names of tools that are offered now.
         tools_removed: Names of tools that are no longer offered.
@@ -72,6 +75,7 @@ class StepDiff:
         tokens: Make-up of this one.
     """
 
+    index: int
     messages_added: tuple[ChatMessage, ...]
     tools_added: tuple[str, ...]
     tools_removed: tuple[str, ...]
@@ -80,7 +84,7 @@ class StepDiff:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Rich):
     """One call of the model and the calls of tools that it asked for.
 
     Args:
@@ -113,6 +117,7 @@ class Step:
         old = [tool["name"] for tool in before.tools] if before else []
         new = [tool["name"] for tool in self.request.tools]
         return StepDiff(
+            index=self.index,
             messages_added=self.request.messages[len(before.messages) if before else 0 :],
             tools_added=tuple(name for name in new if name not in old),
             tools_removed=tuple(name for name in old if name not in new),
@@ -130,8 +135,9 @@ def step_of(
 ) -> Step:
     usage = answer.usage if answer else None
     request = event.request
-    if usage and usage.prompt_tokens is not None and usage.origin == "reported":
-        request = dataclasses.replace(request, tokens=request.tokens.scaled_to(usage.prompt_tokens))
+    counted = request.tokens.as_counted(usage)
+    if counted is not request.tokens:
+        request = dataclasses.replace(request, tokens=counted)
     return Step(
         index=event.step,
         request=request,
@@ -147,7 +153,7 @@ def step_of(
 
 
 def call_of(event: ToolStarted, end: ToolFinished | None) -> ToolCall:
-    call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
+    call = ToolCall(event.call_id, event.name, event.tool, event.arguments, at=event.at)
     if end is None:
         return call
     return dataclasses.replace(

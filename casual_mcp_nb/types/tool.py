@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -14,9 +15,12 @@ from typing import Any, overload
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.schema import limited_parameters
 from casual_mcp_nb.types.tokens import estimate_tokens
 
 MAX_WIRE_NAME = 64
+MAX_DESCRIPTION = 10_000
+"""How many characters of a description a model is given."""
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -120,13 +124,25 @@ class ToolSpec(Rich):
         names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", f"{self.server}__{self.name}")
         return frozenset(names)
 
-    @cached_property
+    @property
     def definition(self) -> dict[str, Any]:
-        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema)."""
-        schema = dict(self.input_schema)
-        schema.setdefault("type", "object")
-        schema.setdefault("properties", {})
-        return {"name": self.wire_name, "description": self.description or self.name, "parameters": schema}
+        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema). Of a very long
+        description, and of very many parameters, it is the beginning; see `cuts`."""
+        return self._defined[0]
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """What the definition leaves out, in words; mostly nothing."""
+        return self._defined[1]
+
+    @cached_property
+    def _defined(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        parameters, cuts = limited_parameters(self.input_schema)
+        text = self.description or self.name
+        if len(text) > MAX_DESCRIPTION:
+            cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
+            text = f"{text[:MAX_DESCRIPTION]} [...]"
+        return {"name": self.wire_name, "description": text, "parameters": parameters}, tuple(cuts)
 
     @cached_property
     def tokens(self) -> int:
@@ -136,17 +152,19 @@ class ToolSpec(Rich):
     @cached_property
     def digest(self) -> str:
         """A hash of everything that the server says about this tool, and of its name on the wire."""
-        said = [
-            self.server,
-            self.name,
-            self.description,
-            self.input_schema,
-            str(self.annotations),
-            self.output_schema,
-            self.title,
-            self.wire_name,
-        ]
-        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+        whole = [self.server, self.name, self.said, self.wire_name]
+        return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the server says about this tool, apart from its name."""
+        return {
+            "title": self.title,
+            "description": self.description,
+            "parameters": self.input_schema,
+            "result": self.output_schema,
+            "annotations": str(self.annotations),
+        }
 
     @property
     def read_only(self) -> bool:
@@ -159,6 +177,36 @@ class ToolSpec(Rich):
         if self.read_only:
             return False
         return self.annotations is None or self.annotations.destructive is not False
+
+
+@dataclass(frozen=True)
+class ToolChange:
+    """A tool that a server describes in another way than before.
+
+    Args:
+        before: As it was first listed, or last accepted.
+        after: As it is listed now.
+        blocked: Whether it is not offered until the change is accepted.
+    """
+
+    before: ToolSpec
+    after: ToolSpec
+    blocked: bool = False
+
+    @property
+    def tool(self) -> ToolName:
+        """Which tool."""
+        return self.after.tool_name
+
+    @property
+    def diff(self) -> str:
+        """Old and new text as a unified diff."""
+        old, new = _said_lines(self.before), _said_lines(self.after)
+        return "\n".join(difflib.unified_diff(old, new, "before", "now", n=3, lineterm=""))
+
+
+def _said_lines(tool: ToolSpec) -> list[str]:
+    return json.dumps(tool.said, indent=2, ensure_ascii=False, default=str).splitlines()
 
 
 class Catalog(Sequence[ToolSpec]):

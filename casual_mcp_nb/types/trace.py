@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.event import (
     Event,
+    ModelRetry,
     Notice,
     ServerLog,
     StepFinished,
@@ -50,6 +52,26 @@ class Trace:
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
         return [event for event in self if isinstance(event, kind)]
+
+    def to_json(self) -> str:
+        """All events as JSON that `from_json` reads."""
+        from casual_mcp_nb.types.record import dump_turns
+
+        return dump_turns([self])
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Trace:
+        """The trace that `to_json` wrote.
+
+        Raises:
+            UsageError: It is something else, or holds more than one turn.
+        """
+        from casual_mcp_nb.types.record import load_turns
+
+        turns = load_turns(text)
+        if len(turns) != 1:
+            raise UsageError(f"This holds {len(turns)} turns, and a trace is one.", hint="Use Conversation.from_json.")
+        return cls(turns[0])
 
     def __repr__(self) -> str:
         return f"<Trace: {len(self)} events>"
@@ -146,6 +168,11 @@ class Turn(Rich):
     def searches(self) -> list[ToolsSearched]:
         """All searches of the model, in order."""
         return self.trace.of(ToolsSearched)
+
+    @property
+    def retries(self) -> list[ModelRetry]:
+        """The requests to the model that failed and were made again."""
+        return self.trace.of(ModelRetry)
 
     @property
     def notices(self) -> list[Notice]:

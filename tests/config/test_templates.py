@@ -179,3 +179,28 @@ def test_the_working_directory_does_not_matter(tmp_path: Path, monkeypatch: pyte
     templates = TemplateLibrary([Path("t")])
     monkeypatch.chdir("/")
     assert templates.render("a", tools=[]) == "here"
+
+
+def test_what_is_edited_included_or_put_before_it_shows_in_the_next_prompt(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    library(second, a="one {% include 'b' %}", b="b1")
+    templates = TemplateLibrary([first, second])
+    tools = tuple(TOOLS)
+
+    def prompts() -> set[str]:
+        return {templates.render("a", tools=tools) for _ in range(3)}
+
+    assert prompts() == {"one b1"}
+    (second / "b.j2").write_text("b22")
+    assert prompts() == {"one b22"}
+    (second / "a.j2").write_text("changed {{ tools | length }}")
+    assert prompts() == {f"changed {len(tools)}"}
+    assert templates.render("a", tools=tools[:1]) == "changed 1"
+    (first / "a.j2").write_text("put before")
+    assert prompts() == {"put before"}
+    (first / "a.j2").unlink()
+    assert prompts() == {f"changed {len(tools)}"}
+    (second / "a.j2").write_text("{{ name }}")
+    assert [templates.render("a", tools=tools, variables={"name": name}) for name in "xy"] == ["x", "y"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 from fastmcp import Context, FastMCP
+from kit.history import assert_valid
 
 from casual_mcp_nb.connections import Fleet, Handlers
 from casual_mcp_nb.engine.approval import ApprovalRequest
@@ -102,24 +103,6 @@ async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: An
     )
 
 
-def assert_valid(turn: Turn) -> None:
-    """Each call is followed by exactly one result with its id, before any other message."""
-    waiting: list[str] = []
-    seen: set[str] = set()
-    for message in turn.messages:
-        if message.role == "tool":
-            assert message.tool_call_id == waiting.pop(0)
-            assert message.content
-        else:
-            assert waiting == []
-        for tool_call in getattr(message, "tool_calls", None) or ():
-            assert tool_call.id
-            assert tool_call.id not in seen
-            seen.add(tool_call.id)
-            waiting.append(tool_call.id)
-    assert waiting == []
-
-
 async def test_a_tool_is_called_and_its_result_reaches_the_model(chat: McpToolChat) -> None:
     model = scripted_model(call("lab__add", a=1, b=2), "It is 3.")
     turn = await chat.run([UserMessage(content="1 + 2?")], TurnOptions(model=model))
@@ -131,7 +114,7 @@ async def test_a_tool_is_called_and_its_result_reaches_the_model(chat: McpToolCh
     assert turn.stats.tool_calls.by_tool == {"lab__add": 1}
     assert turn.stats.tool_calls.by_server == {"lab": 1}
     assert turn.stats.llm_calls == 2
-    assert_valid(turn)
+    assert_valid(turn.messages)
 
 
 async def test_the_casual_mcp_names_answer_a_list_of_new_messages(chat: McpToolChat) -> None:
@@ -154,7 +137,7 @@ async def test_results_keep_the_order_of_the_calls_whichever_ends_first(chat: Mc
     turn = await ask(chat, calls(call("lab__slow"), call("lab__add", a=1, b=1), call("lab__fail")), "ok")
     assert [c.name for c in turn.tool_calls] == ["lab__slow", "lab__add", "lab__fail"]
     assert [m.content for m in turn.messages if m.role == "tool"][:2] == ["done", "2"]
-    assert_valid(turn)
+    assert_valid(turn.messages)
 
 
 @pytest.mark.fault(25)
@@ -179,7 +162,7 @@ async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result
     assert len(turn.tool_calls) == 100
     assert {c.status for c in turn.tool_calls} == {"ok"}
     assert 1 < server.most_running <= 4
-    assert_valid(turn)
+    assert_valid(turn.messages)
 
 
 async def test_progress_of_a_tool_is_on_the_trace(chat: McpToolChat) -> None:
@@ -220,7 +203,7 @@ async def test_arguments_that_are_no_object_are_an_error_and_nothing_is_no_argum
     )
     turn = await ask(chat, message, "ok")
     assert [c.status for c in turn.tool_calls] == [status, "ok"]
-    assert_valid(turn)
+    assert_valid(turn.messages)
 
 
 @pytest.mark.fault(54)
@@ -238,7 +221,7 @@ async def test_ids_that_are_empty_or_double_are_made_unique_over_the_whole_conve
 
     first = await ask(chat, answer("x", "x", "", ""), answer("x"), "ok")
     second = await ask(chat, answer("x"), "ok", history=first.messages)
-    assert_valid(first)
+    assert_valid(first.messages)
     ids = [c.id for c in (*first.tool_calls, *second.tool_calls)]
     assert len(set(ids)) == len(ids) == 6
 
@@ -256,7 +239,7 @@ async def test_a_model_that_never_stops_calling_tools_ends_at_the_limit_and_keep
     assert turn.status == "failed"
     assert "3 steps" in (turn.error or "")
     assert len(turn.tool_calls) == 3
-    assert_valid(turn)
+    assert_valid(turn.messages)
     with pytest.raises(MaxIterationsError):
         turn.raise_for_status()
     after = await ask(chat, "Here is what I have.", history=turn.messages)
@@ -307,7 +290,7 @@ async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(chat: M
         await task
     assert turn.status == "stopped"
     assert [c.status for c in turn.tool_calls] == ["ok", "stopped"]
-    assert_valid(turn)
+    assert_valid(turn.messages)
     after = await ask(chat, call("lab__add", a=2, b=2), "4", history=turn.messages)
     assert after.answer == "4"
 
@@ -361,7 +344,7 @@ async def test_a_call_that_needs_approval_runs_only_when_a_person_says_so(answer
     assert turn.tool_calls[0].status == status
     assert ("3" in turn.tool_calls[0].result) == (status == "ok")
     assert [request.arguments for request in asked] == ([] if answer is None else [{"a": 1, "b": 2}])
-    assert_valid(turn)
+    assert_valid(turn.messages)
 
 
 async def test_an_explicit_system_prompt_wins_over_a_message_and_a_message_over_the_template(chat: McpToolChat) -> None:
@@ -376,7 +359,6 @@ async def test_an_explicit_system_prompt_wins_over_a_message_and_a_message_over_
     assert systems[2]
 
 
-@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 async def test_what_a_server_logs_in_a_turn_is_on_its_trace() -> None:
     chatty: FastMCP[Any] = FastMCP("chatty")
 
@@ -396,7 +378,7 @@ async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> Non
     model = scripted_model("never used")
 
     class Streaming(type(model)):  # type: ignore[misc]
-        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None) -> ModelAnswer:
+        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, stream: bool = True) -> ModelAnswer:
             for piece in ("Hel", "lo"):
                 on_event(piece)
             return ModelAnswer(AssistantMessage(content="Hello"))

@@ -1,0 +1,219 @@
+"""What a chat costs beyond its model, beside casual-mcp: `python benchmarks/engine.py [--sizes 30,300,3000] [--repeats 200]`.
+
+A model that answers at once makes one call of a tool and ends. The servers are FastMCP servers in memory, the connections are
+warm, and the same stub of casual-llm's client protocol answers both packages. With discovery all tools but the called one are
+deferred. The bare call is the same call on a client of fastmcp, without any of the two; the listing starts from nothing and
+ends with the definitions that a model is sent. casual-mcp is measured where it can be imported and works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import cache, partial
+from typing import Any, Protocol, Self
+
+from casual_llm import AssistantToolCall, AssistantToolCallFunction, Model
+from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
+from fastmcp import Client, FastMCP
+from fastmcp.tools import Tool
+
+from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.selection import Selection
+
+WARM_UP = 3
+LISTINGS = 5
+BARE, PEER = "bare call", "casual-mcp"
+LISTED = 3_000
+QUESTION = UserMessage(content="Add 1 and 2")
+Milliseconds = float
+
+
+class AtOnce:
+    """A casual-llm client that answers at once: a call of a tool, and after its result a text."""
+
+    def __init__(self, tool: str) -> None:
+        function = AssistantToolCallFunction(name=tool, arguments='{"a": 1, "b": 2}')
+        self._call = AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)])
+
+    async def _chat(self, model: str, messages: list[ChatMessage], options: Any) -> tuple[AssistantMessage, None]:
+        return (AssistantMessage(content="3") if messages[-1].role == "tool" else self._call), None
+
+
+class Side(Protocol):
+    """One package with its servers: a context manager that holds the connections."""
+
+    def __init__(self, tools: int, discovery: bool) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *exc_info: object) -> None: ...
+    async def chat(self) -> object:
+        """One chat with one call."""
+
+    async def list(self) -> int:
+        """The number of tools, ready for a model."""
+
+
+class Ours:
+    """This package, with the called tool on a server of its own."""
+
+    def __init__(self, tools: int, discovery: bool) -> None:
+        modes = {"desk": "loaded", "many": "deferred"}
+        selection = Selection.model_validate({"servers": modes, "discovery": discovery})
+        fleet = Fleet({}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None)
+        self._chat = McpToolChat(fleet, ModelFactory(Config()), selection=selection)
+        self._model = Model(AtOnce("desk__add"), "at-once")  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> Self:
+        await self._chat.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._chat.close()
+
+    async def chat(self) -> object:
+        messages = await self._chat.chat([QUESTION], model=self._model)
+        assert messages[1].content == "3"
+        return messages
+
+    async def list(self) -> int:
+        return len((await self._chat.view()).definitions)
+
+
+class CasualMcp:
+    """casual-mcp. Its tools are called `server_tool` on one server: mounted ones would make its calls slower."""
+
+    def __init__(self, tools: int, discovery: bool) -> None:
+        from casual_mcp.mcp_tool_chat import McpToolChat as Theirs
+        from casual_mcp.models.config import Config as TheirConfig
+        from casual_mcp.tool_cache import ToolCache
+
+        names = {"desk": {"command": "desk"}, "many": {"command": "many", "defer_loading": True}}
+        config = {"clients": {}, "models": {}, "servers": names, "tool_discovery": {"enabled": discovery}}
+        self._chat = Theirs.from_config(TheirConfig.model_validate(config))
+        self._chat.mcp_client = Client(server(tools - 1, "desk_add", "many_"))
+        self._chat.tool_cache = ToolCache(self._chat.mcp_client, ttl_seconds=3_600)
+        self._model = Model(AtOnce("desk_add"), "at-once")  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> Self:
+        await self._chat.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._chat.__aexit__(None, None, None)
+
+    async def chat(self) -> object:
+        messages = await self._chat.chat([QUESTION], model=self._model)
+        assert "3" in str(messages[1].content)
+        return messages
+
+    async def list(self) -> int:
+        from casual_mcp.convert_tools import tools_from_mcp
+
+        return len(tools_from_mcp(await self._chat.tool_cache.get_tools()))
+
+
+def _add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def _record(record_id: str, fields: list[str] | None = None, limit: int = 10) -> str:
+    """Read a record by its number, with the fields that are asked for."""
+    return record_id
+
+
+@cache
+def server(fillers: int, called: str = "", prefix: str = "") -> FastMCP[Any]:
+    """A server with so many tools that are not called, and the one that is; made once."""
+    made: FastMCP[Any] = FastMCP("bench")
+    if called:
+        made.add_tool(Tool.from_function(_add, name=called))
+    for number in range(fillers):
+        made.add_tool(Tool.from_function(_record, name=f"{prefix}read_record_{number}"))
+    return made
+
+
+async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: int) -> dict[str, Milliseconds]:
+    """The median of each, taken in turn, so that what else runs on the machine disturbs all alike."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(WARM_UP + repeats):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            await run()
+            if number >= WARM_UP:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) * 1_000 for name, taken in times.items()}
+
+
+async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: bool, repeats: int) -> dict[str, Milliseconds]:
+    """The medians of a warm chat with one call, for each side, and of the bare call."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(server(tools - 1, "add")))
+        runs: dict[str, Callable[[], Awaitable[object]]] = {BARE: lambda: client.call_tool("add", {"a": 1, "b": 2})}
+        for name, side in sides.items():
+            made = side(tools, discovery)
+            await stack.enter_async_context(made)
+            runs[name] = made.chat
+        return await medians(runs, repeats)
+
+
+async def listing_times(sides: Mapping[str, type[Side]]) -> dict[str, Milliseconds]:
+    """The medians of connecting and listing, from nothing."""
+
+    async def listing(side: type[Side]) -> None:
+        async with side(LISTED, False) as made:
+            assert await made.list() == LISTED
+
+    return await medians({name: partial(listing, side) for name, side in sides.items()}, LISTINGS)
+
+
+async def sides() -> dict[str, type[Side]]:
+    """Ours, and casual-mcp where it can be imported and its chat works; says so where not."""
+    found: dict[str, type[Side]] = {"ours": Ours}
+    if not importlib.util.find_spec("casual_mcp"):
+        print("casual-mcp is not installed: its column is left out.")
+        return found
+    try:
+        await chat_times({PEER: CasualMcp}, 3, True, 1)
+    except Exception as error:
+        print(f"casual-mcp is installed and does not work here ({type(error).__name__}: {error}): its column is left out.")
+        return found
+    return found | {PEER: CasualMcp}
+
+
+def row(name: str, times: Mapping[str, Milliseconds]) -> str:
+    """A line of the table."""
+    cells = [f"{times[key]:12.2f}" if key in times else f"{'-':>12}" for key in ("ours", PEER, BARE)]
+    ratio = f"x {times[PEER] / times['ours']:.1f}" if PEER in times else ""
+    return f"{name:<36}{''.join(cells)}   {ratio}"
+
+
+async def main(sizes: list[int], repeats: int) -> None:
+    """Print the table."""
+    measured = await sides()
+    print(f"{'ms, median':<36}{'ours':>12}{PEER:>12}{BARE:>12}   theirs / ours")
+    for discovery in (False, True):
+        for tools in sizes:
+            times = await chat_times(measured, tools, discovery, repeats)
+            print(row(f"chat, {tools:,} tools, discovery {'on' if discovery else 'off'}", times))
+    print(row(f"cold listing, {LISTED:,} tools", await listing_times(measured)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="30,300,3000", help="numbers of tools")
+    parser.add_argument("--repeats", type=int, default=200, help="chats of which the median is taken")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    asyncio.run(main([int(size) for size in given.sizes.split(",")], given.repeats))

@@ -1,0 +1,80 @@
+"""Tools whose definition changes while a chat is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from casual_mcp_nb.errors import UnknownNameError, shown
+from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
+
+
+class ToolWatch:
+    """Remembers how each tool was described, and tells of each change. A tool that went and came back is remembered too.
+
+    Args:
+        pinned: Tells for a server whether a changed tool is blocked until the change is accepted.
+    """
+
+    def __init__(self, pinned: Callable[[str], bool]) -> None:
+        self._pinned = pinned
+        self.catalog = Catalog()
+        """The catalog that was looked at last."""
+        self._known: dict[ToolName, ToolSpec] = {}
+        self._changes: dict[ToolName, ToolChange] = {}
+        self._untold: list[ToolChange] = []
+
+    @property
+    def changes(self) -> MappingProxyType[ToolName, ToolChange]:
+        """The last change of each tool that has changed and was not accepted since, with old and new text."""
+        return MappingProxyType(self._changes)
+
+    @property
+    def blocked(self) -> frozenset[ToolName]:
+        """The tools that are not offered until their change is accepted."""
+        return frozenset(name for name, change in self._changes.items() if change.blocked)
+
+    def look(self, catalog: Catalog) -> None:
+        """Compare a catalog with what was there before."""
+        if catalog is self.catalog:
+            return
+        self.catalog = catalog
+        for tool in catalog:
+            before = self._known.setdefault(tool.tool_name, tool)
+            if before is not tool and before.said != tool.said:
+                self._changed(before, tool)
+            elif tool.tool_name in self._changes and self._changes[tool.tool_name].blocked:
+                # It is again as it was accepted.
+                del self._changes[tool.tool_name]
+
+    def accept(self, name: ToolName) -> None:
+        """Take the present definition of a tool as the right one.
+
+        Raises:
+            UnknownNameError: It has not changed.
+        """
+        if name not in self._changes:
+            raise UnknownNameError("changed tool", str(name), map(str, self._changes))
+        self._known[name] = self._changes.pop(name).after
+
+    def notices(self) -> list[Notice]:
+        """What is to be said: each change once, and what is blocked for as long as it is."""
+        told, self._untold = self._untold, []
+        waiting = [change for change in self._changes.values() if change.blocked]
+        return [_notice(change) for change in dict.fromkeys([*told, *waiting])]
+
+    def _changed(self, before: ToolSpec, after: ToolSpec) -> None:
+        change = ToolChange(before, after, blocked=self._pinned(after.server))
+        if self._changes.get(after.tool_name) == change:
+            return
+        self._changes[after.tool_name] = change
+        if not change.blocked:
+            self._known[after.tool_name] = after
+            self._untold.append(change)
+
+
+def _notice(change: ToolChange) -> Notice:
+    server, tool = change.tool.server, change.tool.tool
+    text = f"Server {shown(server)} changed the definition of tool {shown(tool)}."
+    return Notice(f"{text} It is not offered until the change is accepted." if change.blocked else text, server=server)

@@ -1,0 +1,82 @@
+"""A conversation: the turns that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+
+class Conversation(Sequence[Turn], Rich):
+    """The turns of a conversation, oldest first.
+
+    Args:
+        turns: The turns.
+    """
+
+    def __init__(self, turns: Iterable[Turn] = ()) -> None:
+        self._turns = tuple(turns)
+
+    @overload
+    def __getitem__(self, key: int) -> Turn: ...
+    @overload
+    def __getitem__(self, key: slice) -> Conversation: ...
+    def __getitem__(self, key: int | slice) -> Turn | Conversation:
+        return Conversation(self._turns[key]) if isinstance(key, slice) else self._turns[key]
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        """All messages; valid at every moment: each call is followed by exactly one result."""
+        return [message for turn in self for message in turn.messages]
+
+    @property
+    def stats(self) -> ChatStats:
+        """What the conversation took."""
+        return sum((turn.stats for turn in self), ChatStats())
+
+    def to_json(self) -> str:
+        """Everything that happened, as JSON that `from_json` reads."""
+        from casual_mcp_nb.types.record import dump_turns
+
+        return dump_turns(turn.trace for turn in self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Conversation:
+        """The conversation that `to_json` wrote.
+
+        Raises:
+            UsageError: It is something else, of a later version, or damaged.
+        """
+        from casual_mcp_nb.types.record import load_turns
+
+        return cls(Turn(Trace(events)) for events in load_turns(text))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Conversation:
+        """Read a conversation that `session.export` wrote as JSON.
+
+        Args:
+            path: The file.
+
+        Raises:
+            UsageError: There is no such file, or it is no saved conversation.
+        """
+        try:
+            text = Path(path).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
+        return cls.from_json(text)
+
+    def __repr__(self) -> str:
+        return f"<Conversation: {len(self)} turns>"

@@ -1,0 +1,102 @@
+"""JSON schemas of tools: whether one is complete in itself, and how much of one a model is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+MAX_PROPERTIES = 500
+MAX_PROPERTY_DESCRIPTION = 4_000
+MAX_PARAMETERS = 200_000
+MAX_DEPTH = 100
+
+_DATA = frozenset({"enum", "const", "default", "examples", "example"})
+
+
+def unusable_part(schema: Mapping[str, Any]) -> str | None:
+    """Why a schema cannot be sent to a model as it is, or None. References are never fetched.
+
+    Args:
+        schema: A JSON schema.
+    """
+    names = {node[key] for node, _ in _schemas(schema) for key in ("$id", "$anchor") if isinstance(node.get(key), str)}
+    for node, depth in _schemas(schema):
+        if depth > MAX_DEPTH:
+            return f"its input schema is nested over {MAX_DEPTH} levels deep"
+        reference = node.get("$ref")
+        if isinstance(reference, str) and reference not in names and not _leads_somewhere(reference, schema, names):
+            return f"its input schema refers to {reference[:200]!r}, which is not in it"
+    return None
+
+
+def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A tool's schema as a model is given it: an object with properties, of a bounded size.
+
+    Args:
+        schema: The schema as the server gives it.
+
+    Returns:
+        The schema, and what was cut in words. Of too many properties those that are required stay before others.
+    """
+    parameters = {"type": "object", "properties": {}, **schema}
+    properties = parameters["properties"]
+    if not isinstance(properties, Mapping):
+        return parameters, []
+    cuts = []
+    if len(properties) > MAX_PROPERTIES:
+        cuts.append(f"its parameters to {MAX_PROPERTIES:,} of {len(properties):,}")
+        required = parameters.get("required") if isinstance(parameters.get("required"), list) else []
+        first = [name for name in required or () if isinstance(name, str) and name in properties]
+        kept = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
+        properties = {name: properties[name] for name in kept}
+        if first:
+            parameters["required"] = first[:MAX_PROPERTIES]
+    parameters["properties"] = {name: _limited(value) for name, value in properties.items()}
+    size = len(json.dumps(parameters, ensure_ascii=False, default=str))
+    if size > MAX_PARAMETERS:
+        return {"type": "object", "properties": {}}, [f"its parameters, {size:,} characters, to none"]
+    return parameters, cuts
+
+
+def _limited(value: Any) -> Any:
+    if isinstance(value, bool):
+        # The same in words that every provider takes.
+        return {} if value else {"not": {}}
+    if isinstance(value, Mapping):
+        description = value.get("description")
+        if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
+            return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
+    return value
+
+
+def _schemas(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Every object in a schema that is not plain data, with its depth."""
+    waiting: list[tuple[Any, int]] = [(schema, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if isinstance(node, Mapping):
+            yield node, depth
+            # One level more than allowed is enough to be refused.
+            inner = [value for key, value in node.items() if key not in _DATA] if depth <= MAX_DEPTH else []
+        else:
+            inner = list(node)
+        waiting += [(value, depth + 1) for value in inner if isinstance(value, Mapping | list)]
+
+
+def _leads_somewhere(reference: str, schema: Mapping[str, Any], names: set[str]) -> bool:
+    if not reference.startswith("#"):
+        return False
+    if reference[1:] in names or reference == "#":
+        return True
+    place: Any = schema
+    for part in reference[1:].split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(place, list) and key.isdigit() and int(key) < len(place):
+            place = place[int(key)]
+        elif isinstance(place, Mapping) and key in place:
+            place = place[key]
+        else:
+            return False
+    return reference.startswith("#/")

@@ -1,0 +1,177 @@
+"""Browsing over turns, and what the first call costs with and without deferral."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+
+from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.view import ToolView, compile_view
+from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
+from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.session import Manifest
+from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.types.trace import Turn
+
+BROWSING = ["browse_toolkit", "load_tools", "unload_tools"]
+PARAMETERS = {
+    "properties": {
+        "path": {"type": "string", "description": "Where it is, as an absolute path."},
+        "limit": {"type": "integer", "description": "How many of them are wanted at the most."},
+        "order": {"type": "string", "enum": ["name", "size", "date"], "description": "What comes first."},
+    },
+    "required": ["path"],
+}
+
+
+def weather() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("weather")
+
+    @server.tool
+    def forecast(city: str) -> str:
+        """Forecast the weather of a city."""
+        return f"Sunny in {city}"
+
+    @server.tool
+    def history(city: str) -> str:
+        """Past weather of a city."""
+        return f"Rain in {city}"
+
+    return server
+
+
+@pytest.fixture
+async def chat() -> AsyncIterator[McpToolChat]:
+    selection = Selection.model_validate(
+        {"servers": {"weather": "deferred"}, "discovery": True, "strategy": "browse", "max_active_tools": 1}
+    )
+    async with McpToolChat(Fleet({}, in_process={"weather": weather()}), ModelFactory(Config()), selection=selection) as chat:
+        yield chat
+
+
+async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
+    return await chat.run(
+        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+    )
+
+
+def offered(turn: Turn, step: int) -> list[str]:
+    return [tool["name"] for tool in turn.steps[step].request.tools]
+
+
+async def test_a_tool_is_browsed_loaded_called_and_unloaded(chat: McpToolChat) -> None:
+    turn = await ask(
+        chat,
+        call("browse_toolkit", category="weather"),
+        call("load_tools", names=["forecast"]),
+        call("weather__forecast", city="Oslo"),
+        call("unload_tools", names=["weather:forecast"]),
+        call("weather__forecast", city="Oslo"),
+        "Sunny.",
+    )
+    assert [c.status for c in turn.tool_calls] == ["ok", "ok", "ok", "ok", "error"]
+    assert offered(turn, 0) == offered(turn, 1) == BROWSING
+    assert offered(turn, 2) == offered(turn, 3) == [*BROWSING, "weather__forecast"]
+    assert offered(turn, 4) == BROWSING
+    assert turn.tool_calls[2].result == "Sunny in Oslo"
+    assert turn.tool_calls[4].result.startswith("Error: Tool 'weather__forecast' is not yet loaded. Use the 'load_tools' tool")
+    loaded, unloaded = turn.searches
+    assert (loaded.offered, unloaded.offered) == (1, 0)
+    assert [str(name) for name in unloaded.unloaded] == ["weather:forecast"]
+    assert turn.stats.discovery is not None
+    assert (turn.stats.discovery.search_calls, turn.stats.discovery.tools_discovered) == (1, 1)
+    assert "Unload: named weather:forecast" in str(turn)
+    assert "1 tool unloaded, now 0 tools" in str(turn)
+
+
+@pytest.mark.fault(52)
+async def test_what_is_loaded_stays_until_it_is_unloaded_whatever_the_strategy(chat: McpToolChat) -> None:
+    first = await ask(chat, call("load_tools", names=["forecast"]), "loaded")
+    chat.selection.strategy = "search"
+    second = await ask(chat, "still there", history=first.messages)
+    assert offered(second, 0) == ["search_tools", "weather__forecast"]
+    chat.selection.strategy = "browse"
+    third = await ask(chat, call("unload_tools", names=["forecast"]), "gone", history=[*first.messages, *second.messages])
+    fourth = await ask(chat, "bye", history=[*first.messages, *second.messages, *third.messages])
+    assert offered(fourth, 0) == BROWSING
+
+
+async def test_the_limit_holds_over_turns_and_within_a_step(chat: McpToolChat) -> None:
+    first = await ask(chat, calls(call("load_tools", names=["forecast"]), call("load_tools", names=["history"])), "one of them")
+    assert [c.status for c in first.tool_calls] == ["ok", "error"]
+    second = await ask(chat, call("load_tools", names=["history"]), "full", history=first.messages)
+    assert "at most 1 can be loaded at a time" in second.tool_calls[0].result
+    exchange = calls(call("unload_tools", names=["forecast"]), call("load_tools", names=["history"]))
+    third = await ask(chat, exchange, "exchanged", history=first.messages)
+    assert offered(third, 1) == [*BROWSING, "weather__history"]
+
+
+@pytest.mark.fault(47)
+async def test_a_toolset_cannot_be_circumvented_by_browsing(chat: McpToolChat) -> None:
+    turn = await ask(
+        chat,
+        call("browse_toolkit", category="weather"),
+        call("load_tools", names=["forecast", "weather__forecast"]),
+        call("weather__forecast", city="Oslo"),
+        "no",
+        tool_set=ToolSetConfig(servers={"weather": ("history",)}),
+    )
+    assert "forecast" not in turn.tool_calls[0].result
+    assert turn.tool_calls[1].status == turn.tool_calls[2].status == "error"
+    assert offered(turn, 2) == BROWSING
+
+
+def view(tools: list[ToolSpec], **options: Any) -> ToolView:
+    return compile_view(Catalog(tools), Selection(discovery=True, defer_all=True, **options), {})
+
+
+def tools(servers: int, each: int) -> list[ToolSpec]:
+    return [
+        ToolSpec(f"server-{n}", f"tool_{place}", f"Does thing {place} for people who need it. It is of server {n}.", PARAMETERS)
+        for n in range(servers)
+        for place in range(each)
+    ]
+
+
+@pytest.mark.parametrize(("servers", "each", "saved"), [(3, 4, 0.5), (10, 1, 0.5), (5, 10, 0.9), (50, 1, 0.9), (500, 1, 0.97)])
+@pytest.mark.parametrize("strategy", ["search", "browse"])
+def test_the_first_call_saves_more_the_more_is_deferred(servers: int, each: int, saved: float, strategy: str) -> None:
+    seen = view(tools(servers, each), strategy=strategy)
+    assert 1 - seen.first_call_tokens / seen.undeferred_tokens > saved
+
+
+def test_the_manifest_keeps_to_its_budget_and_the_model_reads_exactly_that() -> None:
+    seen = view(tools(900, 2), manifest_max_tokens=1_200)
+    assert 1_000 < estimate_tokens(seen.manifest) <= 1_200
+    (search,) = seen.synthetic_tools().values()
+    assert f"<manifest>\n{seen.manifest}\n</manifest>" in search.definition["description"]
+    small = view(tools(4, 2), strategy="browse")
+    assert small.manifest == "server-0 (2), server-1 (2), server-2 (2), server-3 (2)"
+    assert small.synthetic_tools()["browse_toolkit"].definition["description"].endswith(small.manifest)
+
+
+def test_the_template_for_small_models_says_how_to_browse() -> None:
+    rendered = TemplateLibrary.for_config(None).render("discovery", tools=view(tools(2, 2), strategy="browse").offered)
+    assert "look through the others with browse_toolkit" in rendered
+    assert "load_tools" in rendered
+    assert "call search_tools with a few words" in TemplateLibrary.for_config(None).render(
+        "discovery", tools=view(tools(2, 2)).offered
+    )
+
+
+def test_where_deferring_costs_more_than_it_saves_the_display_says_so() -> None:
+    seen = view([ToolSpec("s", "t", "Tiny.")])
+    assert [tool.name for tool in seen.offered] == ["search_tools"]
+    manifest = Manifest(seen.manifest, 1, seen.undeferred_tokens, seen.search_tool_tokens)
+    assert "deferral costs more here than it saves" in manifest._repr_mimebundle_()["text/plain"]
+    paying = Manifest(seen.manifest, 1, 10_000, seen.search_tool_tokens)
+    assert "deferral costs more" not in paying._repr_mimebundle_()["text/plain"]

@@ -1,0 +1,65 @@
+"""What a turn need not do again when nothing has changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from kit.turns import ask
+
+from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.providers import ModelFactory, call
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.selection import Selection
+
+TOOLS = 1_200
+
+
+def many() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("many")
+    for number in range(TOOLS):
+        server.tool(lambda city="": city, name=f"read_{number}", description=f"Read record {number} of a city.")
+    return server
+
+
+@pytest.fixture
+async def chat() -> AsyncIterator[McpToolChat]:
+    selection = Selection.model_validate({"servers": {"many": "deferred"}, "discovery": True})
+    async with McpToolChat(Fleet({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection) as chat:
+        yield chat
+
+
+async def test_a_view_that_is_there_is_given_without_waiting_for_anything(chat: McpToolChat) -> None:
+    view = await chat.view()
+    waiting = chat.view()
+    with pytest.raises(StopIteration) as given:
+        waiting.send(None)
+    assert given.value.value is view
+
+
+async def test_a_large_view_is_priced_and_its_index_built_once(chat: McpToolChat) -> None:
+    view = await chat.view()
+    assert "undeferred_tokens" in vars(view)
+    assert "index" not in vars(view)
+    turn = await ask(chat, call("search_tools", query="record 77"), call("search_tools", query="record 78"), "done")
+    assert [search.rows[0].tool.tool for search in turn.searches] == ["read_77", "read_78"]
+    index = vars(view)["index"]
+    assert await view.searchable() is index
+    await ask(chat, call("search_tools", query="record 79"), "done")
+    assert vars(await chat.view())["index"] is index
+
+
+async def test_the_steps_of_a_turn_share_the_definitions(chat: McpToolChat) -> None:
+    chat.selection.discovery = False
+    turn = await ask(chat, call("many__read_1"), "done")
+    first, second = (step.request.tools for step in turn.steps)
+    assert len(first) == TOOLS
+    assert all(one is other for one, other in zip(first, second, strict=True))
+
+
+async def test_an_empty_answer_is_said(chat: McpToolChat) -> None:
+    turn = await ask(chat, "")
+    assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no call of a tool."]
