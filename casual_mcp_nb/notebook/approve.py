@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
+import threading
 
 from casual_mcp_nb.engine.approval import ApprovalRequest
 
@@ -22,7 +24,32 @@ def question(request: ApprovalRequest) -> str:
 async def ask_with_input(request: ApprovalRequest) -> bool:
     """Ask with `input()`; where nobody can be asked, the answer is no."""
     try:
-        answer = await asyncio.to_thread(input, question(request))
+        answer = await _asked(question(request))
     except (EOFError, OSError, RuntimeError, NotImplementedError):
         return False
     return answer.strip().lower() in ("y", "yes")
+
+
+async def _asked(text: str) -> str:
+    """The answer, waited for on a thread that the interpreter does not wait for: nobody may ever answer."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+
+    def settle(said: str, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(said)
+
+    def ask() -> None:
+        try:
+            said, error = input(text), None
+        except Exception as failure:
+            said, error = "", failure
+        loop.call_soon_threadsafe(settle, said, error)
+
+    # A kernel finds by these variables the cell that the question belongs to.
+    threading.Thread(target=contextvars.copy_context().run, args=(ask,), name="casual-mcp-input", daemon=True).start()
+    return await answer

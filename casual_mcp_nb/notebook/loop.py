@@ -13,14 +13,13 @@ from casual_mcp_nb.errors import UsageError
 T = TypeVar("T")
 
 CLEAN_UP_SECONDS = 0.5
-_WAKE_SECONDS = 0.1
+_WAKE_SECONDS = 0.05
 
 
-class Interrupted(asyncio.CancelledError):
-    """An awaited call was interrupted. Behaves as a cancellation; IPython shows one line instead of a stack."""
-
-    def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: stopped before the end; what was done up to there is kept."]
+def _show_in_one_line(interrupt: BaseException) -> None:
+    """Let IPython show a line for an interrupt, instead of a stack, whose drawing alone takes half a second."""
+    line = f"{type(interrupt).__name__}: stopped before the end; what was done up to there is kept."
+    interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
 
 
 class EngineThread:
@@ -57,7 +56,7 @@ class EngineThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.
 
-        An interrupt cancels it, waits up to half a second for its clean-up, and passes on.
+        An interrupt cancels it, waits up to half a second for its clean-up, and passes on; IPython shows one line for it.
 
         Raises:
             UsageError: The caller is on the engine thread itself, which would wait for ever.
@@ -70,18 +69,21 @@ class EngineThread:
         future, ended = self.submit(work)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
             if future.cancel():
                 ended.wait(CLEAN_UP_SECONDS)
+            if isinstance(error, KeyboardInterrupt):
+                _show_in_one_line(error)
             raise
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
 
-        The caller's loop is woken every tenth of a second, so that an interrupt of the notebook is noticed.
+        The caller's loop is woken twenty times a second, so that an interrupt of the notebook is noticed.
 
         Raises:
-            Interrupted: The caller was cancelled; the work was cancelled too and had half a second to clean up.
+            CancelledError: The caller was cancelled; the work was cancelled too and had half a second to clean up. IPython
+                shows one line for it instead of a stack.
         """
         future, ended = self.submit(work)
         waiting = asyncio.wrap_future(future)
@@ -91,7 +93,9 @@ class EngineThread:
         except asyncio.CancelledError as cancelled:
             future.cancel()
             await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
-            raise Interrupted(*cancelled.args) from None
+            # The very error goes on: asyncio.timeout and TaskGroup know their own cancellation by its exact type.
+            _show_in_one_line(cancelled)
+            raise
         return waiting.result()
 
     def stop(self) -> None:

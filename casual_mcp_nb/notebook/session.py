@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from casual_mcp_nb.config import load_config
+from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import result_text
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ClosedError
 from casual_mcp_nb.notebook.approve import ask_with_input
+from casual_mcp_nb.notebook.by_hand import call_by_hand
 from casual_mcp_nb.notebook.demo import demo_config
-from casual_mcp_nb.notebook.live import Echo, LiveOutput, notebook_shell
-from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
-from casual_mcp_nb.notebook.status import models_of, servers_of, status_of, tool_sets_of, tools_of
+from casual_mcp_nb.notebook.dialogue import Dialogue
+from casual_mcp_nb.notebook.lifetime import close_in_background, leave, take_place
+from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo, notebook_shell
+from casual_mcp_nb.notebook.log import show_log
+from casual_mcp_nb.notebook.loop import engine_thread
+from casual_mcp_nb.notebook.reports import SessionReports
 from casual_mcp_nb.notebook.turn import ShownTurn
 from casual_mcp_nb.notebook.twins import awaited, blocking
 from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.event import TurnStarted
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.search import SearchResults
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Manifest, Models, Servers, ServerStatus, SessionStatus, Tools, ToolSets
-from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.session import Servers, ServerStatus
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -42,21 +40,25 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
 
 
-class Session(Rich):
+class Session(SessionReports):
     """MCP servers, models and one conversation, for a notebook or a script.
 
     Every method that takes time blocks; its twin with `_async` at the end of the name is awaited instead. Both run on the
     engine thread, so it does not matter which loop or thread they are called from. Use it as a context manager, or call
     `close`.
 
+    In IPython a config stands for one session: opening it anew closes the one before, so that a set-up cell can be run again
+    and again. Two of one config at the same time have different names.
+
     Args:
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
+        name: What tells this session from another one of the same config.
 
     Attributes:
         config: The config as loaded.
+        name: The name as given.
         model: Name of the model that is used unless a call names another; None where the config has none.
-        turns: The turns of the present conversation, oldest first.
 
     Raises:
         ConfigError: The config is wrong; nothing was started.
@@ -67,13 +69,21 @@ class Session(Rich):
         config: Config | str | Path | Mapping[str, Any],
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
+        name: str | None = None,
     ) -> None:
         self.config = load_config(config)
+        self.name = name
         self.model: str | None = next(iter(self.config.models), None)
-        self.turns: list[Turn] = []
-        self.engine: EngineThread = engine_thread()
-        self._chat = McpToolChat.from_config(self.config, in_process=in_process, approver=ask_with_input)
-        self._end = weakref.finalize(self, _close_in_background, self.engine, self._chat)
+        self.engine = engine_thread()
+        variables = read_environment(self.config.folder)
+        settings = Settings.from_environ(variables)
+        if variables.get("LOG_LEVEL", "").strip():
+            show_log(settings.log_level)
+        self._chat = McpToolChat.from_config(self.config, settings=settings, in_process=in_process, approver=ask_with_input)
+        self._dialogue = Dialogue(self._chat)
+        self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
+        self._forgotten.atexit = False
+        self._before = take_place(self)
 
     @classmethod
     def from_config(
@@ -81,9 +91,10 @@ class Session(Rich):
         config: Config | str | Path | Mapping[str, Any],
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
+        name: str | None = None,
     ) -> Self:
         """A session from a config file or value; it connects on first use, or by `connect`."""
-        return cls(config, in_process=in_process)
+        return cls(config, in_process=in_process, name=name)
 
     @classmethod
     def demo(cls) -> Self:
@@ -110,7 +121,7 @@ class Session(Rich):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._check_open()
+        self._dialogue.check_open()
         await self._chat.fleet.reconnect(name)
         await self._view()
         return self.servers[name]
@@ -118,8 +129,11 @@ class Session(Rich):
     reconnect, reconnect_async = blocking(_reconnect), awaited(_reconnect)
 
     async def _close(self) -> None:
-        """End all server processes and connections. Closing twice is harmless; what was said stays readable."""
-        self._end.detach()
+        """End all server processes and connections; a turn that is running is stopped. Closing twice is harmless; what was
+        said stays readable."""
+        self._forgotten.detach()
+        leave(self)
+        await self._dialogue.close("it was closed")
         await self._chat.close()
 
     close, close_async = blocking(_close), awaited(_close)
@@ -162,9 +176,10 @@ class Session(Rich):
             system: The system prompt for this turn; None for the template's.
             template: File in `prompt-templates/` for this turn; None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            echo: `output` shows the turn live in a notebook; `none` shows nothing.
+            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             max_steps: Calls of the model at most; None for the config's limit.
-            stream: False shows text only at the end of each step; otherwise as it arrives, where the provider streams.
+            stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
+                provider streams.
             variables: More variables for the template.
             meta: Handed through to the servers with each call.
 
@@ -175,8 +190,10 @@ class Session(Rich):
             UsageError: A name does not exist; nothing was sent.
             KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation is valid.
         """
-        options = TurnOptions(model or self.model, tool_set, system, template, variables or {}, discovery, max_steps, meta)
-        with self._shown(echo, stream) as (turn, live):
+        options = TurnOptions(
+            model or self.model, tool_set, system, template, variables or {}, discovery, max_steps, meta, stream
+        )
+        with _shown(echo, stream) as (turn, live):
             return self.engine.run(self._take(turn, prompt, options, live))
 
     async def chat_async(
@@ -193,63 +210,13 @@ class Session(Rich):
         Raises:
             CancelledError: It was interrupted or cancelled; the turn is in `turns`, marked as stopped.
         """
-        turn_options = TurnOptions(model=model or self.model, **options)
-        with self._shown(echo, stream) as (turn, live):
+        turn_options = TurnOptions(model=model or self.model, stream=stream, **options)
+        with _shown(echo, stream) as (turn, live):
             return await self.engine.wait(self._take(turn, prompt, turn_options, live))
 
     def new_conversation(self) -> None:
         """Start another conversation: nothing said and nothing discovered. The selection stays."""
-        self.turns = []
-
-    @property
-    def messages(self) -> list[ChatMessage]:
-        """The conversation as messages; valid at every moment."""
-        return [message for turn in self.turns for message in turn.messages]
-
-    @property
-    def stats(self) -> ChatStats:
-        """What the present conversation took."""
-        return sum((turn.stats for turn in self.turns), ChatStats())
-
-    @property
-    def selection(self) -> Selection:
-        """What the model is shown. Assign to its fields; it holds from the next turn on."""
-        return self._chat.selection
-
-    @selection.setter
-    def selection(self, value: Selection) -> None:
-        self._chat.selection.assign(value)
-
-    @property
-    def servers(self) -> Servers:
-        """How each server is, by name. Does not connect."""
-        return servers_of(self._chat)
-
-    @property
-    def tools(self) -> Tools:
-        """All tools with their price, by number or name. Connects when needed."""
-        return tools_of(self.engine.run(self._view()))
-
-    @property
-    def toolsets(self) -> ToolSets:
-        """The toolsets of the config by name. Connects when needed."""
-        return tool_sets_of(self._chat, self.engine.run(self._view()))
-
-    @property
-    def models(self) -> Models:
-        """The models of the config."""
-        return models_of(self.config, self.model)
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the model reads about the deferred tools: `str()` is exactly that text. Connects when needed."""
-        view = self.engine.run(self._view())
-        return Manifest(view.manifest, len(view.deferred), sum(tool.tokens for tool in view.deferred))
-
-    @property
-    def status(self) -> SessionStatus:
-        """The session at a glance. Does not connect."""
-        return status_of(self._chat, self.config, self.model, len(self.turns))
+        self._dialogue.turns = []
 
     async def _search(self, query: str, k: int | None = None, server: str | None = None) -> SearchResults:
         """Search all tools that the selection lets through, in the way in which the model searches the deferred ones.
@@ -263,7 +230,7 @@ class Session(Rich):
             The hits, best first; each explains itself, and `why_not(name)` explains any other tool.
         """
         view = await self._view()
-        return view.whole_index.find(query, k or view.max_search_results, server)
+        return (await view.searchable(whole=True)).find(query, k or view.max_search_results, server)
 
     search, search_async = blocking(_search), awaited(_search)
 
@@ -282,66 +249,48 @@ class Session(Rich):
             ServerError: The server failed.
         """
         tool = (await self._view()).catalog.resolve(name)
-        start = time.monotonic()
-        result = await self._chat.fleet.call(tool, arguments)
-        return ToolCall(
-            id="",
-            name=tool.wire_name,
-            tool=tool.tool_name,
-            arguments=arguments,
-            status="error" if result.is_error else "ok",
-            result=result_text(result),
-            content=result.content,
-            structured=result.structured,
-            seconds=time.monotonic() - start,
-        )
+        return await call_by_hand(self._chat.fleet, tool, arguments)
 
     call_tool, call_tool_async = blocking(_call_tool), awaited(_call_tool)
 
-    def __repr__(self) -> str:
-        return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self.status._repr_mimebundle_(include, exclude)
-
     async def _view(self) -> ToolView:
-        self._check_open()
+        self._dialogue.check_open()
+        # The servers of a session whose place this one takes may hold what its own need: a port, a file.
+        for end in self._before:
+            await asyncio.wait([asyncio.wrap_future(end)])
+        self._before = []
         return await self._chat.view()
 
-    def _check_open(self) -> None:
-        if not self._end.alive:
-            raise ClosedError("This session is closed.", hint="Make a new one with Session.from_config.")
+    def _retire(self, why: str) -> Future[None]:
+        """Close in the background, from any thread; use from now on is an error that says why."""
+        self._dialogue.end(why)
+        return close_in_background(self.engine, self._close)
 
     async def _take(
         self, turn: Turn, prompt: str | Sequence[ChatMessage], options: TurnOptions, live: LiveOutput | None
     ) -> Turn:
         from casual_llm.messages import UserMessage
 
-        self._check_open()
+        await self._view()
         added = [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
-        on_event = live.on_event if live else None
-        return await self._chat.run(added, options, history=self.messages, turn=turn, on_event=on_event)
+        return await self._dialogue.take(turn, added, options, live.on_event if live else None)
 
-    @contextmanager
-    def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
-        """Show a turn in its cell while the body runs, and keep it in the conversation however that ends."""
-        shell = notebook_shell() if echo != "none" else None
-        turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-        live = LiveOutput(turn, streamed=stream is not False) if shell else None
-        try:
-            yield turn, live
-        finally:
-            if turn.trace.of(TurnStarted):
-                self.turns.append(turn)
-            if live:
-                live.finish()
+
+@contextmanager
+def _shown(echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
+    """A turn that its cell shows while the body runs, where there is a cell and `echo` wants it."""
+    check_echo(echo)
+    shell = notebook_shell() if echo != "none" else None
+    turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
+    live = LiveOutput(turn, echo, streamed=stream is not False) if shell and echo != "none" else None
+    try:
+        yield turn, live
+    finally:
+        if live:
+            live.finish()
 
 
 def _warm_up() -> None:
     """Import what the first turn needs while the servers start: casual-llm brings every SDK that is installed."""
     for name in ("casual_llm", "casual_mcp_nb.display", "casual_mcp_nb.discovery.index"):
         importlib.import_module(name)
-
-
-def _close_in_background(engine: EngineThread, chat: McpToolChat) -> None:
-    engine.submit(chat.close())

@@ -9,7 +9,7 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.session import ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
+from casual_mcp_nb.types.session import ClientRow, Clients, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
 
 _NEEDS_NO_KEY = ("offline", "replay", "ollama")
 
@@ -58,6 +58,17 @@ def models_of(config: Config, default: str | None) -> Models:
                 default=name == default,
             )
             for name, model in config.models.items()
+        )
+    )
+
+
+def clients_of(config: Config) -> Clients:
+    """The clients of a config; of keys only whether they are set, of addresses nothing that could be a secret."""
+    users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
+    return Clients(
+        tuple(
+            ClientRow(name, client.provider, str(client.model_dump()["base_url"] or ""), _key(client), users[name])
+            for name, client in config.clients.items()
         )
     )
 

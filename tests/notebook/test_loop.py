@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.loop import EngineThread, Interrupted
+from casual_mcp_nb.notebook.loop import EngineThread
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ async def test_a_cancelled_await_cancels_the_work_and_waits_for_its_clean_up(eng
     task = asyncio.create_task(engine.wait(work()))
     await asyncio.to_thread(started.wait, 5)
     task.cancel()
-    with pytest.raises(Interrupted) as interrupted:
+    with pytest.raises(asyncio.CancelledError) as interrupted:
         await task
     assert cleaned.is_set()
-    assert "what was done up to there is kept" in interrupted.value._render_traceback_()[0]
+    assert "what was done up to there is kept" in interrupted.value._render_traceback_()[0]  # type: ignore[attr-defined]
 
 
 def test_a_blocking_call_from_the_engine_thread_itself_is_refused_at_once(engine: EngineThread) -> None:

@@ -1,0 +1,157 @@
+"""A look at everything that a session needs. Nothing is started, sent or changed."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.notebook.live import shell
+from casual_mcp_nb.notebook.status import clients_of
+from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.types.session import ServerStatus
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.reports import SessionReports
+
+_PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
+_NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")
+_SDK_OF_PROVIDER = {
+    "openai": "openai",
+    "openai-responses": "openai",
+    "anthropic": "anthropic",
+    "ollama": "ollama",
+    "litellm": "litellm",
+}
+_LAUNCHERS = {
+    "npx": "Install Node.js from nodejs.org: it brings npx.",
+    "node": "Install Node.js from nodejs.org.",
+    "uvx": "Install uv: pip install uv.",
+    "docker": "Install Docker and start it.",
+}
+
+
+def diagnose(session: SessionReports) -> Diagnosis:
+    """What works, what does not, and what to do."""
+    return Diagnosis(
+        (
+            *_kernel(),
+            *_packages(),
+            *_sdks(session),
+            *_commands(session),
+            *_config(session),
+            *_keys(session),
+            *_servers(session),
+            *_templates(session),
+        )
+    )
+
+
+def _kernel() -> Iterator[Finding]:
+    part = "Kernel"
+    yield Finding(part, "Python", "ok", f"{platform.python_version()} on {platform.system()}")
+    found = shell()
+    if found is None:
+        yield Finding(part, "notebook", "ok", "none: this is a plain Python program")
+    else:
+        yield Finding(part, "notebook", "ok", "a Jupyter kernel" if hasattr(found, "kernel") else "IPython in a terminal")
+    asyncio = sys.modules.get("asyncio")
+    if hasattr(asyncio, "_nest_patched"):
+        advice = "Restart the kernel to be rid of it, unless your own cells need it."
+        yield Finding(part, "asyncio", "warn", "patched by nest-asyncio", advice)
+
+
+def _packages() -> Iterator[Finding]:
+    for name in _PACKAGES:
+        found = _version(name)
+        verdict: Verdict = "ok" if found else "fail" if name in _NEEDED else "warn"
+        advice = "" if found or name == "casual-mcp-nb" else f"Run: pip install {name}"
+        yield Finding("Packages", name, verdict, found or "not installed", advice)
+
+
+def _sdks(session: SessionReports) -> Iterator[Finding]:
+    used = {_SDK_OF_PROVIDER.get(client.provider) for client in session.config.clients.values()}
+    for name in sorted(set(_SDK_OF_PROVIDER.values())):
+        found = _version(name)
+        if found:
+            yield Finding("Model SDKs", name, "ok", found)
+        elif name in used:
+            yield Finding("Model SDKs", name, "fail", "not installed, and the config uses it", f"Run: pip install {name}")
+        else:
+            yield Finding("Model SDKs", name, "ok", "not installed, and not used")
+
+
+def _commands(session: SessionReports) -> Iterator[Finding]:
+    used = {server.command for server in session.config.servers.values() if server.command}
+    for name, advice in _LAUNCHERS.items():
+        if shutil.which(name):
+            yield Finding("Commands", name, "ok", "found")
+        elif name in used:
+            yield Finding("Commands", name, "fail", "not found, and a server needs it", advice)
+    for server in session.config.servers.values():
+        if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
+            # As dumped, because a variable in it can be a secret.
+            name = str(server.model_dump()["command"])
+            yield Finding("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
+
+
+def _config(session: SessionReports) -> Iterator[Finding]:
+    config = session.config
+    where = config.path.name if config.path else "made in Python"
+    yield Finding("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
+    for note in config.notes:
+        yield Finding("Config", "note", "warn", note)
+    if not config.models:
+        advice = 'Add a model; {"provider": "offline"} as a client needs no key.'
+        yield Finding("Config", "models", "warn", "there are none, so there is nobody to chat with", advice)
+
+
+def _keys(session: SessionReports) -> Iterator[Finding]:
+    for client in clients_of(session.config):
+        variable = f"{''.join(c if c.isascii() and c.isalnum() else '_' for c in client.name.upper())}_API_KEY"
+        advice = f"Set {variable} in the environment or in .env, and start the session anew." if client.key == "not set" else ""
+        yield Finding(
+            "Keys", client.name, "fail" if advice and client.models else "warn" if advice else "ok", client.key, advice
+        )
+
+
+def _servers(session: SessionReports) -> Iterator[Finding]:
+    for status in session.servers.values():
+        yield _server(status)
+
+
+def _server(status: ServerStatus) -> Finding:
+    match status.state:
+        case "failed":
+            last = status.stderr_tail.strip().rsplit("\n", 1)[-1]
+            found = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr ends with: {last}" if last else "")
+            return Finding("Servers", status.name, "fail", found, f"Repair it, then: %mcp reconnect {status.name}")
+        case "ready" if status.error is None:
+            return Finding("Servers", status.name, "ok", f"ready, {status.tools} tools")
+        case "ready":
+            return Finding("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
+        case "starting" | "closed" if status.seconds is None:
+            return Finding(
+                "Servers", status.name, "ok", "not connected yet", "It connects at its first use, or by: %mcp servers"
+            )
+        case _:
+            return Finding("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
+
+
+def _templates(session: SessionReports) -> Iterator[Finding]:
+    names = session.templates
+    yield Finding("Templates", "found", "ok" if names else "warn", ", ".join(names) or "none")
+    for model, config in session.config.models.items():
+        if config.template and config.template.removesuffix(".j2") not in {name.removesuffix(".j2") for name in names}:
+            advice = "Put it into prompt-templates/ beside the config file."
+            yield Finding("Templates", config.template, "fail", f"not found, and model {model} uses it", advice)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,107 @@
+"""A conversation as one file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.types.conversation import Conversation
+
+TITLE = "A conversation with casual_mcp_nb"
+
+
+def export(conversation: Conversation, path: Path, *, overwrite: bool = False) -> Path:
+    """Write a conversation into `path`, in the form that its ending says.
+
+    Args:
+        conversation: What to write.
+        path: The file: `.html`, `.md` or `.json`.
+        overwrite: Replace a file that is there.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: The ending is another one, the file is there, or it cannot be written.
+    """
+    form = _FORMS.get(path.suffix.casefold())
+    if form is None:
+        hint = did_you_mean(closest(path.suffix, _FORMS), _FORMS)
+        raise UsageError(f"A conversation cannot be written as {shown(path.suffix or path.name)}.", hint=hint)
+    path = path.expanduser()
+    write_text(
+        path, form(conversation), overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite."
+    )
+    return path
+
+
+def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
+    """Write a file whole or not at all.
+
+    Args:
+        path: The file.
+        text: What is written, in UTF-8.
+        overwrite: Replace a file that is there.
+        hint: What to do when it is there.
+
+    Raises:
+        UsageError: It is there, or it cannot be written; the old file is as it was.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(name, 0o666 & ~_umask())
+            _put(Path(name), path, overwrite)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+    except FileExistsError:
+        raise UsageError(f"{shown(str(path))} is there already.", hint=hint) from None
+    except OSError as error:
+        raise UsageError(f"{shown(str(path))} cannot be written: {error.strerror}.") from None
+
+
+def _put(part: Path, path: Path, overwrite: bool) -> None:
+    if overwrite:
+        os.replace(part, path)
+        return
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems have no hard links.
+        if path.exists():
+            raise FileExistsError from None
+        os.replace(part, path)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _html(conversation: Conversation) -> str:
+    from casual_mcp_nb.display import document
+
+    return document(conversation, "html", TITLE)
+
+
+def _markdown(conversation: Conversation) -> str:
+    from casual_mcp_nb.display import document
+
+    return document(conversation, "markdown", TITLE)
+
+
+_FORMS: dict[str, Callable[[Conversation], str]] = {
+    ".html": _html,
+    ".md": _markdown,
+    ".json": Conversation.to_json,
+}

@@ -1,0 +1,69 @@
+"""How long sessions live: a notebook has one for each config, and none outlives the interpreter."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.notebook.live import shell
+from casual_mcp_nb.notebook.loop import EngineThread
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+EXIT_SECONDS = 2.0
+"""What the closing of all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
+
+_lock = threading.Lock()
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_closing: set[Future[None]] = set()
+
+
+def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
+    """Start a close on the engine thread; the interpreter waits for it before it ends."""
+    future, _ = engine.submit(close())
+    _closing.add(future)
+    future.add_done_callback(_closing.discard)
+    return future
+
+
+def take_place(session: Session) -> list[Future[None]]:
+    """Note that a session is open. In IPython, where set-up cells are run again and again, it takes the place of the one that
+    was opened from the same config under the same name, also where `Out` still holds that.
+
+    Returns:
+        The ends of the sessions whose place it takes.
+    """
+    with _lock:
+        others = [other for other in _open if _same_place(other, session)] if shell() else []
+        _open.add(session)
+    return [other._retire("its config was opened anew, by a newer session") for other in others]
+
+
+def leave(session: Session) -> None:
+    """Note that a session was closed."""
+    with _lock:
+        _open.discard(session)
+
+
+def _same_place(one: Session, other: Session) -> bool:
+    if one.name != other.name or not one.config.servers:
+        return False
+    if one.config.path or other.config.path:
+        return _place(one) == _place(other)
+    return one.config == other.config
+
+
+def _place(session: Session) -> object:
+    return session.config.path.resolve() if session.config.path else None
+
+
+@atexit.register
+def _close_all() -> None:
+    for session in tuple(_open):
+        session._retire("the interpreter is ending")
+    wait(tuple(_closing), timeout=EXIT_SECONDS)

@@ -1,0 +1,27 @@
+"""The package's log, shown only to those who ask for it."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("casual_mcp_nb")
+# Without a handler of its own, Python would print warnings into the cell.
+logger.addHandler(logging.NullHandler())
+
+
+def show_log(level: str) -> None:
+    """Log from `level` on, to stderr unless the person has set up logging already. Doing so again only changes the level.
+
+    Args:
+        level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
+    """
+    logger.setLevel(level)
+    others = [handler for handler in (*logger.handlers, *logging.getLogger().handlers) if _shows(handler)]
+    if not others:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+def _shows(handler: logging.Handler) -> bool:
+    return not isinstance(handler, logging.NullHandler)

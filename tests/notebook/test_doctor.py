@@ -1,0 +1,111 @@
+"""What the doctor finds, and what it says to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.types.diagnosis import Finding
+
+SECRET = "sk-a-secret-that-nobody-reads-0123456789"
+
+
+def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False) -> Finding:
+    session = Session.from_config(config)
+    try:
+        if connect:
+            session.connect()
+        found = session.doctor()
+        assert SECRET not in "".join(found._repr_mimebundle_().values()) + repr(found)
+        return next(finding for finding in found if finding.part == part and finding.name == name)
+    finally:
+        session.close()
+
+
+def test_a_set_up_in_which_all_works_is_said_to_work() -> None:
+    with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
+        found = session.doctor()
+        assert found.ok
+        assert {finding.part for finding in found} >= {"Kernel", "Packages", "Model SDKs", "Config", "Servers", "Templates"}
+        assert next(finding for finding in found if finding.name == "math").found == "ready, 13 tools"
+
+
+@pytest.mark.parametrize(
+    ("client", "verdict", "words"),
+    [
+        ({"provider": "openai"}, "fail", "MY_CLIENT_API_KEY"),
+        ({"provider": "openai", "api_key": SECRET}, "ok", ""),
+        ({"provider": "offline"}, "ok", ""),
+    ],
+)
+def test_a_key_that_is_missing_is_told_with_the_variable_that_it_comes_from(
+    client: dict[str, Any], verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config = {"clients": {"my-client": client}, "models": {"m": {"client": "my-client", "model": "m"}}}
+    finding = find(config, "Keys", "my-client")
+    assert finding.verdict == verdict
+    assert words in finding.advice
+
+
+def test_a_command_that_is_missing_is_a_failure_with_what_to_do() -> None:
+    finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Commands", "no-such-command-anywhere")
+    assert finding.verdict == "fail"
+    assert "Install it" in finding.advice
+
+
+def test_a_server_that_failed_says_why_and_how_to_come_back() -> None:
+    finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Servers", "a", connect=True)
+    assert finding.verdict == "fail"
+    assert "no-such-command-anywhere" in finding.found
+    assert "%mcp reconnect a" in finding.advice
+
+
+def test_a_server_that_was_not_used_yet_is_no_failure() -> None:
+    finding = find({"servers": {"math": {"bundled": "math"}}}, "Servers", "math")
+    assert (finding.verdict, finding.found) == ("ok", "not connected yet")
+
+
+def test_a_template_that_a_model_names_and_nobody_has_is_a_failure() -> None:
+    config = {
+        "clients": {"o": {"provider": "offline"}},
+        "models": {"m": {"client": "o", "model": "m", "template": "no-such-template"}},
+    }
+    assert find(config, "Templates", "no-such-template").verdict == "fail"
+
+
+def test_notes_of_the_config_are_passed_on() -> None:
+    config = {"mcpServers": {"a": {"command": "python", "disabled": True}}}
+    assert find(config, "Config", "note").verdict == "warn"
+
+
+def test_the_system_prompt_of_a_template_can_be_read_before_it_is_sent() -> None:
+    config = {
+        "clients": {"o": {"provider": "offline"}},
+        "models": {"m": {"client": "o", "model": "m", "template": "teacher"}},
+        "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    }
+    with Session.from_config(config) as session:
+        assert session.preview().template == "teacher"
+        assert session.preview().text != session.preview("default").text
+        turn = session.chat("What is 2 + 3?", template="careful")
+        assert turn.steps[0].request.messages[0].content == session.preview("careful").text
+
+
+def test_clients_show_whether_a_key_is_set_and_who_uses_them() -> None:
+    config = {
+        "clients": {"c": {"provider": "openai", "api_key": SECRET, "base_url": "https://u:pass-word-1@models.example/v1"}},
+        "models": {"m": {"client": "c", "model": "x"}},
+    }
+    session = Session.from_config(config)
+    try:
+        text = session.clients._repr_mimebundle_()["text/plain"]
+        assert session.clients[0].key == "set"
+        assert session.clients[0].models == ("m",)
+        assert SECRET not in text
+        assert "pass-word-1" not in text
+        assert "models.example" in text
+    finally:
+        session.close()

@@ -1,0 +1,111 @@
+"""A conversation as one file: whole or not at all, in the form that its ending says."""
+
+from __future__ import annotations
+
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.export import write_text
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.conversation import Conversation
+
+CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
+HOSTILE = "<script>alert(1)</script> [x](https://evil.example) **b**"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    with Session.from_config(CONFIG) as session:
+        session.chat("Add 1 and 2.", model=scripted_model(call("math__add", a=1, b=2), HOSTILE))
+        session.chat("And again.", model=scripted_model("Three."))
+        return session
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data", "srcset")]
+
+
+@pytest.mark.fault(86)
+def test_a_page_is_whole_and_needs_no_script_and_no_network(session: Session, tmp_path: Path) -> None:
+    text = session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
+    page = Tags()
+    page.feed(text)
+    assert not page.tags & {"script", "link", "iframe", "a", "img", "form", "object"}
+    assert page.addresses == []
+    assert text.startswith("<!DOCTYPE html>")
+    for words in ("Add 1 and 2.", "math__add", "And again.", "Three.", "Request"):
+        assert words in text
+
+
+def test_markdown_holds_the_same_turns(session: Session, tmp_path: Path) -> None:
+    text = session.export(tmp_path / "talk.md").read_text(encoding="utf-8")
+    assert text.count("**Prompt**") == 2
+    assert "math\\_\\_add" in text
+
+
+def test_json_loads_again_as_the_same_conversation(session: Session, tmp_path: Path) -> None:
+    back = Conversation.load(session.export(str(tmp_path / "talk.json")))
+    assert [list(turn.trace) for turn in back] == [list(turn.trace) for turn in session.turns]
+    assert back.messages == session.messages
+    assert back._repr_mimebundle_() == session.conversation._repr_mimebundle_()
+
+
+def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(session: Session, tmp_path: Path) -> None:
+    path = tmp_path / "talk.md"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match=r"is there already.*overwrite=True"):
+        session.export(path)
+    assert path.read_text() == "mine"
+    session.export(path, overwrite=True)
+    assert "And again." in path.read_text(encoding="utf-8")
+    assert os.listdir(tmp_path) == ["talk.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("talk.htm", r"Did you mean '\.html'"), ("talk", r"'\.json'"), ("talk.pdf", r"'\.md'")]
+)
+def test_another_ending_is_refused_with_those_that_work(session: Session, tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        session.export(tmp_path / name)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_missing_is_told(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        session.export(tmp_path / "gone" / "talk.md")
+
+
+@pytest.mark.fault(95)
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "talk.md"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "half \ud83d only", overwrite=True, hint="")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["talk.md"]
+
+
+def test_a_file_has_the_rights_that_new_files_have(session: Session, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.touch()
+    assert session.export(tmp_path / "talk.md").stat().st_mode == other.stat().st_mode
+
+
+def test_an_empty_conversation_can_be_written(tmp_path: Path) -> None:
+    with Session.from_config({}) as session:
+        assert "Nothing was said." in session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
+        assert len(Conversation.load(session.export(tmp_path / "talk.json"))) == 0
