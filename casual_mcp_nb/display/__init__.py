@@ -8,32 +8,59 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, Literal
 
 from casual_mcp_nb.display.calls import call_view
+from casual_mcp_nb.display.conversation import conversation_view, document_view
+from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
+from casual_mcp_nb.display.help import diagnosis_view, help_view
 from casual_mcp_nb.display.html import to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.request import diff_view, request_view, step_view
 from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
-from casual_mcp_nb.display.session import models_view, session_view
+from casual_mcp_nb.display.session import clients_view, models_view, selection_view, session_view, system_prompt_view
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
-from casual_mcp_nb.display.turn import turn_view
+from casual_mcp_nb.display.turn import Shown, answer_view, turn_view, whole_turn_view
 from casual_mcp_nb.display.view import LADDER, Limits, Text, View, fit
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.types.evaluation import Evaluation, Lint
+from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.help import Help
 from casual_mcp_nb.types.search import Explanation, SearchResults
-from casual_mcp_nb.types.session import Manifest, Models, Servers, ServerStatus, SessionStatus, Tools, ToolSets
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.session import (
+    Clients,
+    Manifest,
+    Models,
+    Servers,
+    ServerStatus,
+    SessionStatus,
+    SystemPrompt,
+    Tools,
+    ToolSets,
+)
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.step import Step, StepDiff, ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
-__all__ = ["MAX_BYTES", "mimebundle", "page", "turn_html", "view_of"]
+__all__ = ["MAX_BYTES", "Detail", "document", "live_bundle", "mimebundle", "page", "turn_bundle", "view_of"]
+
+Detail = Literal["text", "output", "all"]
+"""How much of a turn is shown."""
 
 MAX_BYTES = 64 * 1024
 """The most that one output takes, all its forms together, in bytes of UTF-8."""
+
+WHOLE = Limits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
+"""For files, which need not be small."""
 
 _BARE_TEXT = 2_000
 _log = logging.getLogger(__name__)
@@ -61,8 +88,19 @@ view_of.register(ToolSets, tool_sets_view)
 view_of.register(SearchResults, search_view)
 view_of.register(Explanation, explanation_view)
 view_of.register(Turn, turn_view)
+view_of.register(Step, step_view)
+view_of.register(StepDiff, diff_view)
+view_of.register(Request, request_view)
 view_of.register(ToolCall, call_view)
+view_of.register(Conversation, conversation_view)
+view_of.register(Clients, clients_view)
+view_of.register(Selection, selection_view)
+view_of.register(SystemPrompt, system_prompt_view)
+view_of.register(Diagnosis, diagnosis_view)
+view_of.register(Help, help_view)
 view_of.register(ChatStats, stats_view)
+view_of.register(Evaluation, evaluation_view)
+view_of.register(Lint, lint_view)
 
 
 def mimebundle(noun: Any) -> dict[str, str]:
@@ -78,9 +116,20 @@ def mimebundle(noun: Any) -> dict[str, str]:
     return _drawn(noun, _forms)
 
 
-def turn_html(turn: Turn) -> str:
-    """The HTML of a turn as it stands now, for live output; at most `MAX_BYTES`, never raises."""
-    return _drawn(turn, lambda view: {"text/html": to_html(view)})["text/html"]
+def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
+    """All forms of a turn, with as much of it as a person wants to see.
+
+    Args:
+        turn: The turn, also one that runs.
+        detail: `text` for the answer alone, `output` for the usual display, `all` for everything, unfolded, with the requests.
+        now: Seconds since the turn began, for the time that a running call has taken.
+    """
+    return _drawn(turn, _forms, _detailed(detail, now))
+
+
+def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
+    """`turn_bundle` for a turn that is drawn again and again: its HTML, and one line as `text/plain`."""
+    return _drawn(turn, _live_forms, _detailed(detail, now))
 
 
 def page(noun: Any, title: str) -> str:
@@ -88,24 +137,51 @@ def page(noun: Any, title: str) -> str:
     return _drawn(noun, lambda view: {"text/html": to_page(view, title)})["text/html"]
 
 
+def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
+    """All of a conversation as one text: nothing is folded away for good, and only what is huge is cut."""
+    view = fit(document_view(conversation, WHOLE), WHOLE)
+    return to_page(view, title) if form == "html" else f"{to_markdown(view)}\n"
+
+
+def _detailed(detail: Detail, now: float | None) -> Callable[[Any, Limits], View]:
+    match detail:
+        case "text":
+            return lambda turn, limits: answer_view(turn, limits)
+        case "all":
+            return lambda turn, limits: whole_turn_view(turn, limits, now)
+        case _:
+            return lambda turn, limits: turn_view(turn, limits, Shown(now=now))
+
+
+def _live_forms(view: View) -> dict[str, str]:
+    return {"text/plain": to_text(replace(view, blocks=())), "text/html": to_html(view)}
+
+
 def _forms(view: View) -> dict[str, str]:
     return {"text/plain": to_text(view), "text/markdown": to_markdown(view), "text/html": to_html(view)}
 
 
-def _drawn(noun: Any, draw: Callable[[View], dict[str, str]]) -> dict[str, str]:
+def _drawn(
+    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, Limits], View] | None = None
+) -> dict[str, str]:
     try:
-        return _within_limits(noun, draw)
+        return _within_limits(noun, draw, look or view_of)
     except Exception as trouble:
         _report(noun, trouble)
         return draw(_bare(type(noun).__name__, _repr(noun)))
 
 
-def _within_limits(noun: Any, draw: Callable[[View], dict[str, str]]) -> dict[str, str]:
-    for limits in LADDER:
-        view = fit(view_of(noun, limits), limits)
+def _within_limits(noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, Limits], View]) -> dict[str, str]:
+    rung = 0
+    while rung < len(LADDER):
+        limits = LADDER[rung]
+        view = fit(look(noun, limits), limits)
         forms = draw(view)
-        if sum(len(form.encode()) for form in forms.values()) <= MAX_BYTES:
+        size = sum(len(form.encode()) for form in forms.values())
+        if size <= MAX_BYTES:
             return forms
+        # Drawing is what takes time, and a step down the ladder saves about a third.
+        rung += 2 if size > 1.4 * MAX_BYTES else 1
     return draw(_bare(view.title, to_text(view)))
 
 

@@ -5,8 +5,23 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.html import IMAGE_TYPES
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.search import fraction
-from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Image, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.structured import structured_blocks
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    Facts,
+    Image,
+    Limits,
+    Mark,
+    Name,
+    Section,
+    Table,
+    Text,
+    View,
+    columns,
+    fraction,
+)
 from casual_mcp_nb.types.event import CallStatus, ContentPart, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.step import ToolCall
 
@@ -41,7 +56,7 @@ def call_view(call: ToolCall, limits: Limits) -> View:
     return View("call", section.title, section.blocks, mark=section.mark, note=section.note)
 
 
-def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget) -> Section:
+def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None = None) -> Section:
     """A call with its arguments and its result; folded where it went well.
 
     Args:
@@ -49,6 +64,7 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget)
         running: Whether its turn still runs.
         limit: Characters shown of a text.
         images: What is left for images.
+        now: Seconds since the turn began, for a call that runs.
     """
     live = running and call.status == "unknown"
     mark = _RUNNING if live else _STATUS[call.status]
@@ -56,11 +72,12 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget)
         return _search_section(call, call.search, mark, limit)
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit)]
-    if live and call.progress:
-        blocks.append(Facts((("Progress", _progress(call.progress)),)))
+    if live:
+        blocks.append(Facts(_running(call, now)))
     if call.result:
         blocks.append(Text(call.result, label="Result", code=True, limit=limit))
-    blocks += [_content(part, call, images) for part in call.content if part.kind in ("image", "audio")]
+    blocks += [_content(part, call, images) for part in call.content if part.kind != "text"]
+    blocks += structured_blocks(call.structured)
     note = words.seconds(call.seconds) if call.seconds is not None else ""
     return Section(call.name, tuple(blocks), mark, note, fold="closed" if call.status == "ok" else "open")
 
@@ -69,16 +86,27 @@ def _search_section(call: ToolCall, search: ToolsSearched, mark: Mark, limit: in
     new = sum(row.newly_loaded for row in search.rows)
     note = f"{words.count(len(search.rows), 'tool')} found, {new:,} newly loaded, now {words.count(search.offered, 'tool')}"
     best = max((row.score for row in search.rows if row.score is not None), default=None)
+    if search.unloaded:
+        note = f"{words.count(len(search.unloaded), 'tool')} unloaded, now {words.count(search.offered, 'tool')}"
     rows = tuple(_search_row(row, best) for row in search.rows)
+    rows += tuple((Name(str(tool)), "", Mark("- unloaded")) for tool in search.unloaded)
     found: Block = Table(columns("Tool", "Score", "State"), rows) if rows else Text("No tool was found.")
     answer = Section("What the model read", (Text(call.result, code=True, limit=limit),), fold="closed")
     query = search.query or "tools by name or server"
-    return Section(f"Search: {query}", (found, answer), mark, note, fold="open")
+    return Section(f"{'Unload' if search.unloaded else 'Search'}: {query}", (found, answer), mark, note, fold="open")
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
     state = Mark("+ newly loaded", "good") if row.newly_loaded else "already loaded"
-    return (Name(str(row.tool)), Bar(words.score(row.score), fraction(row.score, best)), state)
+    score = "same server" if row.same_server else words.score(row.score)
+    return (Name(str(row.tool)), Bar(score, fraction(row.score, best)), state)
+
+
+def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:
+    rows: list[tuple[str, Cell]] = [("Progress", _progress(call.progress))] if call.progress else []
+    if now is not None:
+        rows.append(("Elapsed", words.seconds(max(0.0, now - call.at))))
+    return tuple(rows)
 
 
 def _progress(progress: ToolProgress) -> Bar:
@@ -92,7 +120,11 @@ def _progress(progress: ToolProgress) -> Bar:
 def _content(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
-    note = f"{mime_type or part.kind}, {words.size(len(data))}, from {call.name}"
-    if part.kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
-        return Image(mime_type, data, note)
-    return Text(note)
+    if part.kind in ("image", "audio"):
+        note = f"{mime_type or part.kind}, {words.size(len(data))}, from {call.name}"
+        if part.kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
+            return Image(mime_type, data, note)
+        return Text(note)
+    size = words.size(len(data)) if data else words.count(len(part.text), "character") if part.text else ""
+    address = f"{part.uri} (not fetched)" if part.uri and part.kind == "link" else part.uri
+    return Text(", ".join(filter(None, (part.kind, mime_type, size if part.kind != "link" else part.text, address))))

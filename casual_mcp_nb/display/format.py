@@ -49,6 +49,11 @@ def percent(part: float) -> str:
     return f"{part * 100:.0f}%"
 
 
+def change(value: int) -> str:
+    """`+1,234`, `-5`, `0`."""
+    return f"{value:+,}" if value else "0"
+
+
 def size(value: int) -> str:
     """`2,048 bytes`."""
     return count(value, "byte")

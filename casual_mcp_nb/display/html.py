@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from casual_mcp_nb.display.prose import prose_html
 from casual_mcp_nb.display.view import Image, View
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -21,6 +22,8 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["data_uri"] = _data_uri
+    # What the renderer of prose returns was escaped as it was made.
+    environment.filters["prose"] = lambda text: Markup(prose_html(text))
     # Our own file, without any text of others.
     environment.globals["style"] = Markup(_compact((_FOLDER / "style.css").read_text(encoding="utf-8")))
     return environment

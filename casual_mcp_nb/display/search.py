@@ -5,7 +5,7 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tools import SUMMARY
-from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns, fraction
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermShare
 
 _EXPLAINED = 10
@@ -27,10 +27,11 @@ def search_view(results: SearchResults, limits: Limits) -> View:
 
 def explanation_view(explanation: Explanation, limits: Limits) -> View:
     """Why a tool has its place: the share of each term, and the terms that it does not have."""
+    about = (("Query", explanation.query), ("Rank", _rank(explanation)), ("Verdict", explanation.verdict))
     return View(
         "explanation",
         f"Why {explanation.tool.wire_name}",
-        (Facts((("Query", explanation.query), ("Rank", _rank(explanation)))), *_shares(explanation)),
+        (Facts(about), *_shares(explanation)),
         note=f"score {words.score(explanation.score)}",
     )
 
@@ -66,19 +67,16 @@ def _shares(explanation: Explanation) -> tuple[Block, ...]:
     if not explanation.shares:
         return (Text("No term of the query stands in this tool."), missing)
     rows = [_share_row(share, explanation.score) for share in explanation.shares]
-    total: tuple[Cell, ...] = ("Sum = score", "", "", "", words.score(explanation.score))
-    table = Table(columns("Term", "Field", "Frequency #", "idf #", "Share of the score"), (*rows, total))
+    total: tuple[Cell, ...] = ("Sum = score", "", "", "", "", words.score(explanation.score))
+    table = Table(columns("Term", "Field", "Frequency #", "idf #", "Length norm #", "Share of the score"), (*rows, total))
     return (table, missing)
 
 
 def _share_row(share: TermShare, score: float) -> tuple[Cell, ...]:
     part = fraction(share.share, score)
     text = words.score(share.share) if part is None else f"{words.score(share.share)} ({words.percent(part)})"
-    return (Name(share.term), share.field, words.number(share.frequency), words.score(share.idf), Bar(text, part))
-
-
-def fraction(part: float | None, whole: float | None) -> float | None:
-    """`part` of `whole` within 0 and 1, or None where that means nothing."""
-    if part is None or whole is None or not whole > 0:
-        return None
-    return min(1.0, max(0.0, part / whole))
+    term = f"{share.term} (for {share.asked})" if share.asked else share.term
+    of_terms = (
+        (words.number(share.frequency), words.score(share.idf), words.score(share.length_norm)) if share.idf else ("", "", "")
+    )
+    return (Name(term), share.field, *of_terms, Bar(text, part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Tags, Text, View, columns
 from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
 
 _STATES: dict[ServerState, Mark] = {
@@ -52,6 +52,7 @@ def server_view(status: ServerStatus, limits: Limits) -> View:
         ("Transport", status.transport or words.UNKNOWN),
         ("Address", Name(status.address)),
         ("Version", status.version or words.UNKNOWN),
+        ("Capabilities", Tags(status.capabilities) if status.capabilities else words.UNKNOWN),
         ("Protocol", status.protocol_version or words.UNKNOWN),
         ("Took", words.seconds(status.seconds)),
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.view import Block, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
-from casual_mcp_nb.types.session import Models, SessionStatus
+from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
 
 PLANNER = "a deterministic planner, not a language model"
 
@@ -71,3 +73,38 @@ def models_view(models: Models, limits: Limits) -> View:
     )
     table = Table(columns("Name", "Provider", "Model", "Client", "Key", "Default"), rows, len(models) - len(rows))
     return View("models", "Models", (table if rows else Text("There are none."),), note=words.count(len(models), "model"))
+
+
+def clients_view(clients: Clients, limits: Limits) -> View:
+    """The clients with their providers, and whether a key is set."""
+    rows = tuple(
+        (Name(row.name), row.provider, row.address or "the provider's own", row.key, ", ".join(row.models) or "none")
+        for row in clients.rows[: limits.rows]
+    )
+    table = Table(columns("Client", "Provider", "Address", "Key", "Models"), rows, len(clients) - len(rows))
+    return View("clients", "Clients", (table if rows else Text("There are none."),), note=words.count(len(clients), "client"))
+
+
+def selection_view(selection: Selection, limits: Limits) -> View:
+    """What the person chose: toolset, mode of each server, discovery."""
+    tool_set = selection.tool_set
+    off = list(selection.tools_off)
+    facts: list[tuple[str, Cell]] = [
+        ("Toolset", tool_set_words("custom" if isinstance(tool_set, ToolSetConfig) else tool_set)),
+        ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
+        ("Defer all", "yes: loaded servers count as deferred" if selection.defer_all else "no"),
+        ("A search finds", f"at most {words.count(selection.max_search_results, 'tool')}"),
+        ("Strategy", selection.strategy),
+        ("Single tools off", ", ".join(off) if off else "none"),
+    ]
+    rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
+    table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
+    servers: Block = table if rows else Text("Each has the mode of its config.")
+    return View("selection", "Selection", (Facts(tuple(facts)), Section("Servers", (servers,))))
+
+
+def system_prompt_view(prompt: SystemPrompt, limits: Limits) -> View:
+    """The system prompt exactly as the model reads it, and its price."""
+    text = Text(prompt.text or "It is empty.", code=True, limit=limits.document)
+    facts = Facts((("Template", Name(prompt.template)), ("Price", words.tokens(prompt.tokens, "estimated"))))
+    return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))

@@ -79,10 +79,12 @@ def manifest_view(manifest: Manifest, limits: Limits) -> View:
     """The manifest exactly as the model reads it, and its price beside that of what it stands for."""
     if not manifest.text:
         return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
+    finder = (("What finds them", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
     price = (
         ("Price", words.tokens(manifest.tokens, "estimated")),
+        *finder,
         ("Their definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
-        ("Saved", words.saving(manifest.tokens, manifest.undeferred_tokens)),
+        ("Saved", words.saving(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens)),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
     blocks = (Facts(price), Section("As the model reads it", (text,)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Literal
+
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section
+from casual_mcp_nb.display.request import change_blocks, request_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
-from casual_mcp_nb.display.stats import answer_tokens, token_table
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View
-from casual_mcp_nb.types.event import Notice, ServerLog, StepStarted, TurnStatus
+from casual_mcp_nb.display.tokens import deferral_facts, step_table
+from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View, unfolded
+from casual_mcp_nb.types.event import ModelRetry, Notice, ServerLog, StepStarted, TurnStatus
 from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
 
@@ -20,23 +24,71 @@ _FIRST_STEPS = 3
 _FIRST_CALLS = 2
 
 
-def turn_view(turn: Turn, limits: Limits) -> View:
+@dataclass(frozen=True)
+class Shown:
+    """How much of a turn is shown.
+
+    Args:
+        requests: Show in each step the `whole` request, or of later steps only what is `new` in it; None for neither.
+        now: Seconds since the turn began, for one that runs; None for the time of its last event.
+    """
+
+    requests: Literal["new", "whole"] | None = None
+    now: float | None = None
+
+
+def turn_view(turn: Turn, limits: Limits, shown: Shown | None = None) -> View:
     """Prompt, steps with their searches and calls, answer, error, notices, logs, tokens."""
+    return View("turn", "Turn", turn_blocks(turn, limits, shown or Shown()), mark=turn_mark(turn), note=_took(turn, shown))
+
+
+def whole_turn_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+    """Everything of a turn, unfolded, with the request of each step."""
+    return unfolded(turn_view(turn, limits, Shown("new", now)))
+
+
+def answer_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+    """Only the answer, as far as it has come, and the error."""
     if not len(turn.trace):
-        return View("turn", "Turn", (), mark=Mark("… not started", "quiet"))
+        return turn_view(turn, limits)
+    mark = None if turn.status == "done" else turn_mark(turn)
+    return View(
+        "answer", "Answer", tuple(block for part in _answer(turn, turn.steps, limits) for block in part.blocks), mark=mark
+    )
+
+
+def turn_mark(turn: Turn) -> Mark:
+    """How a turn is."""
+    if not len(turn.trace):
+        return Mark("… not started", "quiet")
+    return Mark("▸ running", "busy") if turn.running else _STATUS[turn.status]
+
+
+def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:
+    """What a turn is shown as, below its title."""
+    if not len(turn.trace):
+        return ()
     steps = turn.steps
     blocks: list[Block] = [
         Facts(_facts(turn)),
         Section("Prompt", (Text(turn.prompt),)),
-        *_timeline(steps, turn.running, limits),
+        *_timeline(turn, steps, limits, shown),
         *_answer(turn, steps, limits),
+        *_retries(turn.retries, limits),
         *_notices(turn.notices, limits),
         *_logs(turn.server_logs, limits),
     ]
     if steps:
-        blocks.append(Section("Tokens", (token_table(steps, limits),), fold="closed"))
-    mark = Mark("▸ running", "busy") if turn.running else _STATUS[turn.status]
-    return View("turn", "Turn", tuple(blocks), mark=mark, note=words.seconds(turn.seconds))
+        stats = turn.stats
+        tokens: tuple[Block, ...] = (step_table(stats.steps, limits),)
+        blocks.append(Section("Tokens", (*tokens, deferral_facts(stats)) if stats.discovery else tokens, fold="closed"))
+    return tuple(blocks)
+
+
+def _took(turn: Turn, shown: Shown | None) -> str:
+    if not len(turn.trace):
+        return ""
+    return words.seconds(shown.now if shown and shown.now is not None and turn.running else turn.seconds)
 
 
 def _facts(turn: Turn) -> tuple[tuple[str, Cell], ...]:
@@ -62,27 +114,40 @@ def _definitions(sent: StepStarted, without: int) -> str:
     return f"{words.tokens(price, 'estimated')}; with nothing deferred {words.tokens(without, 'estimated')}: {saving}"
 
 
-def _timeline(steps: list[Step], running: bool, limits: Limits) -> list[Section]:
+def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown) -> list[Section]:
     if not steps:
         return []
-    shown = steps
+    kept = steps
     if len(steps) > limits.rows:
-        shown = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
-    calls = max(_FIRST_CALLS, 2 * limits.rows // len(shown))
-    drawn = sum(min(calls, len(step.tool_calls)) for step in shown)
+        kept = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
+    calls = max(_FIRST_CALLS, 2 * limits.rows // len(kept))
+    drawn = sum(min(calls, len(step.tool_calls)) for step in kept)
     share = max(120, min(limits.text, 4 * limits.text // max(1, drawn)))
     images = ImageBudget(limits.images)
-    sections = [_step_section(step, running, calls, share, images) for step in shown]
-    if len(shown) < len(steps):
-        sections.insert(_FIRST_STEPS, Section(f"{words.count(len(steps) - len(shown), 'step')} more", ()))
+    now = (shown.now if shown.now is not None else turn.seconds) if turn.running else None
+    sections = [_step_section(step, calls, share, images, now) for step in kept]
+    if shown.requests:
+        whole = shown.requests == "whole"
+        sections = [_with_request(section, step, whole, limits) for section, step in zip(sections, kept, strict=True)]
+    if len(kept) < len(steps):
+        sections.insert(_FIRST_STEPS, Section(f"{words.count(len(steps) - len(kept), 'step')} more", ()))
     return [Section("Steps", tuple(sections), note=words.count(len(steps), "model call"))]
 
 
-def _step_section(step: Step, running: bool, calls: int, limit: int, images: ImageBudget) -> Section:
+def _with_request(section: Section, step: Step, whole: bool, limits: Limits) -> Section:
+    if whole:
+        request = Section("Request", request_blocks(step.request, limits), fold="closed")
+    else:
+        request = Section("New in this request", change_blocks(step.diff(), limits), fold="closed")
+    return replace(section, blocks=(request, *section.blocks))
+
+
+def _step_section(step: Step, calls: int, limit: int, images: ImageBudget, now: float | None) -> Section:
+    """`now`: seconds since the turn began, where it still runs."""
     blocks: list[Block] = []
     if step.text and step.tool_calls:
-        blocks.append(Text(step.text, limit=limit))
-    blocks += [call_section(call, running, limit, images) for call in step.tool_calls[:calls]]
+        blocks.append(Text(step.text, limit=limit, prose=True))
+    blocks += [call_section(call, now is not None, limit, images, now) for call in step.tool_calls[:calls]]
     if len(step.tool_calls) > calls:
         blocks.append(Text(f"{words.count(len(step.tool_calls) - calls, 'call')} more"))
     return Section(f"Step {step.index + 1}", tuple(blocks), note=_step_note(step))
@@ -93,7 +158,13 @@ def _step_note(step: Step) -> str:
     request = f"request {words.tokens(parts.total, parts.origin)}"
     if step.response is None:
         return f"{request}, no answer yet"
-    return f"{words.seconds(step.seconds)}, {request}, answer {answer_tokens(step)}"
+    return f"{words.seconds(step.seconds)}, {request}, answer {_answer_tokens(step)}"
+
+
+def _answer_tokens(step: Step) -> str:
+    if step.usage is None or step.usage.completion_tokens is None:
+        return words.UNKNOWN
+    return f"{words.number(step.usage.completion_tokens)} ({step.usage.origin})"
 
 
 def _answer(turn: Turn, steps: list[Step], limits: Limits) -> list[Section]:
@@ -101,13 +172,21 @@ def _answer(turn: Turn, steps: list[Step], limits: Limits) -> list[Section]:
     text = last.text if last and not last.tool_calls else ""
     sections: list[Section] = []
     if text or turn.status == "done":
-        limit = limits.document // 2
-        sections.append(
-            Section("Answer", (Text(text or "The model said nothing.", limit=limit),), note="so far" if turn.running else "")
-        )
+        said = Text(text or "The model said nothing.", limit=limits.document // 2, prose=True)
+        sections.append(Section("Answer", (said,), note="so far" if turn.running else ""))
     if turn.error:
         sections.append(Section("Error", (Text(turn.error),), mark=_STATUS[turn.status]))
     return sections
+
+
+def _retries(retries: list[ModelRetry], limits: Limits) -> list[Section]:
+    if not retries:
+        return []
+    lines = [
+        f"Step {retry.step + 1}, request {retry.attempt}: {retry.reason} Asking again after {words.seconds(retry.seconds)}."
+        for retry in retries[-limits.rows :]
+    ]
+    return [Section("Retries", (Text("\n".join(lines)),), note=words.count(len(retries), "failed request"))]
 
 
 def _notices(notices: list[Notice], limits: Limits) -> list[Section]:

@@ -71,11 +71,21 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar; `fraction` is 0 to 1, or None for no bar."""
+    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `Stack`."""
 
     kind: ClassVar[str] = "bar"
     text: str
     fraction: float | None
+    colour: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A number with a bar made of parts; `fractions` are what each takes of the full width, 0 to 1 together."""
+
+    kind: ClassVar[str] = "stack"
+    text: str
+    fractions: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ class Name:
     text: str
 
 
-Cell = str | Mark | Tags | Bar | Name
+Cell = str | Mark | Tags | Bar | Stack | Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +132,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A block of text with its line ends; `code` sets it as code, `limit` replaces the usual limit."""
+    """A block of text with its line ends; `limit` replaces the usual limit.
+
+    `code` sets it as code; `prose` is Markdown, of which HTML shows what can do no harm.
+    """
 
     kind: ClassVar[str] = "text"
     text: str
     label: str = ""
     code: bool = False
     limit: int | None = None
+    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +194,13 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removesuffix(" #"), title.endswith(" #")) for title in titles)
 
 
+def fraction(part: float | None, whole: float | None) -> float | None:
+    """`part` of `whole` within 0 and 1, or None where that means nothing."""
+    if part is None or whole is None or not whole > 0:
+        return None
+    return min(1.0, max(0.0, part / whole))
+
+
 def section_titles(view: View) -> list[str]:
     """The titles of all sections, in the order in which every form names them."""
     return _titles(view.blocks)
@@ -188,6 +209,17 @@ def section_titles(view: View) -> list[str]:
 def _titles(blocks: tuple[Block, ...]) -> list[str]:
     sections = [block for block in blocks if isinstance(block, Section)]
     return [title for section in sections for title in (section.title, *_titles(section.blocks))]
+
+
+def unfolded(view: View) -> View:
+    """The view with every part that folds open."""
+    return replace(view, blocks=tuple(_unfolded(block) for block in view.blocks))
+
+
+def _unfolded(block: Block) -> Block:
+    if not isinstance(block, Section):
+        return block
+    return replace(block, blocks=tuple(map(_unfolded, block.blocks)), fold="open" if block.fold else None)
 
 
 def fit(view: View, limits: Limits) -> View:
@@ -211,7 +243,8 @@ def _fit_block(block: Block, limits: Limits) -> Block:
     match block:
         case Table():
             rows = tuple(tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows])
-            return replace(block, rows=rows, hidden=block.hidden + len(block.rows) - len(rows))
+            titles = tuple(replace(column, title=_line(column.title, limits)) for column in block.columns)
+            return Table(titles, rows, block.hidden + len(block.rows) - len(rows))
         case Facts():
             return Facts(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
         case Text():

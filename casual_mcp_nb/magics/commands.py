@@ -7,26 +7,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import one_word, parse_call, words_of
+from casual_mcp_nb.magics.args import one_word, parse_call, parse_place, words_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
     from casual_mcp_nb.types.selection import Mode
+    from casual_mcp_nb.types.step import Step
 
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command that works on the session.
+    """A sub-command.
 
     Args:
-        run: Does it; its result is what the cell shows.
-        usage: What stands behind the command's name.
+        group: What it stands under in the help.
         summary: What it is for, in one line.
+        usage: What stands behind its name.
+        example: One way to write it.
+        names: What can be completed behind it: `servers`, `tools`, `tool_sets`, `models`, `templates`.
+        run: Does it; its result is what the cell shows. None for a command that makes or ends the session.
     """
 
-    run: Callable[[Session, str], Any]
-    usage: str
+    group: str
     summary: str
+    usage: str = ""
+    example: str = ""
+    names: str = ""
+    run: Callable[[Session, str], Any] | None = None
 
 
 def search(session: Session, rest: str) -> Any:
@@ -83,6 +90,43 @@ def new(session: Session, rest: str) -> Any:
     return session.status
 
 
+def preview(session: Session, rest: str) -> Any:
+    """Show the system prompt."""
+    return session.preview(one_word("preview", rest, "template") if rest else None)
+
+
+def export(session: Session, rest: str) -> Any:
+    """Write the conversation into a file."""
+    words = words_of(rest)
+    paths = [word for word in words if word != "--overwrite"]
+    if len(paths) != 1:
+        raise UsageError(f"%mcp export needs one file, found {len(paths)}.", hint="For example: %mcp export lesson.html")
+    return session.export(paths[0], overwrite="--overwrite" in words)
+
+
+def step_of(command: str) -> Callable[[Session, str], Step]:
+    """The command's step: the last one, one of the last turn, or one of any turn."""
+
+    def find(session: Session, rest: str) -> Step:
+        turn, step = parse_place(command, rest)
+        turns = session.turns
+        if not turns:
+            raise UsageError("Nothing has been said yet.", hint="Start with %%mcp and a message below it.")
+        steps = turns[_index("turn", turn, len(turns))].steps
+        return steps[_index("step", step, len(steps))]
+
+    return find
+
+
+def _index(noun: str, number: int | None, count: int) -> int:
+    if number is None and count:
+        return count - 1
+    if number is None or not 1 <= number <= count:
+        found = f"There is no {noun} {number}." if number is not None else f"There is no {noun}."
+        raise UsageError(found, hint=f"There are {noun}s 1 to {count}." if count else "The turn ended before its first step.")
+    return number - 1
+
+
 def _check(noun: str, name: str, valid: Iterable[str]) -> None:
     if name not in valid:
         raise UnknownNameError(noun, name, valid)
@@ -92,26 +136,75 @@ def _no_server() -> list[str]:
     raise UsageError("Name at least one server.", hint="%mcp servers lists them.")
 
 
+def _reconnect(session: Session, rest: str) -> Any:
+    return session.reconnect(one_word("reconnect", rest, "server"))
+
+
+def _tool(session: Session, rest: str) -> Any:
+    return session.tools[one_word("tool", rest, "tool")]
+
+
+def _server(session: Session, rest: str) -> Any:
+    name = one_word("server", rest, "server")
+    _check("server", name, session.servers)
+    return session.servers[name]
+
+
+_START, _LOOK, _CHOOSE, _TRY = "Start and end", "Look", "Choose what the model sees", "Try a tool"
+_TALK, _TROUBLE = "The conversation", "When something does not work"
+
 COMMANDS: dict[str, Command] = {
-    "status": Command(lambda session, _: session.status, "", "the session at a glance (also `%mcp` alone)"),
-    "servers": Command(lambda session, _: session.connect(), "", "each server: state, tools, tokens"),
-    "reconnect": Command(
-        lambda session, rest: session.reconnect(one_word("reconnect", rest, "server")), "SERVER", "connect one server anew"
+    "demo": Command(_START, "bundled servers and an offline planner: no key, no network"),
+    "connect": Command(_START, "the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
+    "close": Command(_START, "end all servers"),
+    "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
+    "servers": Command(_LOOK, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
+    "server": Command(_LOOK, "one server: what it can do, what it says", "SERVER", "%mcp server math", "servers", _server),
+    "tools": Command(_LOOK, "every tool with its price in tokens", run=lambda session, _: session.tools),
+    "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
+    "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
+    "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
+    "models": Command(_LOOK, "the models and whether their key is set", run=lambda session, _: session.models),
+    "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
+    "selection": Command(_CHOOSE, "what is chosen now", run=lambda session, _: session.selection),
+    "load": Command(
+        _CHOOSE, "send a server's tools with each request", "SERVER …", "%mcp load math", "servers", set_mode("loaded")
     ),
-    "tools": Command(lambda session, _: session.tools, "", "every tool with its price in tokens"),
-    "tool": Command(
-        lambda session, rest: session.tools[one_word("tool", rest, "tool")], "TOOL", "one tool: parameters, schema"
+    "defer": Command(
+        _CHOOSE, "let the model find them by search", "SERVER …", "%mcp defer files time", "servers", set_mode("deferred")
     ),
-    "search": Command(search, "WORDS", "find tools as the model would, with scores"),
-    "call": Command(call, 'TOOL {"argument": value}', "call a tool by hand"),
-    "manifest": Command(lambda session, _: session.manifest, "", "what the model reads about deferred tools"),
-    "toolsets": Command(lambda session, _: session.toolsets, "", "the toolsets"),
-    "toolset": Command(toolset, "NAME | all", "choose a toolset"),
-    "load": Command(set_mode("loaded"), "SERVER …", "send a server's tools with each request"),
-    "defer": Command(set_mode("deferred"), "SERVER …", "let the model find a server's tools by search"),
-    "off": Command(set_mode("off"), "SERVER …", "hide a server's tools"),
-    "models": Command(lambda session, _: session.models, "", "the models and whether their key is set"),
-    "model": Command(model, "NAME", "choose a model"),
-    "stats": Command(lambda session, _: session.stats, "", "tokens and calls of the conversation"),
-    "new": Command(new, "", "start another conversation"),
+    "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
+    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: session.toolsets),
+    "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
+    "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
+    "search": Command(
+        _TRY, "find tools as the model would, with scores", "WORDS", "%mcp search convert a time zone", run=search
+    ),
+    "call": Command(
+        _TRY, "call a tool by hand", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
+    ),
+    "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
+    "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
+    "step": Command(_TALK, "one call of the model", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
+    "request": Command(
+        _TALK,
+        "exactly what was sent at a step",
+        "[[TURN.]STEP]",
+        "%mcp request 1.2",
+        run=lambda session, rest: step_of("request")(session, rest).request,
+    ),
+    "diff": Command(
+        _TALK,
+        "what was new in a request",
+        "[[TURN.]STEP]",
+        "%mcp diff 2",
+        run=lambda session, rest: step_of("diff")(session, rest).diff(),
+    ),
+    "export": Command(_TALK, "write it to .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
+    "new": Command(_TALK, "start another conversation", run=new),
+    "doctor": Command(_TROUBLE, "check packages, keys, servers", run=lambda session, _: session.doctor()),
+    "reconnect": Command(_TROUBLE, "connect one server anew", "SERVER", "%mcp reconnect files", "servers", _reconnect),
+    "nested": Command(_TROUBLE, "let your own cells call asyncio.run (patches asyncio)", "on"),
+    "help": Command(_TROUBLE, "this text, or that of one command", "[COMMAND]", "%mcp help call", "commands"),
 }
+"""All sub-commands by name, in the order of the help."""

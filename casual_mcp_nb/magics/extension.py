@@ -2,61 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import Enum, Integer
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.magics.args import CELL_OPTIONS, one_word, parse_cell_line, parse_line
+from casual_mcp_nb.magics.args import ECHO, fill_in, one_word, parse_cell_line, parse_line, words_of
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.complete import Names, complete, last_word
+from casual_mcp_nb.magics.help import help_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.session import Session
 
 VARIABLE = "session"
-_SETUP = {
-    "demo": ("", "bundled servers and an offline planner: no key, no network"),
-    "connect": ("FILE", "the servers and models of a config file"),
-    "close": ("", "end all servers"),
-    "nested": ("on", "let your own cells call asyncio.run (patches asyncio)"),
-    "help": ("", "this text"),
-}
+CONFIG_FILE = "casual_mcp_config.json"
+_MAGICS = {"line": ("mcp",), "cell": ("mcp", "mcp_config")}
+_MATCHER = "casual_mcp_nb"
 
 
 @magics_class
 class McpMagics(Magics):
-    """`%mcp` for one command, `%%mcp` for a message to the model."""
+    """`%mcp` for one command, `%%mcp` for a message to the model, `%%mcp_config` for a config."""
+
+    echo = Enum(ECHO, default_value="output", help="What a %%mcp cell shows of its turn.").tag(config=True)
+    max_steps = Integer(
+        None, min=1, allow_none=True, help="Calls of the model at most in a %%mcp cell; None for the usual limit."
+    ).tag(config=True)
 
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
     def line(self, line: str) -> Any:
-        """`%mcp COMMAND …`; `%mcp help` lists the commands."""
-        parsed = parse_line(line, [*_SETUP, *COMMANDS])
-        if parsed.command in _SETUP:
-            return getattr(self, f"_{parsed.command}")(parsed.rest)
-        return COMMANDS[parsed.command].run(self._session(), parsed.rest)
+        """`%mcp COMMAND …`; `%mcp help` lists the commands. `-o NAME` keeps the result in a variable."""
+        parsed = parse_line(line, COMMANDS)
+        run = COMMANDS[parsed.command].run
+        result = run(self._session(), parsed.rest) if run else getattr(self, f"_{parsed.command}")(parsed.rest)
+        if parsed.output:
+            self._namespace[parsed.output] = result
+        return None if parsed.quiet else result
 
     @no_var_expand
     @cell_magic("mcp")  # type: ignore[arg-type]
     def cell(self, line: str, cell: str) -> Any:
-        """`%%mcp [options]` and a message to the model below it. The text is sent as it is."""
+        """`%%mcp [options]` and a message to the model below it. The text is sent as it is; see `%mcp help`."""
         args = parse_cell_line(line)
-        prompt = cell.strip()
+        prompt = fill_in(cell.strip(), args.variables, self._namespace)
         if not prompt:
             raise UsageError("%%mcp needs a message below its first line.")
+        echo = args.echo or self.echo
         turn = self._session().chat(
             prompt,
             model=args.model,
             tool_set=args.tool_set,
             system=args.system,
             template=args.template,
+            echo=cast("Echo", echo),
             discovery=False if args.no_discovery else None,
-            max_steps=args.max_steps,
+            max_steps=args.max_steps or self.max_steps,
         )
+        if args.output:
+            self._namespace[args.output] = turn
         turn.raise_for_status()
-        return turn
+        return None if echo == "none" else turn
+
+    @no_var_expand
+    @cell_magic("mcp_config")  # type: ignore[arg-type]
+    def config_cell(self, line: str, cell: str) -> Any:
+        """`%%mcp_config [FILE]` and a config below it: it is checked, written, and connected. A config with a mistake, or one
+        that cannot be written, changes nothing and starts nothing."""
+        from casual_mcp_nb.config.loader import check_config
+        from casual_mcp_nb.notebook.export import write_text
+        from casual_mcp_nb.notebook.session import Session
+
+        words = words_of(line)
+        if len(words) > 1:
+            raise UsageError(f"%%mcp_config takes one file, found {len(words)}.")
+        path = Path(words[0] if words else CONFIG_FILE).expanduser()
+        self._check_variable()
+        check_config(cell, path)
+        write_text(path, cell, overwrite=True, hint="")
+        return self._start(Session.from_config(path))
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -64,24 +94,39 @@ class McpMagics(Magics):
         namespace: dict[str, Any] = self.shell.user_ns
         return namespace
 
-    def _session(self) -> Session:
-        from casual_mcp_nb.notebook.session import Session
+    def variables(self) -> list[str]:
+        """The names of the notebook's own variables."""
+        assert self.shell is not None
+        return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
-        session = self._namespace.get(VARIABLE)
-        if not isinstance(session, Session):
-            found = f"`{VARIABLE}` is a {type(session).__name__}" if session is not None else "There is no session"
+    def session(self) -> Session | None:
+        """The session of the notebook; None where there is none. Imports no engine."""
+        import sys
+
+        module = sys.modules.get("casual_mcp_nb.notebook.session")
+        found = self._namespace.get(VARIABLE)
+        return found if module is not None and isinstance(found, module.Session) else None
+
+    def _session(self) -> Session:
+        session = self.session()
+        if session is None:
+            other = self._namespace.get(VARIABLE)
+            found = f"`{VARIABLE}` is a {type(other).__name__}" if other is not None else "There is no session"
             raise UsageError(f"{found}.", hint="Start one with `%mcp demo` or `%mcp connect FILE`.")
         return session
 
-    def _start(self, session: Session) -> Any:
-        previous = self._namespace.get(VARIABLE)
-        if isinstance(previous, type(session)):
-            previous.close()
-        elif previous is not None:
-            kind = type(previous).__name__
+    def _check_variable(self) -> None:
+        other = self._namespace.get(VARIABLE)
+        if other is not None and self.session() is None:
+            kind = type(other).__name__
             raise UsageError(
                 f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again."
             )
+
+    def _start(self, session: Session) -> Any:
+        previous = self.session()
+        if previous is not None:
+            previous.close()
         self._namespace[VARIABLE] = session
         session.connect()
         return session.status
@@ -89,11 +134,13 @@ class McpMagics(Magics):
     def _demo(self, rest: str) -> Any:
         from casual_mcp_nb.notebook.session import Session
 
+        self._check_variable()
         return self._start(Session.demo())
 
     def _connect(self, rest: str) -> Any:
         from casual_mcp_nb.notebook.session import Session
 
+        self._check_variable()
         return self._start(Session.from_config(one_word("connect", rest, "config file")))
 
     def _close(self, rest: str) -> None:
@@ -106,27 +153,61 @@ class McpMagics(Magics):
             raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to be rid of it.")
         return f"nested asyncio: {enable_nested_asyncio()}"
 
-    def _help(self, rest: str) -> None:
-        rows = {**_SETUP, **{name: (command.usage, command.summary) for name, command in COMMANDS.items()}}
-        width = max(len(f"{name} {usage}") for name, (usage, _) in rows.items())
-        for name, (usage, summary) in rows.items():
-            print(f"%mcp {f'{name} {usage}'.ljust(width)}  {summary}")  # noqa: T201
-        print(f"\n%%mcp [{'] ['.join(CELL_OPTIONS)}]\nYour message to the model.")  # noqa: T201
-        print(f"\nThe session is the variable `{VARIABLE}`: {VARIABLE}.tools, {VARIABLE}.chat('…'), {VARIABLE}.stats")  # noqa: T201
+    def _help(self, rest: str) -> Any:
+        return help_of(rest)
 
 
 def register(shell: InteractiveShell) -> None:
-    """Add the magics to a shell; doing so twice is harmless."""
-    shell.register_magics(McpMagics)
+    """Add the magics and their completion to a shell; doing so twice is harmless."""
+    _take_away(shell)
+    magics = McpMagics(shell)
+    shell.register_magics(magics)
+
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.append(_matcher(magics))
 
 
 def unregister(shell: InteractiveShell) -> None:
     """Close the session of the magics, if there is one, and take them away."""
-    import sys
+    for magics in _registered(shell):
+        session = magics.session()
+        if session is not None:
+            session.close()
+    _take_away(shell)
 
-    session_module = sys.modules.get("casual_mcp_nb.notebook.session")
-    session = shell.user_ns.get(VARIABLE)
-    if session_module is not None and isinstance(session, session_module.Session):
-        session.close()
-    shell.magics_manager.magics["line"].pop("mcp", None)
-    shell.magics_manager.magics["cell"].pop("mcp", None)
+
+def _registered(shell: InteractiveShell) -> list[McpMagics]:
+    # By name: after %reload_ext the class is another one.
+    parts: list[Any] = list(shell.configurables)
+    return [part for part in parts if type(part).__name__ == McpMagics.__name__]
+
+
+def _take_away(shell: InteractiveShell) -> None:
+    for kind, names in _MAGICS.items():
+        for name in names:
+            shell.magics_manager.magics[kind].pop(name, None)
+    configurables: list[Any] = shell.configurables
+    for magics in _registered(shell):
+        configurables.remove(magics)
+    if shell.Completer is not None:
+        matchers = shell.Completer.custom_matchers
+        matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _MATCHER]
+
+
+def _matcher(magics: McpMagics) -> Any:
+    """Completes our lines. A hook for `complete_command` would leave Python's keywords in the list, a matcher replaces them."""
+    from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+
+    @context_matcher(identifier=_MATCHER)  # type: ignore[untyped-decorator]
+    def matcher(context: CompletionContext) -> Any:
+        text = context.text_until_cursor.lstrip()
+        ours = text.startswith(("%mcp ", "%%mcp "))
+        found = complete(text, Names.of(magics.session(), magics.variables())) if ours else []
+        return {
+            "completions": [SimpleCompletion(name, type="mcp") for name in found],
+            "matched_fragment": last_word(text),
+            "suppress": bool(found),
+            "ordered": True,
+        }
+
+    return matcher

@@ -13,6 +13,8 @@ import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
 
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.diagnosis import Diagnosis, Finding
 from casual_mcp_nb.types.event import (
     ContentPart,
     Event,
@@ -31,18 +33,24 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
+from casual_mcp_nb.types.help import Help, HelpRow
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermShare
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import (
+    ClientRow,
+    Clients,
     Manifest,
     ModelRow,
     Models,
     Servers,
     ServerStatus,
     SessionStatus,
+    SystemPrompt,
     Tools,
     ToolSets,
 )
 from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+from casual_mcp_nb.types.step import StepDiff
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import Catalog, ToolAnnotations, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -143,7 +151,13 @@ def turn_events(say: Say) -> list[Event]:
     search = ToolName("_synthetic", "search_tools")
     rows = (SearchRow(forecast, 1.5, True), SearchRow(ToolName("mail", say("send")), None, False))
     result = ToolResult(
-        (ContentPart("image", mime_type="image/png", data=PIXEL), ContentPart("audio", mime_type=say("audio/wav"), data=b"1"))
+        (
+            ContentPart("image", mime_type="image/png", data=PIXEL),
+            ContentPart("audio", mime_type=say("audio/wav"), data=b"1"),
+            ContentPart("link", say("Docs"), uri=say("https://docs.example/a")),
+            ContentPart("resource", say("A text"), say("text/plain"), uri=say("file:///a.txt")),
+        ),
+        [{say("city"): say("Oslo"), "degrees": 3}, {say("city"): "Bergen"}],
     )
     return [
         TurnStarted(
@@ -213,6 +227,40 @@ def manifest(say: Say) -> Manifest:
     return Manifest(say("- weather (1 tool): get_forecast\n  The weather forecast for a city."), 1, 110)
 
 
+def conversation(say: Say) -> Conversation:
+    return Conversation([Turn(Trace(turn_events(say))), Turn(Trace(turn_events(str)))])
+
+
+def clients(say: Say) -> Clients:
+    own = ClientRow(say("main"), "openai", say("https://models.example"), "set", (say("fast"),))
+    rows = (own, ClientRow("x", "offline", "", "not needed"))
+    return Clients(rows)
+
+
+def selection(say: Say) -> Selection:
+    return Selection(
+        tool_set=encodable(say("research")),
+        servers={encodable(say("weather")): "deferred", "mail": "off"},  # type: ignore[arg-type]
+        tools_off={encodable(say("send"))},  # type: ignore[arg-type]
+        discovery=True,
+    )
+
+
+def diff(say: Say) -> StepDiff:
+    now = request(say, 1)
+    return StepDiff(1, now.messages, (say("weather__get_forecast"),), (say("mail__send"),), request(say).tokens, now.tokens)
+
+
+def diagnosis(say: Say) -> Diagnosis:
+    return Diagnosis(
+        (
+            Finding("packages", "fastmcp", "ok", "4.1.2"),
+            Finding("servers", say("mail"), "fail", say("It ended at once."), say("Reconnect it.")),
+            Finding("servers", "files", "warn", say("not started")),
+        )
+    )
+
+
 MAKERS: dict[str, Callable[[Say], Any]] = {
     "server": lambda say: list(servers(say).values())[-1],
     "servers": servers,
@@ -228,24 +276,38 @@ MAKERS: dict[str, Callable[[Say], Any]] = {
     "running turn": running_turn,
     "streaming turn": streaming_turn,
     "call": lambda say: Turn(Trace(turn_events(say))).tool_calls[-1],
+    "request": request,
+    "step": lambda say: Turn(Trace(turn_events(say))).steps[1],
+    "diff": diff,
     "stats": stats,
+    "turn stats": lambda say: Turn(Trace(turn_events(say))).stats,
+    "conversation": conversation,
+    "clients": clients,
+    "selection": selection,
+    "prompt": lambda say: SystemPrompt(say("You are kind."), say("default")),
+    "diagnosis": diagnosis,
+    "help": lambda say: Help(
+        say("Commands"), ((say("Look"), (HelpRow(say("%mcp tools"), say("every tool"), say("%mcp t")),)),)
+    ),
 }
 
 _ATTRIBUTES = {
     "details": {"open"},
     "img": {"alt", "src"},
     "th": {"scope"},
+    "ol": {"start"},
     "html": {"lang"},
     "meta": {"charset", "http-equiv", "content", "name"},
 }
-_TAGS = {"div", "span", "style", "table", "thead", "tbody", "tr", "td", "code", "pre", "summary", "strong", *_ATTRIBUTES}
+_PROSE_TAGS = {"p", "em", "s", "ul", "ol", "li", "blockquote", "br", "hr", "strong"}
+_TAGS = {*_PROSE_TAGS, *_ATTRIBUTES, "div", "span", "style", "table", "thead", "tbody", "tr", "td", "code", "pre", "summary"}
 _PAGE_TAGS = {"html", "head", "body", "main", "title", "meta"}
-_VOID = {"img", "meta"}
+_VOID = {"img", "meta", "br", "hr"}
 # What JupyterLab's sanitiser keeps: plain colours, or a host variable with an rgb() fallback.
 _STYLE = re.compile(
     r"(?:(?:white-space|text-align|font-family|border-collapse):[a-z-]+"
     r"|(?:padding|padding-left|margin|width|height|max-width):[0-9a-z% ]+"
-    r"|border(?:-left)?:[0-9]px solid rgb\([0-9, ]+\)"
+    r"|border(?:-left)?:[0-9]{1,3}px solid rgb\([0-9, ]+\)"
     r"|(?:background-)?color:(?:rgb\([0-9, ]+\)|var\(--jp-[a-z0-9-]+, rgb\([0-9, ]+\)\)))"
 )
 _SOURCE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 
-from casual_mcp_nb.display import mimebundle, page, turn_html, view_of
+from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
 from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.display.view import Limits, fit, section_titles
 from casual_mcp_nb.types.event import (
@@ -42,6 +42,10 @@ CALL = ToolName("math", "add")
 def said(noun: Any, parse: Any) -> str:
     """The text of the HTML form, with each run of spaces as one."""
     return re.sub(r"\s+", " ", parse(mimebundle(noun)["text/html"]).text)
+
+
+def turn_html(turn: Turn) -> str:
+    return turn_bundle(turn, "output")["text/html"]
 
 
 def plain(noun: Any) -> str:
@@ -258,7 +262,7 @@ def test_a_search_without_results_says_so(make: Any) -> None:
 
 def test_an_explanation_adds_up_to_the_score(make: Any) -> None:
     text = plain(make("explanation"))
-    assert re.search(r"forecast +name +1 +1\.730 +1\.200 \(80%\)", text)
+    assert re.search(r"forecast +name +1 +1\.730 +1\.000 +1\.200 \(80%\)", text)
     assert re.search(r"Sum = score +1\.500", text)
     assert "tomorrow" in text
 

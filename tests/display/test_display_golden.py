@@ -9,7 +9,26 @@ import pytest
 
 from casual_mcp_nb.display import mimebundle
 
+COMPONENTS = [
+    "server",
+    "servers",
+    "tool",
+    "manifest",
+    "selection",
+    "clients",
+    "prompt",
+    "search",
+    "turn",
+    "running turn",
+    "request",
+    "diff",
+    "turn stats",
+    "conversation",
+    "diagnosis",
+    "help",
+]
 
-@pytest.mark.parametrize("component", ["servers", "tool", "manifest", "turn"])
+
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_html_is_as_in_its_golden_file(component: str, make: Any, golden: Callable[[str, str], None]) -> None:
-    golden(component, mimebundle(make(component))["text/html"])
+    golden(component.replace(" ", "_"), mimebundle(make(component))["text/html"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 
-from casual_mcp_nb.display import MAX_BYTES, mimebundle, turn_html
+from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle
 from casual_mcp_nb.types.event import (
     ContentPart,
     Event,
@@ -35,6 +35,10 @@ def size(noun: Any) -> int:
     bundle = mimebundle(noun)
     assert "cmn-bare" not in bundle["text/html"], "it was shown as its repr"
     return sum(len(form.encode()) for form in bundle.values())
+
+
+def turn_html(turn: Turn) -> str:
+    return live_bundle(turn, "output")["text/html"]
 
 
 def many_tools(count: int, servers: int) -> Tools:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import pytest
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import CellArgs, Line, parse_call, parse_cell_line, parse_line
+from casual_mcp_nb.magics.args import (
+    CELL_OPTIONS,
+    ECHO,
+    CellArgs,
+    Line,
+    fill_in,
+    parse_call,
+    parse_cell_line,
+    parse_line,
+    parse_place,
+)
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.notebook.live import Echo
 
 
 @pytest.mark.parametrize(
@@ -16,6 +30,11 @@ from casual_mcp_nb.magics.commands import COMMANDS
         ("tools", Line("tools", "")),
         ("  search   convert a time ", Line("search", "convert a time")),
         ('call math__add {"a": 1}', Line("call", 'math__add {"a": 1}')),
+        ("tools;", Line("tools", "", None, True)),
+        ("-o hits search convert", Line("search", "convert", "hits")),
+        ("search convert -o hits", Line("search", "convert", "hits")),
+        ('call math__add {"a": 1} -o three;', Line("call", 'math__add {"a": 1}', "three", True)),
+        ("-o now", Line("status", "", "now")),
     ],
 )
 def test_a_line_is_split_into_command_and_rest(line: str, parsed: Line) -> None:
@@ -24,13 +43,14 @@ def test_a_line_is_split_into_command_and_rest(line: str, parsed: Line) -> None:
 
 def test_an_unknown_command_is_an_error_with_the_closest() -> None:
     with pytest.raises(UnknownNameError, match="'servers'"):
-        parse_line("server", COMMANDS)
+        parse_line("servrs", COMMANDS)
 
 
 def test_the_options_of_a_cell_become_typed_values() -> None:
     assert parse_cell_line("--model gpt --toolset 'my tools' --no-discovery --max-steps 3") == CellArgs(
         model="gpt", tool_set="my tools", no_discovery=True, max_steps=3
     )
+    assert parse_cell_line("--var a --var b --echo text -o turn") == CellArgs(echo="text", variables=("a", "b"), output="turn")
     assert parse_cell_line("") == CellArgs()
 
 
@@ -41,6 +61,10 @@ def test_the_options_of_a_cell_become_typed_values() -> None:
         ("--model", "expected one argument"),
         ("--max-steps x", "invalid int"),
         ("--system 'a", "quotation"),
+        ("--echo al", "Did you mean 'all'"),
+        ("--max-steps 0", "1 or more"),
+        ("--var a.b", "no name of a variable"),
+        ("-o class", "no name of a variable"),
     ],
 )
 def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
@@ -65,3 +89,66 @@ def test_a_call_is_a_tool_and_a_json_object(rest: str, call: tuple[str, dict[str
 def test_a_call_that_cannot_be_read_says_how_it_is_written(rest: str) -> None:
     with pytest.raises(UsageError, match=r"\{\"a\": 1"):
         parse_call(rest)
+
+
+def test_the_echo_levels_are_those_of_the_session() -> None:
+    assert get_args(Echo) == ECHO
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "filled"),
+    [
+        ("In {{ city }} and {{city}}", ["city"], "In Oslo and Oslo"),
+        ("{{ city }} {{ other }} {x} ${y} {% z %}", ["city"], "Oslo {{ other }} {x} ${y} {% z %}"),
+        ('{"a": {"b": 1}} {{ city }}', [], '{"a": {"b": 1}} {{ city }}'),
+        ("{{ tricky }} {{ city }}", ["tricky", "city"], "{{ city }} \\1 Oslo"),
+        ("{{ number }}", ["number", "number"], "3"),
+    ],
+)
+def test_only_variables_that_were_named_are_put_into_the_text(text: str, names: list[str], filled: str) -> None:
+    assert fill_in(text, names, {"city": "Oslo", "tricky": "{{ city }} \\1", "number": 3, "other": "no"}) == filled
+
+
+def test_a_variable_that_does_not_exist_is_told_with_the_closest() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'city'"):
+        fill_in("{{ cty }}", ["cty"], {"city": "Oslo", "_hidden": 1})
+
+
+def test_a_variable_that_the_text_does_not_use_is_told() -> None:
+    with pytest.raises(UsageError, match=r"\{\{ city \}\}"):
+        fill_in("{city}", ["city"], {"city": "Oslo"})
+
+
+@pytest.mark.parametrize(("rest", "place"), [("", (None, None)), ("2", (None, 2)), ("1.2", (1, 2))])
+def test_a_step_is_named_by_its_number_or_by_turn_and_number(rest: str, place: Any) -> None:
+    assert parse_place("step", rest) == place
+
+
+@pytest.mark.parametrize("rest", ["x", "1.", ".2", "1.2.3", "-1", "²", "9" * 5_000])
+def test_what_is_no_step_is_told_with_how_it_is_written(rest: str) -> None:
+    with pytest.raises(UsageError, match=r"%mcp diff 2, or 1\.2"):
+        parse_place("diff", rest)
+
+
+def test_a_word_behind_o_that_is_no_name_is_told() -> None:
+    with pytest.raises(UsageError, match="no name of a variable"):
+        parse_line("tools -o 3x", COMMANDS)
+
+
+def test_the_help_has_every_command_and_every_option() -> None:
+    usages = [row.usage.split()[1] for _, rows in help_of().groups for row in rows if row.usage.startswith("%mcp ")]
+    assert usages == list(COMMANDS)
+    assert [row.usage.split()[0] for row in help_of().groups[-1][1]] == list(CELL_OPTIONS)
+    assert len(help_of().groups) == len({title for title, _ in help_of().groups})
+
+
+def test_the_examples_of_the_help_are_lines_that_can_be_read() -> None:
+    for name, command in COMMANDS.items():
+        if command.example:
+            assert parse_line(command.example.removeprefix("%mcp "), COMMANDS).command == name
+
+
+def test_help_of_one_command_names_the_closest_when_there_is_none() -> None:
+    assert help_of("call").groups[0][1][0].usage.startswith("%mcp call")
+    with pytest.raises(UnknownNameError, match="'call'"):
+        help_of("cal")

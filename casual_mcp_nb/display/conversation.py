@@ -1,0 +1,84 @@
+"""Views of a conversation: as an overview, and whole for an export."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.stats import stats_view
+from casual_mcp_nb.display.text import first
+from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_table
+from casual_mcp_nb.display.turn import Shown, turn_blocks, turn_mark
+from casual_mcp_nb.display.view import Bar, Block, Cell, Limits, Section, Table, Text, View, columns, fraction
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.trace import Turn
+
+_EXCERPT = 60
+_COLUMNS = columns("Turn", "State", "Prompt", "Answer", "Model calls #", "Tool calls #", "Tokens sent", "Took #")
+
+
+def conversation_view(conversation: Conversation, limits: Limits) -> View:
+    """A row for each turn, what each said, and what all took; of a long one the last turns."""
+    if not len(conversation):
+        return View("conversation", "Conversation", (Text("Nothing has been said yet."),))
+    stats = conversation.stats
+    shown = list(enumerate(conversation))[-limits.rows :]
+    share = max(80, min(limits.text, 4 * limits.text // len(shown)))
+    blocks: list[Block] = [
+        _turn_table(shown, len(conversation)),
+        Section("What was said", tuple(_said(number, turn, share) for number, turn in shown), fold="open"),
+        Section("Requests by part", (make_up_table(stats.parts),)),
+        Section("Requests by step", (step_table(stats.steps, limits),), fold="closed"),
+    ]
+    if stats.discovery is not None:
+        blocks.append(Section("Discovery", (deferral_facts(stats),)))
+    return View("conversation", "Conversation", tuple(blocks), note=_note(conversation))
+
+
+def document_view(conversation: Conversation, limits: Limits) -> View:
+    """All of a conversation: every turn with every request, folded, and what all took."""
+    turns = tuple(
+        Section(
+            f"Turn {number + 1}",
+            turn_blocks(turn, limits, Shown(requests="whole")),
+            mark=turn_mark(turn),
+            note=words.seconds(turn.seconds),
+            fold="open",
+        )
+        for number, turn in enumerate(conversation)
+    )
+    stats = stats_view(conversation.stats, limits)
+    blocks = (*turns, Section("Stats", stats.blocks, note=stats.note)) if turns else (Text("Nothing was said."),)
+    return View("conversation", "Conversation", blocks, note=_note(conversation))
+
+
+def _note(conversation: Conversation) -> str:
+    return words.count(len(conversation), "turn")
+
+
+def _turn_table(shown: list[tuple[int, Turn]], count: int) -> Table:
+    sent = {number: turn.stats.parts for number, turn in shown}
+    most = max(parts.total for parts in sent.values())
+    rows: list[tuple[Cell, ...]] = [
+        (
+            str(number + 1),
+            turn_mark(turn),
+            first(turn.prompt, _EXCERPT),
+            first(turn.answer, _EXCERPT),
+            words.number(len(turn.steps)),
+            words.number(len(turn.tool_calls)),
+            Bar(words.tokens(sent[number].total, sent[number].origin), fraction(sent[number].total, most)),
+            words.seconds(turn.seconds),
+        )
+        for number, turn in shown
+    ]
+    return Table(_COLUMNS, tuple(rows), count - len(shown))
+
+
+def _said(number: int, turn: Turn, limit: int) -> Section:
+    blocks: list[Block] = [Text(turn.prompt, label="Prompt", limit=limit)]
+    calls = [call.name for call in turn.tool_calls]
+    if calls:
+        blocks.append(Text(", ".join(calls), label="Tools called", limit=limit))
+    blocks.append(Text(turn.answer or "The model said nothing.", label="Answer", limit=limit, prose=True))
+    if turn.error:
+        blocks.append(Text(turn.error, label="Error", limit=limit))
+    return Section(f"Turn {number + 1}", tuple(blocks), fold="closed")

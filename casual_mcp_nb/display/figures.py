@@ -1,0 +1,62 @@
+"""Stats for other libraries: a table for pandas, a picture for matplotlib. Neither is needed for anything else."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from casual_mcp_nb.display.tokens import PARTS
+from casual_mcp_nb.errors import MissingDependencyError
+from casual_mcp_nb.types.stats import ChatStats
+
+
+def frame_of(stats: ChatStats) -> Any:
+    """A DataFrame with a row for each call of the model.
+
+    Raises:
+        MissingDependencyError: pandas is not installed.
+    """
+    rows = [
+        {
+            "turn": step.turn + 1,
+            "step": step.step + 1,
+            **step.parts.as_dict(),
+            "request": step.parts.total,
+            "request_origin": step.parts.origin,
+            "with_nothing_deferred": step.undeferred_tokens,
+            "answer": step.completion_tokens,
+            "seconds": step.seconds,
+            "tool_calls": step.tool_calls,
+        }
+        for step in stats.steps
+    ]
+    return _library("pandas").DataFrame(rows)
+
+
+def figure_of(stats: ChatStats) -> Any:
+    """A figure with a stacked bar for each call of the model.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    _library("matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(4.0, 1.2 + 0.6 * len(stats.steps)), 3.2), layout="constrained")
+    axes = figure.subplots()
+    places = [f"{step.turn + 1}.{step.step + 1}" for step in stats.steps]
+    below = [0] * len(places)
+    for name, title in PARTS.items():
+        sizes = [step.parts.as_dict()[name] for step in stats.steps]
+        axes.bar(places, sizes, bottom=below, label=title)
+        below = [low + size for low, size in zip(below, sizes, strict=True)]
+    axes.set(xlabel="turn.step", ylabel=f"tokens ({stats.parts.origin})", title="What each request was made of")
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingDependencyError(f"This needs {name}, which is not installed.", hint=f"Run: pip install {name}") from None

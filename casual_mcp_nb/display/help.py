@@ -1,0 +1,46 @@
+"""Views of what a person looks up: the help of the commands, and what a look at the set-up found."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.view import Block, Cell, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.types.help import Help, HelpRow
+
+_VERDICTS: dict[Verdict, Mark] = {
+    "ok": Mark("✓ ok", "good"),
+    "warn": Mark("! warning", "quiet"),
+    "fail": Mark("✗ fails", "bad"),
+}
+
+
+def help_view(text: Help, limits: Limits) -> View:
+    """The commands of each group."""
+    return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
+
+
+def _commands(rows: tuple[HelpRow, ...]) -> Table:
+    cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
+    return Table(columns("Write", "What it does", "For example"), tuple(cells))
+
+
+def diagnosis_view(diagnosis: Diagnosis, limits: Limits) -> View:
+    """What was found, part by part, and what to do about it."""
+    bad = sum(finding.verdict == "fail" for finding in diagnosis)
+    doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
+    mark = Mark("✗ something fails", "bad") if bad else Mark("✓ all that is needed works", "good")
+    blocks: list[Block] = [
+        Section(part, (_findings(list(findings), limits),))
+        for part, findings in groupby(diagnosis, lambda finding: finding.part)
+    ]
+    note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
+    return View("diagnosis", "Doctor", tuple(blocks) or (Text("Nothing was looked at."),), mark=mark, note=note)
+
+
+def _findings(findings: list[Finding], limits: Limits) -> Table:
+    rows = tuple(
+        (Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice) for finding in findings[: limits.rows]
+    )
+    return Table(columns("Check", "Verdict", "Found", "What to do"), rows, len(findings) - len(rows))

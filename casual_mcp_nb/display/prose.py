@@ -1,0 +1,49 @@
+"""The Markdown of a model's answer as HTML, of which a model can use nothing to reach beyond the answer.
+
+Paragraphs, lists, tables, code and emphasis are drawn. HTML, images, links and entities stay the text that they are, so that an
+answer can neither load nor hide anything, and the address of a link is always read before it is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+_OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "reference")
+
+
+def prose_html(text: str) -> str:
+    """Markdown as HTML. Everything in it is escaped; of tags there are only those that Markdown's own structure makes."""
+    return str(_parser().render(text))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}, renderer_cls=_Renderer)
+    return parser.enable(["table", "strikethrough"]).disable(_OFF)
+
+
+class _Renderer(RendererHTML):
+    """Headings become bold lines, since those of a cell's output would stand in the notebook's table of contents."""
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        return '<div style="margin:6px 0"><strong>'
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        return "</strong></div>\n"
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        return self.code_block(tokens, idx, options, env)
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        tokens[idx].attrs = {"class": "cmn-code", "style": "white-space:pre-wrap;margin:2px 0"}
+        return str(super().code_block(tokens, idx, options, env))
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+        tokens[idx].attrSet("scope", "col")
+        return str(self.renderToken(tokens, idx, options, env))

@@ -1,0 +1,132 @@
+"""Views of what was sent to the model: a request, a step, and what changed since the step before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.calls import ImageBudget, call_section
+from casual_mcp_nb.display.schema import pretty
+from casual_mcp_nb.display.text import first
+from casual_mcp_nb.display.tokens import change_table, make_up_table
+from casual_mcp_nb.display.tools import SUMMARY
+from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.step import Step, StepDiff, text_of
+from casual_mcp_nb.types.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+_FIRST_MESSAGES = 2
+
+
+def request_view(request: Request, limits: Limits) -> View:
+    """Exactly what one call of the model was given."""
+    note = f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
+    return View("request", "Request", request_blocks(request, limits), note=note)
+
+
+def request_blocks(request: Request, limits: Limits) -> tuple[Block, ...]:
+    """The make-up of a request, its messages and the tools that it offers."""
+    return (
+        Section("Made of", (make_up_table(request.tokens),)),
+        Section("Messages", _messages(request.messages, limits), note=words.count(len(request.messages), "message")),
+        Section("Tools offered", _offered(request.tools, limits), note=words.count(len(request.tools), "tool")),
+    )
+
+
+def step_view(step: Step, limits: Limits) -> View:
+    """A call of the model: what it took, what was new in the request, what it answered, what it called."""
+    usage = step.usage
+    answer = words.tokens(usage.completion_tokens, usage.origin) if usage else words.UNKNOWN
+    facts: list[tuple[str, Cell]] = [
+        ("Request", _price(step.request)),
+        ("Answer", answer),
+        ("Took", words.seconds(step.seconds)),
+    ]
+    if step.first_token_seconds is not None:
+        facts.append(("First text after", words.seconds(step.first_token_seconds)))
+    if step.finish_reason:
+        facts.append(("Ended because", step.finish_reason))
+    images = ImageBudget(limits.images)
+    blocks: list[Block] = [Facts(tuple(facts))]
+    if step.text:
+        blocks.append(Section("Said", (Text(step.text, prose=True),)))
+    if step.tool_calls:
+        calls = tuple(call_section(call, False, limits.text, images) for call in step.tool_calls)
+        blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
+    blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
+    blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
+    return View("step", f"Step {step.index + 1}", tuple(blocks))
+
+
+def diff_view(diff: StepDiff, limits: Limits) -> View:
+    """What a request has that the one before it had not."""
+    before = diff.tokens_before
+    note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "the first request of its turn"
+    return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
+
+
+def change_blocks(diff: StepDiff, limits: Limits) -> tuple[Block, ...]:
+    """How a request differs from the one before it."""
+    tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
+    added = diff.messages_added
+    lines = [*(f"+ {name}" for name in diff.tools_added), *(f"- {name}" for name in diff.tools_removed)]
+    tools = Text("\n".join(lines) or "The same as before.", code=True)
+    return (
+        Section("Tokens", (tokens,)),
+        Section("Messages added", _messages(added, limits), note=words.count(len(added), "message")),
+        Section("Tools", (tools,), note=f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"),
+    )
+
+
+def _messages(messages: Sequence[ChatMessage], limits: Limits) -> tuple[Block, ...]:
+    if not messages:
+        return (Text("None."),)
+    numbers = list(range(len(messages)))
+    if len(messages) > limits.rows:
+        numbers = [*numbers[:_FIRST_MESSAGES], *numbers[_FIRST_MESSAGES - limits.rows :]]
+    share = max(80, min(limits.text, 8 * limits.text // len(numbers)))
+    sections = [_message(messages[number], number, share) for number in numbers]
+    if len(numbers) < len(messages):
+        sections.insert(_FIRST_MESSAGES, Section(f"{words.count(len(messages) - len(numbers), 'message')} more", ()))
+    return tuple(sections)
+
+
+def _message(message: ChatMessage, number: int, limit: int) -> Section:
+    text = text_of(message.content)
+    blocks: list[Block] = [Text(text, code=True, limit=limit)] if text else []
+    others = [part for part in message.content if part.type != "text"] if isinstance(message.content, list) else []
+    if others:
+        blocks.append(Text(f"{words.count(len(others), 'part')} of the message that is no text"))
+    for call in getattr(message, "tool_calls", None) or ():
+        blocks.append(Text(call.function.arguments, label=f"Calls {call.function.name}", code=True, limit=limit))
+    title = f"{number + 1}. {message.role}"
+    name = getattr(message, "name", None)
+    note = ", ".join(filter(None, (name, words.tokens(estimate_tokens(text), "estimated") if text else "")))
+    return Section(
+        title, tuple(blocks) or (Text("It is empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open"
+    )
+
+
+def _offered(tools: Sequence[Mapping[str, Any]], limits: Limits) -> tuple[Block, ...]:
+    if not tools:
+        return (Text("None."),)
+    shown = tools[: limits.rows]
+    rows = tuple(
+        (
+            Name(str(tool.get("name", ""))),
+            words.number(estimate_tokens(pretty(tool, indent=None))),
+            first(str(tool.get("description", "")), SUMMARY),
+        )
+        for tool in shown
+    )
+    table = Table(columns("Tool", "Tokens (estimated) #", "Description"), rows, len(tools) - len(rows))
+    definitions = Text(pretty(list(shown)), code=True, limit=limits.document // 4)
+    return (table, Section("Definitions", (definitions,), fold="closed"))
+
+
+def _price(request: Request) -> str:
+    return words.tokens(request.tokens.total, request.tokens.origin)

@@ -1,0 +1,89 @@
+"""Completion of `%mcp` and `%%mcp`: commands, options, and the names that a session knows. Nothing is connected for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.magics.args import CELL_OPTIONS, ECHO
+from casual_mcp_nb.magics.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+_NAMES_OF_OPTION = {"--model": "models", "--toolset": "tool_sets", "--template": "templates", "--var": "variables"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that there are, as far as they are known without waiting."""
+
+    servers: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    tool_sets: Sequence[str] = ()
+    models: Sequence[str] = ()
+    templates: Sequence[str] = ()
+    variables: Sequence[str] = ()
+    commands: Sequence[str] = tuple(COMMANDS)
+
+    @classmethod
+    def of(cls, session: Session | None, variables: Iterable[str] = ()) -> Names:
+        """The names that a session knows; without one only those of the commands and variables."""
+        own = sorted(name for name in variables if not name.startswith("_"))
+        if session is None:
+            return cls(variables=own)
+        return cls(
+            servers=list(session.servers),
+            tools=[tool.wire_name for tool in session.known_tools],
+            tool_sets=list(session.config.tool_sets),
+            models=list(session.config.models),
+            templates=[name.removesuffix(".j2") for name in session.templates],
+            variables=own,
+        )
+
+
+def complete(text: str, names: Names) -> list[str]:
+    """What can stand at the end of a line, in place of its last word.
+
+    Args:
+        text: The line up to the cursor, from its `%` on.
+        names: The names that there are.
+    """
+    begun = last_word(text)
+    words = text.split()[: -1 if begun else None]
+    if not words:
+        return []
+    found = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
+    return [name for name in found if name.startswith(begun)]
+
+
+def last_word(text: str) -> str:
+    """The word that is being written; empty behind a space."""
+    return "" if not text or text[-1].isspace() else text.split()[-1]
+
+
+def _of_line(words: list[str], names: Names) -> Sequence[str]:
+    if not words:
+        return names.commands
+    command = COMMANDS.get(words[0])
+    if command is None or not command.names:
+        return ()
+    found: Sequence[str] = getattr(names, command.names)
+    if words[0] == "toolset":
+        found = [*found, "all"]
+    if command.usage.endswith("…"):
+        return [name for name in found if name not in words[1:]]
+    return found if len(words) == 1 else ()
+
+
+def _of_cell(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    if last == "--echo":
+        return ECHO
+    if last in _NAMES_OF_OPTION:
+        found: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
+        return found
+    if CELL_OPTIONS.get(last):
+        return ()
+    return [option for option in CELL_OPTIONS if option == "--var" or option not in words]

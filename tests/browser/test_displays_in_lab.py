@@ -1,0 +1,212 @@
+"""The displays in a real JupyterLab: trusted and not, light and dark, live, and without barriers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from kit.lab import Lab
+from nbclient import NotebookClient
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+EVIL = (
+    "<script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>[x](https://evil.example)"
+)
+SETUP = """%load_ext casual_mcp_nb
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, scripted_model
+from fastmcp import FastMCP
+from fastmcp.utilities.types import Image
+from casual_mcp_nb.types.diagnosis import Diagnosis
+EVIL = {evil!r}
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"
+    "5d0000000049454e44ae426082")
+shop = FastMCP("shop", instructions=EVIL)
+@shop.tool(description="List what is in the shop. " + EVIL)
+def stock(kind: str) -> list[dict]:
+    return [{{"item": "tea", "price": 3}}, {{"item": EVIL, "price": 4}}]
+@shop.tool
+def picture() -> Image:
+    "Draw the shop."
+    return Image(data=PIXEL, format="png")
+@shop.tool(annotations={{"destructiveHint": True}})
+def burn() -> str:
+    "Burn the shop."
+    raise ValueError(EVIL)
+session = Session.from_config({{
+    "clients": {{"offline": {{"provider": "offline"}}}},
+    "models": {{"planner": {{"client": "offline", "model": "planner"}}}},
+    "servers": {{
+        "math": {{"bundled": "math", "transport": "in-process", "defer_loading": True}},
+        "gone": {{"command": "no-such-command-anywhere"}},
+    }},
+    "tool_sets": {{"numbers": {{"description": EVIL, "servers": {{"math": True}}}}}},
+    "tool_discovery": {{"enabled": True}},
+}}, in_process={{"shop": shop}})
+session.connect();"""
+TURN = """answer = "# Done\\n\\nThe **shop** has:\\n\\n| item | price |\\n|---|---|\\n| tea | 3 |\\n\\n" + EVIL
+script = [call("search_tools", query="add numbers"), call("shop__stock", kind="tea"), call("shop__picture"), call("shop__burn")]
+session.chat("What is in the shop?" + EVIL, model=scripted_model(*script, answer), echo="all")"""
+CELLS = [
+    SETUP.format(evil=EVIL),
+    "session",
+    "session.servers['gone']",
+    "session.tools",
+    "session.tools['shop__stock']",
+    "session.manifest",
+    "session.toolsets",
+    "session.models",
+    "session.clients",
+    "session.selection",
+    "session.preview()",
+    "session.search('list the items of the shop')",
+    "session.search('add').why_not('shop__burn')",
+    TURN,
+    "session.turns[0].steps[1]",
+    "session.turns[0].steps[1].request",
+    "session.turns[0].steps[1].diff()",
+    "session.turns[0].tool_calls[1]",
+    "session.stats",
+    "session.conversation",
+    "session.doctor()",
+    "%mcp help",
+]
+DISPLAYS = len(CELLS) - 1
+LOOKS = [("JupyterLab Light", "true"), ("JupyterLab Dark", "false")]
+
+
+@pytest.fixture(scope="module")
+def book() -> Any:
+    """A notebook with every display, executed."""
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
+    book.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    return book
+
+
+def placed(book: Any, lab: Lab, name: str, trusted: bool) -> None:
+    """Put a copy of the notebook where Lab finds it. Trust goes by content, so each copy has its name in it."""
+    copy = nbformat.from_dict({**book, "metadata": {**book.metadata, "copy": name}})
+    nbformat.write(copy, lab.folder / name)
+    if trusted:
+        lab.trust(name)
+
+
+def opened(page: Any, lab: Lab, name: str, displays: int) -> None:
+    page.goto(lab.address(name))
+    page.wait_for_function("count => document.querySelectorAll('.jp-OutputArea .cmn').length >= count", arg=displays)
+
+
+def look(page: Any, theme: str, light: str) -> None:
+    page.wait_for_function("() => window.jupyterapp !== undefined")
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=light)
+
+
+def violations(page: Any, axe: Path) -> list[str]:
+    page.add_script_tag(path=str(axe))
+    page.evaluate("() => document.querySelectorAll('.cmn details').forEach(part => part.open = true)")
+    found = page.evaluate("() => axe.run({include: [['.cmn']]}, {resultTypes: ['violations']})")
+    return [f"{v['id']}: {node['html'][:200]} {node['any'][:1]}" for v in found["violations"] for node in v["nodes"][:3]]
+
+
+def run_all(page: Any) -> None:
+    """Run all cells; a Lab that asks for the kernel first, or has none yet, runs none of them and is asked again."""
+    begun = "document.querySelector('.jp-InputPrompt')?.innerText.includes('[*]')"
+    for _ in range(6):
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+        with contextlib.suppress(sync_api.TimeoutError):
+            page.wait_for_function(f"() => {begun} || document.querySelector('.jp-Dialog .jp-mod-accept')", timeout=10_000)
+        if page.evaluate(f"() => {begun}"):
+            return
+        if page.locator(".jp-Dialog .jp-mod-accept").count():
+            page.locator(".jp-Dialog .jp-mod-accept").click()
+            page.locator(".jp-Dialog").wait_for(state="detached")
+            page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+    raise AssertionError("Lab did not run the cells.")
+
+
+def pictured(page: Any, name: str) -> None:
+    """Keep a picture of the whole notebook where `SCREENSHOTS` names a folder, for a person to look at."""
+    folder = os.environ.get("SCREENSHOTS")
+    if folder:
+        height = page.evaluate("() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
+        page.set_viewport_size({"width": 1200, "height": min(16_000, int(height) + 200)})
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))
+
+
+@pytest.mark.fault(86)
+@pytest.mark.fault(91)
+@pytest.mark.parametrize(("theme", "light"), LOOKS)
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_saved_notebook_shows_every_display_and_runs_nothing(
+    page: Any, lab: Lab, book: Any, axe: Path, trusted: bool, theme: str, light: str
+) -> None:
+    name = f"{'trusted' if trusted else 'untrusted'}-{light}.ipynb"
+    placed(book, lab, name, trusted)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    opened(page, lab, name, DISPLAYS)
+    look(page, theme, light)
+    assert page.evaluate("() => document.querySelectorAll('.jp-OutputArea .cmn').length") == DISPLAYS
+    assert page.evaluate("() => document.querySelectorAll('.cmn style').length > 0") is trusted
+    assert page.evaluate("() => document.body.dataset.pwned === undefined")
+    assert page.evaluate("() => document.querySelectorAll('.cmn :is(script, iframe, a, form, object, [onerror])').length") == 0
+    assert [url for url in asked if not url.startswith((lab.url, "data:", "blob:", "ws:"))] == []
+    pictured(page, name)
+    assert violations(page, axe) == []
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_is_folded_opens_by_keyboard(page: Any, lab: Lab, book: Any, trusted: bool) -> None:
+    name = f"folded-{trusted}.ipynb"
+    placed(book, lab, name, trusted)
+    opened(page, lab, name, DISPLAYS)
+    folded = page.locator(".cmn details:not([open]) > summary").first
+    before = page.locator(".cmn details[open]").count()
+    folded.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("before => document.querySelectorAll('.cmn details[open]').length > before", arg=before)
+
+
+def test_a_running_turn_moves_in_its_cell_and_ends_as_a_still_picture(page: Any, lab: Lab) -> None:
+    slow = """
+import asyncio, pathlib
+from fastmcp import Context, FastMCP
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, scripted_model
+server = FastMCP("slow")
+@server.tool
+async def work(ctx: Context) -> str:
+    "Work until it is told to end."
+    done = 0
+    while not pathlib.Path("end").exists():
+        done = min(done + 1, 90)
+        await ctx.report_progress(done, 100, "at it")
+        await asyncio.sleep(0.05)
+    return "worked"
+session = Session.from_config({}, in_process={"slow": server})
+session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
+"""
+    cells = [nbformat.v4.new_code_cell(slow)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), lab.folder / "live.ipynb")
+    page.goto(lab.address("live.ipynb"))
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+    run_all(page)
+    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('at it')")
+    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('90 of 100 (90%)')")
+    pictured(page, "live")
+    (lab.folder / "end").write_text("now")
+    page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('All done.')")
+    assert page.locator(".cmn").count() == 1
+    assert "running" not in page.locator(".cmn").inner_text()

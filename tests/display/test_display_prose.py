@@ -1,0 +1,65 @@
+"""The Markdown of an answer: its structure is drawn, and nothing in it can load, hide or lead anywhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb.display.prose import prose_html
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("**b** and *e* and `c`", "<p><strong>b</strong> and <em>e</em> and <code>c</code></p>"),
+        ("# Title", '<div style="margin:6px 0"><strong>Title</strong></div>'),
+        ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>"),
+        ("3. a", '<ol start="3">\n<li>a</li>\n</ol>'),
+        ("a\\\nb", "<p>a<br>\nb</p>"),
+        (
+            "```py onload=x\n1 < 2\n```",
+            '<pre class="cmn-code" style="white-space:pre-wrap;margin:2px 0"><code>1 &lt; 2\n</code></pre>',
+        ),
+    ],
+)
+def test_structure_is_drawn(text: str, html: str) -> None:
+    assert prose_html(text).strip() == html
+
+
+def test_a_table_has_header_cells_with_scope(parse: Any) -> None:
+    html = prose_html("| a | b |\n|---|--:|\n| 1 | 2 |")
+    assert '<th scope="col">a</th>' in html
+    parse(html)
+
+
+@pytest.mark.fault(86)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[click](https://evil.example)",
+        "[click](javascript:alert(1))",
+        "![x](https://evil.example/a.png)",
+        "<https://evil.example>",
+        "https://evil.example",
+        "[click][r]\n[r]: https://evil.example",
+        "<b>bold</b>",
+        "<script>alert(1)</script>",
+        "<!-- a -->",
+        "<div\nonclick=alert(1)>",
+        "&#x202e;",
+        "&lt;b&gt;",
+    ],
+)
+def test_html_links_images_and_entities_stay_the_text_that_they_are(text: str, parse: Any) -> None:
+    parsed = parse(prose_html(text))
+    assert set(parsed.tags) <= {"p"}
+    assert parsed.text.strip() == text
+
+
+@pytest.mark.parametrize("piece", ["*", "[", "`", "> ", "- ", "_a", "(", "~~a", "|a", "\\", "1. ", "    "])
+def test_text_made_to_be_slow_is_drawn_at_once(piece: str) -> None:
+    began = time.monotonic()
+    prose_html(piece * 8_000)
+    assert time.monotonic() - began < 2

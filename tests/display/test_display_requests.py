@@ -1,0 +1,208 @@
+"""What was sent to the model, what was new in it, and what a conversation took."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+from casual_llm.messages import AssistantMessage, UserMessage
+
+from casual_mcp_nb.display import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.event import ContentPart, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
+from casual_mcp_nb.types.step import Step, ToolCall
+from casual_mcp_nb.types.tokens import TokenParts
+from casual_mcp_nb.types.tool import ToolName
+from casual_mcp_nb.types.trace import Trace, Turn
+
+
+def plain(noun: Any) -> str:
+    return mimebundle(noun)["text/plain"]
+
+
+def call(structured: Any = None, *content: ContentPart) -> ToolCall:
+    return ToolCall("1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", content, structured)
+
+
+def test_a_request_shows_its_messages_its_tools_and_what_it_is_made_of(make: Any) -> None:
+    text = plain(make("request"))
+    assert "2 messages, 1 tool, 205 tokens (estimated)" in text
+    assert re.search(r"Tool definitions +110 +54%", text)
+    assert "1. system · 4 tokens (estimated)" in text
+    assert "You are kind." in text
+    assert re.search(r"weather__get_forecast +\d+ +The weather forecast", text)
+    assert '"parameters": {' in text
+
+
+@pytest.mark.fault(90)
+def test_a_request_of_five_thousand_messages_is_small_and_says_what_it_left_out() -> None:
+    messages = tuple(UserMessage(content=f"Message {number}. " * 20) for number in range(5_000))
+    bundle = mimebundle(Request(messages, (), TokenParts(1, 2, 3, 4, 5)))
+    assert sum(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
+    for form in bundle.values():
+        assert "messages more" in form
+    assert "1. user" in bundle["text/plain"]
+    assert "5000. user" in bundle["text/plain"]
+
+
+def test_a_diff_shows_messages_tools_and_tokens_before_and_after(make: Any) -> None:
+    text = plain(make("diff"))
+    assert "Step 2: what is new · +130 tokens" in text
+    assert "+ weather__get_forecast" in text
+    assert "- mail__send" in text
+    assert re.search(r"Tool definitions +110 +200 +\+90", text)
+    assert "2. user" in text
+
+
+def test_the_diff_of_the_first_step_is_all_that_was_sent(make: Any) -> None:
+    text = plain(make("turn").steps[0].diff())
+    assert "the first request of its turn" in text
+    assert "+ weather__get_forecast" in text
+
+
+def test_a_step_tells_what_it_took_said_and_called(make: Any) -> None:
+    text = plain(make("turn").steps[0])
+    assert re.search(r"Request +210 tokens \(reported\)", text)
+    assert re.search(r"Ended because +tool_calls", text)
+    assert "I look for a tool." in text
+    assert "Search: weather" in text
+    assert "The whole request" in text
+    assert "unknown" in plain(Step(0, make("request")))
+
+
+def test_a_conversation_has_a_row_for_each_turn_and_the_sum(make: Any) -> None:
+    text = plain(make("conversation"))
+    assert "Conversation · 2 turns" in text
+    assert re.search(r"1 +✗ failed +What is the weather in Oslo\? +It rains in Oslo\.", text)
+    assert "2,000 tokens (estimated)" in text
+    assert "Nothing has been said yet." in plain(Conversation())
+
+
+def test_the_bars_of_a_request_add_up_to_its_share_of_the_largest(make: Any, parse: Any) -> None:
+    html = mimebundle(make("turn stats"))["text/html"]
+    rows = re.findall(r'<div class="cmn-bar" style="height:6px">(.*?)</td>', html)
+    widths = [sum(map(int, re.findall(r"border-left:([0-9]+)px", row))) for row in rows]
+    assert widths[1] < widths[2] < widths[3]
+    assert abs(widths[3] - 160) <= 3
+    parse(html)
+
+
+def test_a_document_holds_every_turn_with_every_request(make: Any, parse: Any) -> None:
+    html = document(make("conversation"), "html", "A <title>")
+    assert html.count("<strong>Request</strong>") == 6
+    assert html.count("<strong>Definitions</strong>") == 6
+    assert "default-src 'none'" in html
+    parse(html.removeprefix("<!DOCTYPE html>"))
+    markdown = document(make("conversation"), "markdown", "")
+    assert "**Turn 2**" in markdown
+
+
+def test_a_turn_is_shown_with_as_much_as_is_asked_for(make: Any) -> None:
+    turn = make("turn")
+    answer, usual, everything = (turn_bundle(turn, detail)["text/html"] for detail in ("text", "output", "all"))  # type: ignore[arg-type]
+    assert "Take an umbrella." in answer
+    assert "get_forecast" not in answer
+    assert "cut short" in answer
+    assert "New in this request" not in usual
+    assert everything.count("New in this request") == 3
+    assert len(re.findall("<details[^>]* open>", everything)) == everything.count("<details")
+    assert "cache miss" in everything
+
+
+def test_an_answer_that_has_not_begun_is_shown_as_running(make: Any) -> None:
+    assert "▸ running" in turn_bundle(make("running turn"), "text")["text/plain"]
+    assert "not started" in turn_bundle(Turn(Trace()), "text")["text/plain"]
+
+
+def test_a_running_call_shows_how_long_it_has_been_running(make: Any) -> None:
+    bundle = live_bundle(make("running turn"), "output", 4.9)
+    assert re.search(r"Elapsed</th><td[^>]*>3\.5 s", bundle["text/html"])
+    assert bundle["text/plain"].startswith("Turn · ▸ running · 4.9 s")
+    assert "\n" not in bundle["text/plain"]
+
+
+def test_progress_without_a_clock_is_as_old_as_the_last_event(make: Any) -> None:
+    turn = Turn(Trace([*make("running turn").trace, ToolProgress("b", 5, 10, None, 2.4)]))
+    assert re.search(r"Elapsed +1\.0 s", plain(turn))
+
+
+@pytest.mark.parametrize(
+    "structured",
+    [
+        {"result": [{"item": "tea", "price": 3}, {"item": "milk", "stock": None}]},
+        [{"item": "tea", "price": 3}, {"item": "milk", "stock": None}],
+        {"rows": [{"item": "tea", "price": 3}, {"item": "milk", "stock": None}], "count": 2},
+    ],
+)
+def test_a_list_of_objects_is_a_table(structured: Any) -> None:
+    text = plain(call(structured))
+    assert re.search(r"item +price +stock", text)
+    assert re.search(r"tea +3\n", text)
+    assert re.search(r"milk +null", text)
+
+
+def test_a_flat_object_is_its_fields() -> None:
+    assert re.search(r"item +tea\n +price +3", plain(call({"item": "tea", "price": 3})))
+
+
+@pytest.mark.parametrize("structured", [None, 3, "text", {"result": 3}, [], [1, 2], {"a": {"b": 1}, "c": 2}, [{"a": []}], [{}]])
+def test_other_structured_results_stay_the_text_that_they_are(structured: Any) -> None:
+    assert "As " not in plain(call(structured))
+
+
+@pytest.mark.fault(90)
+def test_a_large_table_is_cut_and_says_so() -> None:
+    rows = [{f"column {number}": "x" * 500 for number in range(30)} for _ in range(5_000)]
+    bundle = mimebundle(call(rows))
+    assert sum(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
+    assert "cmn-bare" not in bundle["text/html"]
+    assert re.search(r"4,9\d\d more", bundle["text/plain"])
+
+
+def test_audio_resources_and_links_are_notes_in_words(parse: Any) -> None:
+    shown = call(
+        None,
+        ContentPart("audio", mime_type="audio/wav", data=b"1" * 2_048),
+        ContentPart("resource", "A text", "text/plain", uri="file:///a.txt"),
+        ContentPart("link", "Docs", None, uri="https://docs.example/a"),
+    )
+    text = plain(shown)
+    assert "audio/wav, 2,048 bytes, from shop__list" in text
+    assert "resource, text/plain, 6 characters, file:///a.txt" in text
+    assert "link, Docs, https://docs.example/a (not fetched)" in text
+    assert "a" not in parse(mimebundle(shown)["text/html"]).tags
+
+
+def test_an_image_is_bounded(parse: Any) -> None:
+    images = [ContentPart("image", mime_type="image/png", data=b"1" * size) for size in (1_000, 100_000)]
+    assert parse(mimebundle(call(None, *images))["text/html"]).tags.count("img") == 1
+
+
+def test_the_answer_is_drawn_as_markdown_and_stays_text_in_the_other_forms(make: Any) -> None:
+    started = TurnStarted((UserMessage(content="Hi"),), "m")
+    answer = StepFinished(0, AssistantMessage(content="**Rain** in [Oslo](https://e.ex)"))
+    bundle = mimebundle(Turn(Trace([started, StepStarted(0, make("request")), answer])))
+    assert "<strong>Rain</strong> in [Oslo](https://e.ex)" in bundle["text/html"]
+    assert "│ **Rain** in" in bundle["text/plain"]
+
+
+def test_a_server_card_lists_its_capabilities_and_instructions(make: Any) -> None:
+    status = dataclasses.replace(make("server"), capabilities=("tools", "prompts"), instructions="Ask for a city first.")
+    text = plain(status)
+    assert re.search(r"Capabilities +tools, prompts", text)
+    assert "Ask for a city first." in text
+    assert "KeyError: 'TOKEN'" in text
+
+
+def test_a_diagnosis_says_in_words_what_fails_and_what_to_do(make: Any) -> None:
+    text = plain(make("diagnosis"))
+    assert "✗ something fails · 3 checks, 1 failure, 1 warning" in text
+    assert re.search(r"mail +✗ fails +It ended at once\. +Reconnect it\.", text)
+
+
+def test_the_system_prompt_stands_exactly_as_the_model_reads_it(make: Any) -> None:
+    prompt = make("prompt")
+    assert str(prompt) == "You are kind."
+    assert "\nYou are kind.</pre>" in mimebundle(prompt)["text/html"]

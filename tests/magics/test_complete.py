@@ -1,0 +1,63 @@
+"""What the tab key offers behind the magics."""
+
+from __future__ import annotations
+
+import pytest
+
+from casual_mcp_nb.magics.args import CELL_OPTIONS
+from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.complete import Names, complete
+
+NAMES = Names(
+    servers=["math", "mail", "time"],
+    tools=["math__add", "mail__send"],
+    tool_sets=["reading"],
+    models=["gpt", "llama"],
+    templates=["careful", "teacher"],
+    variables=["city"],
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("%mcp", []),
+        ("%mcp se", ["servers", "server", "selection", "search"]),
+        ("%mcp tool m", ["math__add", "mail__send"]),
+        ("%mcp call math", ["math__add"]),
+        ('%mcp call math__add {"a', []),
+        ("%mcp tool math__add ", []),
+        ("%mcp off ma", ["math", "mail"]),
+        ("%mcp off math ", ["mail", "time"]),
+        ("%mcp reconnect t", ["time"]),
+        ("%mcp toolset ", ["reading", "all"]),
+        ("%mcp model l", ["llama"]),
+        ("%mcp preview t", ["teacher"]),
+        ("%mcp help doc", ["doctor"]),
+        ("%mcp search ma", []),
+        ("%mcp tols ", []),
+        ("%%mcp --mo", ["--model"]),
+        ("%%mcp --model ", ["gpt", "llama"]),
+        ("%%mcp --toolset r", ["reading"]),
+        ("%%mcp --template c", ["careful"]),
+        ("%%mcp --echo ", ["none", "text", "output", "all"]),
+        ("%%mcp --var ", ["city"]),
+        ("%%mcp --var city --v", ["--var"]),
+        ("%%mcp --model gpt --m", ["--max-steps"]),
+        ("%%mcp --system ", []),
+        ("%%mcp --no-discovery --no", []),
+    ],
+)
+def test_the_names_that_can_stand_there_are_offered(text: str, found: list[str]) -> None:
+    assert complete(text, NAMES) == found
+
+
+def test_all_commands_and_all_options_are_offered_at_the_start() -> None:
+    assert complete("%mcp ", NAMES) == list(COMMANDS)
+    assert complete("%%mcp ", NAMES) == list(CELL_OPTIONS)
+
+
+def test_without_a_session_only_commands_and_variables_are_known() -> None:
+    names = Names.of(None, ["b", "_hidden", "a"])
+    assert complete("%mcp tool ", names) == []
+    assert complete("%%mcp --var ", names) == ["a", "b"]
