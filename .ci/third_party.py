@@ -1,25 +1,84 @@
-"""Install the third-party MCP servers that the integration tests talk to into `.third-party`: from PyPI and from npm."""
+"""Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py [FOLDER]`.
 
+They come from PyPI and npm into `.third-party`, each group into a folder of its own that counts as done only when it is whole.
+"""
+
+import hashlib
+import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".third-party"
-PYPI = ["mcp-server-time", "mcp-server-git", "mcp-server-fetch"]
-NPM = ["everything", "filesystem", "memory", "sequential-thinking"]
+MARK = "installed"
+PYPI = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"]
+# It asks for any version of mcp and dies at its start with 2: a real server that fails.
+SQLITE = ["mcp-server-sqlite==2025.4.25", "mcp>=2"]
+NPM_VERSION = "2026.8.31"
+NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
+NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
+
+# Not a server: the browser tests look for barriers with it.
+AXE = ["axe-core@4.14.1"]
+IPYKERNEL = ["ipykernel==6.31.*"]
+
+Install = Callable[[Path, list[str]], None]
 
 
 def main() -> None:
-    python = FOLDER / "python" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    if not python.exists():
-        venv.create(FOLDER / "python", with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PYPI], check=True)
-    if not (FOLDER / "node_modules").exists():
-        packages = [f"@modelcontextprotocol/server-{name}" for name in NPM]
-        npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(FOLDER)]
-        subprocess.run([*npm, *packages], check=True)
-    print(f"Third-party servers are in {FOLDER.name}.")
+    """Install what is missing, side by side."""
+    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
+    with ThreadPoolExecutor() as pool:
+        parts = [
+            pool.submit(ensure, folder / "python", PYPI, with_pip),
+            pool.submit(ensure, folder / "sqlite", SQLITE, with_pip),
+            pool.submit(ensure, folder / "node_modules", NPM, with_npm),
+            pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
+            pool.submit(ensure, folder / "axe" / "node_modules", AXE, with_npm),
+        ]
+    for part in parts:
+        part.result()
+    print(f"Third-party servers are in {folder}.")
+
+
+def ensure(folder: Path, packages: list[str], install: Install) -> None:
+    """Install packages into a folder unless it has a mark that says so; what an install left half done is thrown away."""
+    mark = folder / MARK
+    wanted = hashlib.sha256(" ".join([*packages, sys.version]).encode()).hexdigest()
+    if mark.exists() and mark.read_text() == wanted:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    install(folder, packages)
+    mark.write_text(wanted)
+
+
+def with_pip(folder: Path, packages: list[str]) -> None:
+    """Make a virtual environment with these packages."""
+    venv.create(folder, with_pip=True)
+    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+
+
+def alone(folder: Path, packages: list[str]) -> None:
+    """Install these packages without what they need into `packages`, to stand before those of another environment."""
+    venv.create(folder, with_pip=True)
+    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder / "packages", *packages], check=True
+    )
+
+
+def with_npm(folder: Path, packages: list[str]) -> None:
+    """Install these packages and what they need as a `node_modules` folder."""
+    npm = shutil.which("npm")
+    if npm is None:
+        sys.exit("npm is needed for the third-party servers; it comes with Node.js.")
+    options = ["--no-audit", "--no-fund", "--no-save", "--loglevel=error", "--prefix", str(folder.parent)]
+    subprocess.run([npm, "install", *options, *packages], check=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
     from casual_mcp_nb.providers import ModelFactory
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
+    from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.search import SearchHit, SearchResults
     from casual_mcp_nb.types.selection import Selection
     from casual_mcp_nb.types.session import Manifest, ServerStatus
@@ -44,6 +45,7 @@ _HOMES = {
     "CasualMcpError": "errors",
     "ChatStats": "types.stats",
     "Config": "types.config",
+    "Conversation": "types.conversation",
     "ExcludeSpec": "types.config",
     "Manifest": "types.session",
     "McpToolChat": "engine.chat",
@@ -79,6 +81,7 @@ __all__ = [
     "CasualMcpError",
     "ChatStats",
     "Config",
+    "Conversation",
     "ExcludeSpec",
     "Manifest",
     "McpToolChat",

@@ -1,111 +1,156 @@
-"""One session with real servers that others wrote, from PyPI and npm, beside bundled ones."""
+"""One session with real servers that others wrote, their lists, their answers, and the planner."""
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.types.event import Notice, StepStarted
 
-FOLDER = Path(__file__).resolve().parents[2] / ".third-party"
-PYTHON = FOLDER / "python" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-NODE = FOLDER / "node_modules" / "@modelcontextprotocol"
+pytestmark = pytest.mark.integration
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(not NODE.exists(), reason="python3 .ci/third_party.py installs the servers"),
-]
-
-
-def node(name: str, *args: str) -> dict[str, Any]:
-    return {"command": "node", "args": [str(NODE / f"server-{name}" / "dist" / "index.js"), *args]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "hello.txt").write_text("hello from a file")
-    return folder
+TOOLS = {
+    "clock": 2,
+    "git": 12,
+    "fetch": 1,
+    "everything": 13,
+    "filesystem": 14,
+    "memory": 9,
+    "thinking": 1,
+    "sqlite": 0,
+}
 
 
-@pytest.fixture(scope="module")
-def session(folder: Path) -> Iterator[Session]:
-    config = {
-        "clients": {"offline": {"provider": "offline"}},
-        "models": {"planner": {"client": "offline", "model": "planner"}},
-        "mcpServers": {
-            "clock": {"command": str(PYTHON), "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
-            "everything": node("everything"),
-            "filesystem": node("filesystem", str(folder)) | {"defer_loading": True},
-            "memory": node("memory") | {"defer_loading": True, "env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}},
-            "math": {"bundled": "math", "defer_loading": True},
-        },
-        "tool_discovery": {"enabled": True},
-    }
-    with Session.from_config(config) as session:
-        yield session
+@pytest.fixture
+def all_deferred(session: Session) -> Iterator[Session]:
+    before = session.selection.snapshot()
+    session.selection.discovery = True
+    for name in TOOLS:
+        session.selection.servers[name] = "deferred"
+    yield session
+    session.selection = before
 
 
-def test_all_are_ready_and_list_their_tools(session: Session) -> None:
-    assert {name: status.state for name, status in session.servers.items()} == dict.fromkeys(session.servers, "ready")
-    assert {name: status.tools for name, status in session.servers.items()} | {"everything": 0, "math": 0} == {
-        "clock": 2,
-        "everything": 0,
-        "filesystem": 14,
-        "memory": 9,
-        "math": 0,
-    }
-    assert session.servers["everything"].tools >= 13
-    assert len({status.protocol_version for status in session.servers.values()}) > 1
+def test_all_list_their_tools_at_the_same_time_in_two_protocol_eras(session: Session) -> None:
+    assert {name: status.tools for name, status in session.servers.items()} == TOOLS
+    assert len(session.tools) == sum(TOOLS.values())
+    ready = {name: status for name, status in session.servers.items() if status.state == "ready"}
+    assert set(TOOLS) - set(ready) == {"sqlite"}
+    versions = {name: status.protocol_version for name, status in ready.items()}
+    assert {versions[name] for name in ("clock", "git", "fetch")} == {"2026-07-28"}
+    assert {versions[name] for name in ("everything", "filesystem", "memory", "thinking")} == {"2025-11-25"}
 
 
-def test_one_step_calls_tools_of_several_of_them(session: Session, folder: Path) -> None:
+def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_schema(session: Session) -> None:
+    turn = session.chat("go", model=scripted_model("done"))
+    offered = {tool["name"]: tool["parameters"] for tool in turn.trace.of(StepStarted)[0].request.tools}
+    assert [name for name in offered if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)] == []
+    assert offered == {tool.wire_name: tool.input_schema for tool in session.tools}
+    # It lists two types for one argument, which casual-llm's own conversion refuses.
+    assert offered["thinking__sequentialthinking"]["properties"]["nextThoughtNeeded"]["type"] == ["boolean", "string"]
+
+
+@pytest.mark.fault(2)
+def test_a_server_that_dies_at_its_start_has_its_reason_while_the_others_work_in_the_same_turn(session: Session) -> None:
+    status = session.servers["sqlite"]
+    assert status.state == "failed"
+    assert status.error == "it ended before it answered"
+    assert "AttributeError: 'Server' object has no attribute 'list_resources'" in status.stderr_tail
+
+    turn = session.chat("go", model=scripted_model(call("everything__echo", message="still here"), "done"))
+    assert [notice.server for notice in turn.trace.of(Notice)] == ["sqlite"]
+    assert "still here" in turn.tool_calls[0].result
+
+
+def test_one_step_calls_tools_of_all_of_them(session: Session, folder: Path, repository: Path, page: str) -> None:
+    ada = {"name": "Ada", "entityType": "person", "observations": ["wrote a program"]}
     model = scripted_model(
-        call("search_tools", tool_names=["read_text_file", "create_entities", "math:add"]),
         calls(
             call("clock__get_current_time", timezone="Asia/Tokyo"),
-            call("everything__echo", message="hi"),
+            call("git__git_status", repo_path=str(repository)),
+            call("fetch__fetch", url=page),
+            call("everything__get-sum", a=2, b=40),
             call("filesystem__read_text_file", path=str(folder / "hello.txt")),
-            call(
-                "memory__create_entities",
-                entities=[{"name": "Ada", "entityType": "person", "observations": ["wrote a program"]}],
-            ),
-            call("math__add", a=1, b=2),
+            call("memory__create_entities", entities=[ada]),
+            call("thinking__sequentialthinking", thought="so", nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1),
+        ),
+        "done",
+    )
+    turn = session.chat("go", model=model)
+    assert {c.name: c.status for c in turn.tool_calls if c.status != "ok"} == {}
+    results = {c.tool.server: c.result for c in turn.tool_calls}
+    expected = {
+        "clock": "Asia/Tokyo",
+        "git": "new.txt",
+        "fetch": "The tide is high at noon.",
+        "everything": "42",
+        "filesystem": "hello from a file",
+        "memory": "wrote a program",
+        "thinking": "thoughtHistoryLength",
+    }
+    assert {server: text for server, text in expected.items() if text not in results[server]} == {}
+
+
+def test_a_second_step_goes_on_with_what_the_first_one_did(session: Session, folder: Path, repository: Path) -> None:
+    path = str(folder / "written.txt")
+    model = scripted_model(
+        calls(
+            call("filesystem__write_file", path=path, content="written by a tool"),
+            call("git__git_add", repo_path=str(repository), files=["new.txt"]),
+            call("clock__convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Kolkata"),
+        ),
+        calls(
+            call("filesystem__read_text_file", path=path),
+            call("git__git_diff_staged", repo_path=str(repository)),
+            call("git__git_log", repo_path=str(repository)),
         ),
         "done",
     )
     turn = session.chat("go", model=model)
     assert [c.status for c in turn.tool_calls] == ["ok"] * 6
-    results = {c.name: c.result for c in turn.tool_calls}
-    assert "Asia/Tokyo" in results["clock__get_current_time"]
-    assert "hi" in results["everything__echo"]
-    assert "hello from a file" in results["filesystem__read_text_file"]
-    assert "Ada" in results["memory__create_entities"]
-    assert results["math__add"] == "3"
+    convert, read, staged, log = (c.result for c in turn.tool_calls[2:])
+    assert "17:30" in convert
+    assert read == "written by a tool"
+    assert "not added yet" in staged
+    assert "The first notes" in log
 
 
-def test_an_image_is_kept_and_named_to_the_model(session: Session) -> None:
-    image = session.call_tool("everything:get-tiny-image")
-    (picture,) = [part for part in image.content if part.kind == "image"]
-    assert picture.mime_type == "image/png"
-    assert picture.data is not None
-    assert picture.data.startswith(b"\x89PNG")
-    assert "image/png" in image.result
-
-
-def test_a_tools_own_refusal_is_an_error_result(session: Session) -> None:
-    outside = session.call_tool("filesystem:read_text_file", path="/etc/hostname")
-    assert outside.status == "error"
+def test_a_tools_own_refusal_is_an_error_result(session: Session, tmp_path: Path) -> None:
+    outside = session.call_tool("filesystem:read_text_file", path=str(tmp_path / "outside.txt"))
+    no_repository = session.call_tool("git:git_status", repo_path=str(tmp_path))
+    no_zone = session.call_tool("clock:get_current_time", timezone="Nowhere/Else")
+    assert [outside.status, no_repository.status, no_zone.status] == ["error"] * 3
     assert "denied" in outside.result.lower()
+    assert str(tmp_path) in no_repository.result
+    assert "Nowhere" in no_zone.result
 
 
-def test_the_planner_finds_a_deferred_tool_of_a_real_server(session: Session, folder: Path) -> None:
-    session.new_conversation()
-    turn = session.chat(f'Read the text file "{folder / "hello.txt"}"')
-    assert turn.tool_calls[0].name == "search_tools"
-    assert "hello from a file" in turn.answer
+def test_a_servers_environment_holds_no_variable_of_ours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not-for-servers")
+    session.reconnect("everything")
+    shown = session.call_tool("everything:get-env").result
+    assert "PATH" in shown
+    assert "OPENAI_API_KEY" not in shown
+
+
+@pytest.mark.parametrize(
+    ("question", "tool", "answer"),
+    [
+        ('Read the text file "{folder}/hello.txt"', "filesystem__read_text_file", "hello from a file"),
+        ("What time is it in Asia/Tokyo?", "clock__get_current_time", "Asia/Tokyo"),
+        ("Show the git log of {repository}", "git__git_log", "The first notes"),
+        ("Fetch {page}", "fetch__fetch", "The tide is high at noon."),
+    ],
+)
+def test_the_planner_finds_a_deferred_tool_of_a_real_server(
+    all_deferred: Session, folder: Path, repository: Path, page: str, question: str, tool: str, answer: str
+) -> None:
+    turn = all_deferred.chat(question.format(folder=folder, repository=repository, page=page))
+    assert [c.name for c in turn.tool_calls] == ["search_tools", tool]
+    assert turn.tool_calls[1].status == "ok"
+    assert answer in turn.answer
