@@ -12,8 +12,13 @@ import sys
 ANNOUNCEMENT = b"casual-mcp-nb process "
 
 
-def main(command: list[str]) -> None:
-    """Become `command`; on failure say why on stderr and exit with 127."""
+def main(parent: int, command: list[str]) -> None:
+    """Become `command`; on failure say why on stderr and exit with 127.
+
+    Args:
+        parent: Process id of who started this; when that has ended before the kernel was asked, so does this.
+        command: Program and arguments.
+    """
     os.write(2, ANNOUNCEMENT + b"%d\n" % os.getpid())
     if sys.platform == "linux":
         import ctypes
@@ -21,6 +26,8 @@ def main(command: list[str]) -> None:
 
         parent_death_signal = 1
         ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
     try:
         os.execvp(command[0], command)
     except OSError as error:
@@ -29,4 +36,4 @@ def main(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -30,7 +30,7 @@ def launched(command: Sequence[str]) -> list[str]:
     """`command` behind the launcher that makes its process findable and mortal; unchanged where there is no `exec`."""
     if not _POSIX:
         return list(command)
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), *command]
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.connections import Connection
+from casual_mcp_nb.connections._process import launched
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
 from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.secret import MASK
@@ -134,3 +135,13 @@ async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_kernel_tha
         os.killpg(kernel.pid, signal.SIGKILL)
         await kernel.wait()
     await until(lambda: not processes(), 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_a_server_whose_parent_ended_while_it_was_being_started_ends_too(tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    _, *launch = launched(["touch", str(began)])
+    launch[launch.index(str(os.getpid()))] = str(os.getpid() + 1)
+    done = subprocess.run([sys.executable, *launch], capture_output=True, timeout=10, check=False)
+    assert done.returncode == 0
+    assert not began.exists()
