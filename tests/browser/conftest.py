@@ -13,6 +13,11 @@ from kit.lab import Lab, started_lab
 AXE = Path(__file__).resolve().parents[2] / ".third-party" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these tests last: Playwright leaves a loop running in the main thread, and no asyncio test could start its own."""
+    items.sort(key=lambda item: Path(__file__).parent in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with started_lab(tmp_path_factory.mktemp("lab")) as lab:

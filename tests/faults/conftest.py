@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +19,20 @@ WARM = ("casual_mcp_nb.connections._link", "casual_mcp_nb.connections._http", "c
 """Imported once instead of in each test."""
 
 FORKED = pytest.StashKey[Forked]()
+FOLDER = Path(__file__).parent
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fork the template while nothing runs yet."""
-    if not session.config.option.collectonly:
+    items = [item for item in session.items if _is_here(item)]
+    if items and not session.config.option.collectonly:
         for name in WARM:
             importlib.import_module(name)
-        session.config.stash[FORKED] = Forked(session.items, session.config)
+        session.config.stash[FORKED] = Forked(items, session.config)
+
+
+def _is_here(item: pytest.Item) -> bool:
+    return FOLDER in item.path.parents
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -34,8 +41,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[FORKED].close()
 
 
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Run a test of this folder in its own process."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test of this folder in its own process. pytest asks every conftest about every test, wherever it lies."""
+    if not _is_here(item):
+        return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in item.config.stash[FORKED].run(item):
         item.ihook.pytest_runtest_logreport(report=report)
