@@ -130,8 +130,6 @@ def test_a_mistake_is_one_line_and_the_cell_is_an_error(kernel: Kernel, code: st
 
 
 def test_braces_and_dollars_in_a_message_reach_the_model_as_they_are(kernel: Kernel) -> None:
-    kernel.run("echo = scripted_model('ok')")
-    kernel.run("session.model = None; session._chat.models.chat_model")
     ran = kernel.run("%%mcp --no-discovery\n{x} $y {{ z }} count the words in 'a b'\n")
     assert ran.status == "ok"
     assert "{x} $y {{ z }}" in kernel.run("print(session.turns[-1].prompt)").text()
