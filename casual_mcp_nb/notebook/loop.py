@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -97,6 +97,10 @@ class EngineThread:
             _show_in_one_line(cancelled)
             raise
         return waiting.result()
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Have a short function called on the loop after a time; from any thread."""
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
 
     def stop(self) -> None:
         """End the thread; what still runs on it is dropped."""

@@ -1,0 +1,171 @@
+// Shared by all widgets. Whatever comes from a server, a model or a person is text: it goes in by textContent, never as HTML.
+
+/** A text that stays within a page: every child is text or an element. Properties: class, testid, data-*, aria-*, on* (functions), others as they are. */
+function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) assign(element, name, value);
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const AS_PROPERTY = new Set(["checked", "disabled", "hidden", "open", "required", "selected", "value", "indeterminate", "readOnly"]);
+
+function assign(element, name, value) {
+  if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+  else if (name === "testid") element.dataset.testid = value;
+  else if (AS_PROPERTY.has(name)) element[name] = value;
+  else if (value === null || value === undefined || value === false) element.removeAttribute(name);
+  else element.setAttribute(name, value === true ? "" : value);
+}
+
+/** Set properties of an element that is there, only where they differ, so that focus and selection stay. */
+function update(element, props) {
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "text") {
+      if (element.textContent !== value) element.textContent = value;
+    } else if (AS_PROPERTY.has(name)) {
+      if (element[name] !== value) element[name] = value;
+    } else assign(element, name, value);
+  }
+  return element;
+}
+
+/** The only place where HTML goes in as HTML: what the package's display room drew, which escapes everything itself. */
+function drawn(element, html) {
+  element.innerHTML = html;
+  return element;
+}
+
+/** Bring the children of an element in line with items, keeping the nodes of those that stay. */
+function keyed(parent, items, keyOf, make, change) {
+  const there = new Map([...parent.children].map((child) => [child._key, child]));
+  let next = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let child = there.get(key);
+    there.delete(key);
+    if (!child) {
+      child = make(item);
+      child._key = key;
+    }
+    if (child === next) next = next.nextElementSibling;
+    else parent.insertBefore(child, next);
+    change?.(child, item);
+  }
+  for (const child of there.values()) child.remove();
+}
+
+function mergePatch(target, patch) {
+  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
+  const merged = target !== null && typeof target === "object" && !Array.isArray(target) ? { ...target } : {};
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) delete merged[key];
+    else merged[key] = mergePatch(merged[key], value);
+  }
+  return merged;
+}
+
+/** Once for each model: patches are merged into its state, whoever looks at it. */
+function initialize({ model }) {
+  const onMessage = (message) => {
+    if (message?.patch) model.set("state", mergePatch(model.get("state"), message.patch));
+  };
+  model.on("msg:custom", onMessage);
+  return () => model.off("msg:custom", onMessage);
+}
+
+/** Once for each view: the present state, its changes, and calls of commands. */
+function connect(model) {
+  const waiting = new Map();
+  const listeners = new Set();
+  const page = Math.random().toString(36).slice(2);
+  let count = 0;
+  const onMessage = (message) => {
+    const promise = waiting.get(message?.id);
+    if (!promise) return;
+    waiting.delete(message.id);
+    if (message.error !== undefined) promise.reject(new Error(message.error));
+    else promise.resolve(message.result);
+  };
+  const onChange = () => listeners.forEach((listener) => listener(model.get("state")));
+  model.on("msg:custom", onMessage);
+  model.on("change:state", onChange);
+  return {
+    get state() {
+      return model.get("state");
+    },
+    /** Run a command of a state; rejected with an error whose message is for a person. */
+    call(name, args) {
+      const id = `${page}-${count++}`;
+      return new Promise((resolve, reject) => {
+        waiting.set(id, { resolve, reject });
+        model.send({ id, call: name, args: args ?? {} });
+      });
+    },
+    onState(listener) {
+      listeners.add(listener);
+    },
+    close() {
+      model.off("msg:custom", onMessage);
+      model.off("change:state", onChange);
+      listeners.clear();
+    },
+  };
+}
+
+/** What every widget has: a root with its name, a line for errors, a line that is read out, the switch for large text; and its connection.
+ *  `build(parts)` returns the body and a function that takes each state. */
+function widget(title, build) {
+  return {
+    initialize,
+    render({ model, el }) {
+      const link = connect(model);
+      const alert = h("div", { class: "cmn-alert", role: "alert", testid: "alert", hidden: true });
+      const status = h("div", { class: "cmn-status cmn-quiet", role: "status", testid: "status" });
+      const root = h("section", { class: "cmn cmn-widget", "aria-label": title, testid: title.toLowerCase().replaceAll(" ", "-") });
+      const fail = (error) => update(alert, { text: error ? `⚠ ${error.message ?? error}` : "", hidden: !error });
+      const parts = {
+        link,
+        root,
+        fail,
+        get state() {
+          return link.state;
+        },
+        /** Run a command; an error shows in the widget and comes back as undefined. */
+        call: (name, args) => link.call(name, args).then((result) => (fail(null), result), (error) => fail(error)),
+        say: (text) => update(status, { text }),
+        large: largeText(root),
+      };
+      const { body, show, close } = build(parts);
+      root.append(alert, body, status);
+      el.append(root);
+      const picture = document.head.appendChild(h("style", {}, `.cmn-picture-${model.get("picture_key")} { display: none; }`));
+      const safely = (state) => {
+        try {
+          show(state);
+        } catch (error) {
+          fail(error);
+        }
+      };
+      link.onState(safely);
+      safely(link.state);
+      return () => {
+        close?.();
+        link.close();
+        picture.remove();
+      };
+    },
+  };
+}
+
+function largeText(root) {
+  const button = h("button", { type: "button", class: "cmn-button", "aria-pressed": "false", testid: "large-text", title: "Large text, for a projector" }, "Aa");
+  button.setAttribute("aria-label", "Large text");
+  button.addEventListener("click", () => {
+    const on = root.classList.toggle("cmn-large");
+    button.setAttribute("aria-pressed", String(on));
+  });
+  return button;
+}
+
+const number = new Intl.NumberFormat("en-US");

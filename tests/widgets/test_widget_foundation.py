@@ -1,0 +1,275 @@
+"""What all widgets stand on: states with commands, patches, the pace of updates, and the way to a front end and back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import Empty
+from typing import Any
+
+import pytest
+from kit.kernel import LIMIT, Kernel, started_kernel
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.loop import engine_thread
+from casual_mcp_nb.widgets._pace import Pace
+from casual_mcp_nb.widgets._patch import merge_patch
+from casual_mcp_nb.widgets.assets import STATIC, assets
+from casual_mcp_nb.widgets.state import State, command
+
+
+class Counter(State):
+    """A state with a number."""
+
+    number = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+    @command
+    def add(self, by: int) -> int:
+        self.number += by
+        self.changed()
+        return self.number
+
+    @command
+    async def later(self) -> str:
+        return threading.current_thread().name
+
+    def secret(self) -> None:
+        raise AssertionError("It is no command.")
+
+
+@pytest.fixture
+def counter() -> Iterator[Counter]:
+    with Session.from_config({}) as session:
+        yield Counter(session)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396, section 2, as it stands there."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {}),
+        ({"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": 2, "b": [1, 2]}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}),
+        ({"a": {"x": 1}}, {"a": 5}),
+        ({"a": 5}, {"a": {"x": 1}}),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}),
+        ({"a": {"x": {"deep": 1}}, "b": ""}, {"b": False}),
+        ({"a": {}}, {}),
+        ({}, {"a": {}}),
+    ],
+)
+def test_a_patch_turns_the_old_state_into_the_new_one(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert merged(old, merge_patch(old, new)) == new
+
+
+def test_a_patch_holds_what_changed_and_nothing_else() -> None:
+    rows = {f"tool {i}": {"on": True} for i in range(100)}
+    patch = merge_patch({"rows": rows, "limit": 5}, {"rows": {**rows, "tool 7": {"on": False}}, "limit": 5})
+    assert patch == {"rows": {"tool 7": {"on": False}}}
+
+
+def test_none_means_absent_in_a_state() -> None:
+    assert merge_patch({"a": None}, {"a": None, "b": None}) == {}
+    assert merge_patch({"a": 1}, {"a": None}) == {"a": None}
+    assert merge_patch({"a": None}, {"a": 1}) == {"a": 1}
+
+
+def test_only_marked_methods_can_be_called_from_a_front_end(counter: Counter) -> None:
+    assert counter.commands == {"add", "later"}
+
+
+async def test_a_command_runs_with_checked_arguments(counter: Counter) -> None:
+    told: list[int] = []
+    cancel = counter.watch(lambda: told.append(counter.number))
+    assert await counter.call("add", {"by": 2}) == 2
+    cancel()
+    assert await counter.call("add", {"by": 1}) == 3
+    assert told == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("add", {}), ("add", {"by": "many"}), ("add", {"by": 1, "more": 2}), ("secret", {}), ("__init__", {}), ("snapshot", {})],
+)
+async def test_a_wrong_call_is_refused_in_words(counter: Counter, name: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        await counter.call(name, arguments)
+    assert counter.number == 0
+
+
+def test_a_closed_state_tells_nobody(counter: Counter) -> None:
+    told: list[bool] = []
+    ended: list[bool] = []
+    counter.watch(lambda: told.append(True))
+    counter.follow(lambda: ended.append(True))
+    counter.close()
+    counter.add(1)
+    assert told == []
+    assert ended == [True]
+
+
+def test_work_that_is_asked_for_often_is_done_at_once_and_then_once_more() -> None:
+    begun, done, times = threading.Event(), threading.Semaphore(0), list[float]()
+
+    def work() -> None:
+        times.append(time.monotonic())
+        begun.set()
+        done.release()
+
+    pace = Pace(engine_thread(), work, 0.2)
+    pace()
+    assert begun.wait(LIMIT)
+    for _ in range(50):
+        pace()
+    assert done.acquire(timeout=LIMIT)
+    assert done.acquire(timeout=LIMIT)
+    assert times[1] - times[0] >= 0.19
+    assert not done.acquire(timeout=0.3)
+
+
+def test_work_that_fails_is_done_again_when_it_is_asked_for() -> None:
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        done.release()
+        raise ValueError("once")
+
+    pace = Pace(engine_thread(), work, 0.0)
+    for _ in range(3):
+        pace()
+        assert done.acquire(timeout=LIMIT)
+
+
+def test_each_front_end_file_belongs_to_the_package() -> None:
+    script, style = assets()
+    assert "function connect(model)" in script
+    assert ".cmn-widget" in style
+    for path in STATIC.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert text.count("innerHTML") <= (path.name == "common.js")
+
+
+WIDGET = """
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.widgets.state import State, command
+
+class Counter(State):
+    number = 0
+    def snapshot(self):
+        return {"number": self.number}
+    @command
+    async def add(self, by: int) -> int:
+        self.number += by
+        self.changed()
+        return self.number
+    @command
+    def fail(self):
+        raise UsageError("That went wrong.", hint="Do this.")
+    @command
+    def leak(self):
+        raise ValueError("the key is planted-secret-value")
+
+session = Session.from_config({"clients": {"c": {"provider": "openai", "api_key": "planted-secret-value"}}})
+counter = Counter(session)
+widget = SessionWidget(session, counter=counter)
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    with started_kernel() as kernel:
+        assert kernel.run(WIDGET).status == "ok"
+        yield kernel
+
+
+def told(kernel: Kernel, comm: str, content: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """What the kernel tells a front end after a message of it, the first so many."""
+    data = {"method": "custom", "content": content}
+    kernel.client.shell_channel.send(kernel.client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
+    heard: list[dict[str, Any]] = []
+    while len(heard) < count:
+        message = kernel.client.get_iopub_msg(timeout=LIMIT)
+        if message["msg_type"] == "comm_msg" and message["content"]["data"].get("method") == "custom":
+            heard.append(message["content"]["data"]["content"])
+    with suppress(Empty):
+        while True:
+            kernel.client.get_shell_msg(timeout=0)
+    return heard
+
+
+@pytest.mark.kernel
+def test_a_call_from_the_front_end_is_answered_and_the_change_follows(kernel: Kernel) -> None:
+    comm = kernel.run("print(widget.model_id)").text().strip()
+    heard = told(kernel, comm, {"id": "p-1", "call": "counter.add", "args": {"by": 3}}, 2)
+    assert {"id": "p-1", "result": 3} in heard
+    assert {"patch": {"counter": {"number": 3}}} in heard
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("counter.fail", "That went wrong. Do this."),
+        ("counter.add", "called wrongly"),
+        ("counter.none", "There is no command"),
+        ("none.add", "There is no command"),
+        ("", "There is no command"),
+    ],
+)
+def test_a_call_that_fails_is_answered_in_words(kernel: Kernel, call: str, words: str) -> None:
+    comm = kernel.run("print(widget.model_id)").text().strip()
+    [answer] = told(kernel, comm, {"id": 7, "call": call}, 1)
+    assert answer["id"] == 7
+    assert words in answer["error"]
+
+
+@pytest.mark.kernel
+def test_an_error_of_a_callback_never_carries_a_key(kernel: Kernel) -> None:
+    comm = kernel.run("print(widget.model_id)").text().strip()
+    [answer] = told(kernel, comm, {"id": 8, "call": "counter.leak"}, 1)
+    assert "ValueError" in answer["error"]
+    assert "planted" not in answer["error"]
+
+
+@pytest.mark.kernel
+def test_a_widget_is_shown_with_a_picture_of_its_state_and_freezes_into_it(kernel: Kernel) -> None:
+    shown = kernel.run("other = SessionWidget(session, counter=Counter(session))\nother")
+    view, picture = shown.outputs
+    assert set(view["data"]) == {"text/plain", "application/vnd.jupyter.widget-view+json"}
+    assert "cmn-picture-" in picture["data"]["text/html"]
+    frozen = kernel.run("other.freeze()\nother.freeze()")
+    updates = [m["content"]["data"] for m in frozen.messages if m["msg_type"] == "update_display_data"]
+    assert "application/vnd.jupyter.widget-view+json" not in updates[0]
+    assert "<div" in updates[0]["text/html"]
+    assert updates[1] == {"text/plain": "", "text/html": ""}
+    after = kernel.run("other")
+    assert "application/vnd.jupyter.widget-view+json" not in after.outputs[0]["data"]
+
+
+@pytest.mark.kernel
+def test_a_new_page_is_told_what_the_others_have_been_told(kernel: Kernel) -> None:
+    kernel.run("counter.number = 41\nwidget._send_patch()")
+    assert kernel.run("print(widget.get_state('state')['state'])").text().strip() == "{'counter': {'number': 41}}"
