@@ -12,7 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / ".third-party"
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".third-party"
 MARK = "installed"
 PYPI = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"]
 # It asks for any version of mcp and dies at its start with 2: a real server that fails.
@@ -24,6 +25,8 @@ NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERV
 # Not a server: the browser tests look for barriers with it.
 AXE = ["axe-core@4.14.1"]
 IPYKERNEL = ["ipykernel==6.31.*"]
+# LiteLLM needs an older openai, so the tests of its provider run in an environment of their own.
+LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.2", "pytest-timeout>=2.4"]
 
 Install = Callable[[Path, list[str]], None]
 
@@ -37,6 +40,7 @@ def main() -> None:
             pool.submit(ensure, folder / "sqlite", SQLITE, with_pip),
             pool.submit(ensure, folder / "node_modules", NPM, with_npm),
             pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
+            pool.submit(ensure, folder / "litellm", LITELLM, with_pip),
             pool.submit(ensure, folder / "axe" / "node_modules", AXE, with_npm),
         ]
     for part in parts:

@@ -255,6 +255,22 @@ class IncompleteStreamError(ProviderError):
         self.partial = partial
 
 
+class ExtractionError(ProviderError):
+    """Nothing that the model said fits what was to be extracted.
+
+    Args:
+        message: What failed, where and why.
+        text: What the model said last.
+        more: What `ProviderError` takes.
+    """
+
+    kind = "extraction"
+
+    def __init__(self, message: str, *, text: str = "", **more: Any) -> None:
+        super().__init__(message, **more)
+        self.text = text
+
+
 class MissingDependencyError(ProviderError):
     """An optional package is not installed; the message says what to install."""
 

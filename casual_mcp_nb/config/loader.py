@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from casual_mcp_nb.config.document import Document, parse_document, read_document
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.hosts import Adapted, adapt
+from casual_mcp_nb.config.prices import file_of, read_prices
 from casual_mcp_nb.config.problems import Problem, cross_problems, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution
 from casual_mcp_nb.errors import ConfigError
@@ -86,6 +87,7 @@ def _checked(document: Document, variables: Mapping[str, str]) -> Config:
     data = substitution.apply(adapted.data)
     if document.path:
         _resolve_paths(data, document.path.parent)
+    _read_price_file(data, document.path.parent if document.path else None)
     origin = Origin(document.path, frozenset(substitution.sensitive), tuple(adapted.notes))
     try:
         config, found = Config.model_validate(data, context=origin), []
@@ -126,6 +128,13 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
             server["command"] = str(folder / Path(command).expanduser())
 
 
+def _read_price_file(data: dict[str, Any], folder: Path | None) -> None:
+    """Put the prices that stand in a file of their own into the config."""
+    file = file_of(data.get("prices"), folder)
+    if file is not None:
+        data["prices"] = read_prices(file)
+
+
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
     """The config with each client's API key filled in where it has none.
 
@@ -141,5 +150,7 @@ def _with_key(name: str, client: ClientConfig, variables: Mapping[str, str]) -> 
     if client.key_state == "set":
         return client
     own = f"{re.sub(r'[^A-Z0-9]', '_', name.upper())}_API_KEY"
-    key = variables.get(own) or variables.get(_KEY_OF_PROVIDER.get(client.provider, ""))
-    return client.model_copy(update={"api_key": SecretStr(key) if key else None})
+    for variable in filter(None, (own, _KEY_OF_PROVIDER.get(client.provider))):
+        if key := variables.get(variable):
+            return client.with_key(key, variable)
+    return client.model_copy(update={"api_key": None})

@@ -20,6 +20,7 @@ from casual_mcp_nb.types.config import (
     server_problem,
     unknown_references,
 )
+from casual_mcp_nb.types.prices import Price
 
 KeyPath = tuple[str | int, ...]
 Position = tuple[int, int]
@@ -31,6 +32,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "servers": ServerConfig,
     "tool_sets": ToolSetConfig,
 }
+_OTHERS: dict[str | int, type[BaseModel]] = {"tool_discovery": DiscoveryConfig, "prices": Price}
 _WORDS = {
     "missing": "is required",
     "string_type": "must be a text",
@@ -95,11 +97,17 @@ def _name(part: str) -> str:
     return plain if len(plain) <= 60 else f"{plain[:60]}…"
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
-    """The problems that pydantic found, in our words."""
+def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
+    """The problems that pydantic found, in our words.
+
+    Args:
+        error: What pydantic says.
+        within: Where in a config the thing stands that it speaks of.
+    """
     # Unknown names are found by `cross_problems`, which also sees them when something else is wrong.
     items = error.errors(include_url=False, include_context=False, include_input=False)
-    return [_problem(item["loc"], item["type"], item["msg"]) for item in items if item["type"] != "unknown_reference"]
+    found = [item for item in items if item["type"] != "unknown_reference"]
+    return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in found]
 
 
 def _problem(loc: KeyPath, kind: str, message: str) -> Problem:
@@ -122,7 +130,7 @@ def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
 def _model_at(path: KeyPath) -> type[BaseModel]:
     if not path:
         return Config
-    return DiscoveryConfig if path[0] == "tool_discovery" else _SECTIONS[str(path[0])]
+    return _OTHERS.get(path[0]) or _SECTIONS[str(path[0])]
 
 
 def _unknown_key(name: str, model: type[BaseModel]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
@@ -13,6 +14,7 @@ from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage
+    from casual_llm.usage import Usage
 
 Definitions = Sequence[Mapping[str, Any]]
 Say = Callable[[str], None]
@@ -64,18 +66,33 @@ def usage_of(
     return None if prompt is None and completion is None else TokenUsage(prompt, completion, cached, reasoning)
 
 
+def plain_usage(usage: TokenUsage | None) -> Usage | None:
+    """What casual-llm keeps of the usage."""
+    from casual_llm.usage import Usage
+
+    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+        return None
+    return Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+
+
 def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
     """The request, when the SDK takes all of it: Anthropic's SDK 2 has no sampling options such as temperature any more.
 
     Raises:
         UsageError: It does not.
     """
-    strange = [name for name in request if name not in inspect.signature(create).parameters]
+    known = _parameters(getattr(create, "__func__", create))
+    strange = [name for name in request if name not in known]
     if strange:
         raise UsageError(
             f"The installed SDK takes no {' and no '.join(strange)} in a request.", hint="Leave it out of the model's options."
         )
     return request
+
+
+@lru_cache(maxsize=8)
+def _parameters(function: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 async def whole_body(response: Any) -> Any | None:

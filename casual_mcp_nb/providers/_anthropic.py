@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +21,16 @@ from casual_mcp_nb.providers._answers import (
     whole_body,
     with_object_arguments,
 )
+from casual_mcp_nb.providers._caching import marked_for_cache
+from casual_mcp_nb.providers._keeping import Part, keep, kept
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ChatOptions
+    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
 
     from casual_mcp_nb.providers.base import ModelAnswer
     from casual_mcp_nb.types.tokens import TokenUsage
 
+WIRE = "anthropic"
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens_details")
 
 
@@ -38,7 +43,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     create = client.client.messages.create
-    return _read(await create(**_request(client, model, messages, options)))
+    return _read(await create(**_request(client, model, messages, options)), model)
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -54,24 +59,59 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     async with await create(**_request(client, model, messages, options), stream=True) as events:
         whole = await whole_body(events.response)
         if whole is not None:
-            return _read(Message.construct(**whole) if isinstance(whole, dict) else whole)
+            return _read(Message.construct(**whole) if isinstance(whole, dict) else whole, model)
         parts = _Parts()
         async for event in events:
             say(parts.take(event))
-    return parts.answer()
+    return parts.answer(model)
 
 
 def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    request = client._build_request_kwargs(model, with_object_arguments(messages), options)
+    sent = with_object_arguments(messages)
+    request = client._build_request_kwargs(model, sent, options)
+    spoken = [message for message in sent if message.role != "system"]
+    for made, message in zip(request["messages"], spoken, strict=True):
+        parts = kept(message, WIRE, model)
+        if parts is not None:
+            made["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
+    request["messages"] = list(_with_results_together(request["messages"]))
+    if getattr(client, "prompt_caching", False):
+        request = marked_for_cache(request)
     return taken_by(client.client.messages.create, request)
 
 
-def _read(response: Any) -> ModelAnswer:
+def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.function.name, "input": json.loads(call.function.arguments)}
+
+
+def _with_results_together(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The results of calls that were made side by side in one message: a model that gets them apart makes no such calls."""
+    results: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "user" and message["content"] and message["content"][0]["type"] == "tool_result":
+            results += message["content"]
+            continue
+        if results:
+            yield {"role": "user", "content": results}
+            results = []
+        yield message
+    if results:
+        yield {"role": "user", "content": results}
+
+
+def _read(response: Any, model: str) -> ModelAnswer:
     if not isinstance(getattr(response, "content", None), list):
         raise UnusableAnswer(as_sent(response))
-    text = "".join(block.text for block in response.content if block.type == "text")
-    calls = [call_of(block.id, block.name, block.input) for block in response.content if block.type == "tool_use"]
-    return finished(message_of(text, calls), _usage(_counts(response.usage)), response.stop_reason)
+    blocks = [_Block.of(block) for block in response.content]
+    return _answer(blocks, model, _usage(_counts(response.usage)), response.stop_reason)
+
+
+def _answer(blocks: list[_Block], model: str, usage: TokenUsage | None, reason: str | None) -> ModelAnswer:
+    text = "".join("".join(block.pieces) for block in blocks if block.kind == "text")
+    made = [block for block in blocks if block.kind == "tool_use"]
+    calls = [call_of(block.id, block.name, "".join(block.pieces) or block.given) for block in made]
+    parts = [part for block in blocks if (part := block.part()) is not None]
+    return finished(keep(message_of(text, calls), WIRE, model, parts), usage, reason)
 
 
 def _counts(usage: Any) -> dict[str, Any]:
@@ -89,11 +129,42 @@ def _usage(counts: dict[str, Any]) -> TokenUsage | None:
 
 @dataclass
 class _Block:
+    """A part of an answer: what it began with, and the pieces of its text, its thinking or its arguments."""
+
     kind: str
     id: str | None = None
     name: str = ""
     given: Any = None
+    signature: str = ""
+    data: str = ""
     pieces: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, block: Any) -> _Block:
+        begun = getattr(block, block.type, None) if block.type in ("text", "thinking") else None
+        return cls(
+            block.type,
+            getattr(block, "id", None),
+            getattr(block, "name", ""),
+            getattr(block, "input", None),
+            getattr(block, "signature", None) or "",
+            getattr(block, "data", None) or "",
+            [begun] if begun else [],
+        )
+
+    def part(self) -> Part | None:
+        """What the provider is sent back."""
+        whole = "".join(self.pieces)
+        match self.kind:
+            case "text":
+                return {"type": "text", "text": whole} if whole else None
+            case "tool_use":
+                return {"type": "call"}
+            case "thinking" if self.signature:
+                return {"type": "thinking", "thinking": whole, "signature": self.signature}
+            case "redacted_thinking":
+                return {"type": "redacted_thinking", "data": self.data}
+        return None
 
 
 @dataclass
@@ -122,28 +193,24 @@ class _Parts:
         return ""
 
     def _start(self, index: int, block: Any) -> str:
-        if block.type == "tool_use":
-            self.blocks[index] = _Block("tool_use", block.id, block.name, block.input)
-            return ""
-        text = block.text if block.type == "text" else ""
-        self.blocks[index] = _Block(block.type, pieces=[text])
-        return text or ""
+        self.blocks[index] = started = _Block.of(block)
+        return started.pieces[0] if started.kind == "text" and started.pieces else ""
 
     def _add(self, index: int, delta: Any) -> str:
         block = self.blocks.setdefault(index, _Block("text"))
-        if delta.type == "text_delta":
-            block.pieces.append(delta.text)
-            return str(delta.text)
-        if delta.type == "input_json_delta":
-            block.pieces.append(delta.partial_json)
+        match delta.type:
+            case "text_delta":
+                block.pieces.append(delta.text)
+                return str(delta.text)
+            case "input_json_delta":
+                block.pieces.append(delta.partial_json)
+            case "thinking_delta":
+                block.pieces.append(delta.thinking)
+            case "signature_delta":
+                block.signature = delta.signature
         return ""
 
-    def answer(self) -> ModelAnswer:
+    def answer(self, model: str) -> ModelAnswer:
         if not self.ended or self.reason is None:
             raise CutShort("The stream ended without its end mark.")
-        blocks = [self.blocks[index] for index in sorted(self.blocks)]
-        text = "".join("".join(block.pieces) for block in blocks if block.kind == "text")
-        calls = [
-            call_of(block.id, block.name, "".join(block.pieces) or block.given) for block in blocks if block.kind == "tool_use"
-        ]
-        return finished(message_of(text, calls), _usage(self.counts), self.reason)
+        return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)

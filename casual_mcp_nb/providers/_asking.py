@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError, ProviderError
+from casual_mcp_nb.errors import CasualMcpError, ProviderError, RateLimitError
 from casual_mcp_nb.providers._failures import Asked, explained
 from casual_mcp_nb.providers._wire import wire_of
 from casual_mcp_nb.providers.base import ModelAnswer, Retrying
+from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.limits import Charge, Waiting
 
 
 class Asking:
@@ -25,7 +27,7 @@ class Asking:
         model: Who is asked.
         messages: The conversation.
         tools: The definitions that are offered.
-        on_event: Gets text as it arrives, and `Retrying` before each wait.
+        on_event: Gets text as it arrives, and `Retrying` or `Waiting` before each wait.
         stream: Whether the answer is asked for piece by piece.
     """
 
@@ -34,7 +36,7 @@ class Asking:
         model: ChatModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
-        on_event: Callable[[str | Retrying], None] | None,
+        on_event: Callable[[str | Retrying | Waiting], None] | None,
         stream: bool,
     ) -> None:
         self._model = model
@@ -49,6 +51,16 @@ class Asking:
 
     async def answer(self) -> ModelAnswer:
         """Ask until there is an answer or an error that another attempt does not help."""
+        try:
+            return await self._attempt()
+        except ProviderError as error:
+            if not self._another_can_help(error):
+                raise
+            failure = error
+        return await self._again(failure)
+
+    async def _again(self, failure: ProviderError) -> ModelAnswer:
+        """Go on after a first attempt that failed."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._model.retries.first_wait
@@ -61,24 +73,53 @@ class Asking:
             before_sleep=self._tell,
             reraise=True,
         )
-        return await retrying(self._attempt)
+        earlier = [failure]
+
+        async def attempt() -> ModelAnswer:
+            # The attempt that was made already counts: its failure says how long the first wait is.
+            if earlier:
+                raise earlier.pop()
+            return await self._attempt()
+
+        return await retrying(attempt)
 
     async def _attempt(self) -> ModelAnswer:
+        charge = await self._wait_for_the_limits()
         self._attempts += 1
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(self._left()) as self._limit:
-                return await self._ask()
+                return self._counted(await self._ask(), charge)
         except CasualMcpError:
             raise
         except Exception as error:
             asked = Asked(self._messages, self._tools, self._attempts, "".join(self._said))
             failure, cause = explained(error, self._model, asked)
+            self._pause_after(failure)
         finally:
             self._spent += loop.time() - began
         # Raised out here, so that an error which carries a key is not kept as the context of this one.
         raise failure from cause
+
+    async def _wait_for_the_limits(self) -> Charge | None:
+        limits = self._model.limits
+        if limits is None:
+            return None
+        # On a thread, since the definitions of many tools are a long text.
+        tokens = await asyncio.to_thread(request_tokens, self._messages, self._tools) if limits.counts_tokens else 0
+        return await limits.turn(tokens, self._on_event or (lambda waiting: None))
+
+    def _counted(self, answer: ModelAnswer, charge: Charge | None) -> ModelAnswer:
+        if charge is not None and self._model.limits is not None:
+            self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
+        return answer
+
+    def _pause_after(self, failure: ProviderError) -> None:
+        """What the provider asks of this request holds for all of its client; but a wait that is too long is nobody's."""
+        asked = failure.retry_after if isinstance(failure, RateLimitError) else None
+        if asked and self._model.limits is not None and asked <= self._model.retries.most_wait:
+            self._model.limits.pause(asked)
 
     async def _ask(self) -> ModelAnswer:
         client, name = self._model.client, self._model.model

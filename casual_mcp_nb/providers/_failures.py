@@ -23,7 +23,7 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import CutShort, Refused
 from casual_mcp_nb.types.secret import masked
-from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -87,8 +87,8 @@ def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[Provide
         retryable=found.retryable,
         **more,
     )
-    carries = any(secret in text for text in _chain_texts(error) for secret in secrets)
-    return failure, None if carries else error
+    carries = any(secret in f"{each} {each!r}" for each in _chain(error) for secret in secrets)
+    return failure, None if carries else _without_frames(error)
 
 
 def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
@@ -116,15 +116,10 @@ def _unstreamed(error: Exception, model: ChatModel, asked: Asked, secrets: list[
 
 def _overflow(body: str, model: ChatModel, asked: Asked) -> _Finding:
     window = f", and the model can read {model.context_window:,}" if model.context_window else ""
-    size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {_tokens(asked):,} tokens{window}."
+    tokens = request_tokens(asked.messages, asked.tools)
+    size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {tokens:,} tokens{window}."
     hint = "Start a new conversation, defer tools, or take a model that can read more."
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
-
-
-def _tokens(asked: Asked) -> int:
-    """An estimate, as the provider counted nothing."""
-    dumped = (message.model_dump(include={"content", "tool_calls"}, exclude_none=True) for message in asked.messages)
-    return sum(estimate_tokens(str(part)) for part in (*dumped, *asked.tools))
 
 
 def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
@@ -173,9 +168,16 @@ def _duration(seconds: float) -> str:
     return f"{seconds:,.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
 
 
-def _chain_texts(error: BaseException | None) -> Iterator[str]:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        yield f"{error} {error!r}"
+        yield error
         error = error.__cause__ or error.__context__
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error without its stack: the variables of an SDK's frames hold headers and bodies, and IPython can print them."""
+    for each in _chain(error):
+        each.__traceback__ = None
+    return error

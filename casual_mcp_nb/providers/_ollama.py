@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._answers import (
     CutShort,
     Definitions,
@@ -16,11 +20,16 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     with_object_arguments,
 )
+from casual_mcp_nb.types.image import pictures_of
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
 
     from casual_mcp_nb.providers.base import ModelAnswer
+
+NUM_CTX = "num_ctx"
+"""The option for the model's window, in tokens. Without it the server cuts longer prompts at a window of its own and says
+nothing."""
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
@@ -52,20 +61,38 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         if response.is_error:
             await response.aread()
             response.raise_for_status()
-        async for line in response.aiter_lines():
+        lines = response.aiter_lines()
+        async for line in lines:
             last = _chunk(line)
             text.append(last.message.content or "")
             calls += last.message.tool_calls or ()
             say(text[-1])
             if last.done:
+                await _read_to_the_end(lines)
                 return _answer(messages, "".join(text), calls, last)
     raise CutShort("The stream ended without its end mark.")
+
+
+async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
+    """A connection is used again only when its answer was read to the end; a server that sends none is not waited for."""
+    with suppress(Exception):
+        async with asyncio.timeout(0.1):
+            await anext(lines, None)
 
 
 async def _request(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> dict[str, Any]:
+    if not all(picture.data for picture in pictures_of(messages)):
+        # casual-llm would fetch it, from wherever the address says.
+        raise UsageError("Ollama takes no addresses of images.", hint="Give the image itself: session.chat(…, images=…).")
     request: dict[str, Any] = await client._build_request_kwargs(model, with_object_arguments(messages), options, stream=stream)
+    if NUM_CTX in request:
+        # casual-llm puts what it does not know beside the options.
+        request["options"][NUM_CTX] = request.pop(NUM_CTX)
+    for message in request["messages"]:
+        if message["role"] == "tool":
+            message["tool_name"] = message.get("name")
     return request
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     whole_body,
 )
+from casual_mcp_nb.providers._thinking import is_reasoning_model
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions
@@ -36,7 +38,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     create = client.client.chat.completions.create
-    return _read(await create(**taken_by(create, client._build_request_kwargs(model, messages, options))))
+    return read(await create(**taken_by(create, request_for(client, model, messages, options))))
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -48,19 +50,35 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     from openai.types.chat import ChatCompletion
 
     create = client.client.chat.completions.create
-    request = client._build_request_kwargs(model, messages, options, stream=True)
+    request = request_for(client, model, messages, options, stream=True)
     request.setdefault("stream_options", {"include_usage": True})
     async with await create(**taken_by(create, request)) as chunks:
         whole = await whole_body(chunks.response)
         if whole is not None:
-            return _read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole)
-        parts = _Parts()
+            return read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole)
+        parts = Parts()
         async for chunk in chunks:
             say(parts.take(chunk))
     return parts.answer()
 
 
-def _read(response: Any) -> ModelAnswer:
+def request_for(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
+    """The request that casual-llm builds; a reasoning model is sent no sampling options, which it refuses."""
+    request: dict[str, Any] = client._build_request_kwargs(model, messages, options, **more)
+    if is_reasoning_model(model):
+        for refused in ("temperature", "top_p"):
+            request.pop(refused, None)
+        if "max_tokens" in request:
+            request["max_completion_tokens"] = request.pop("max_tokens")
+    return request
+
+
+def read(response: Any) -> ModelAnswer:
+    """The answer in a completion.
+
+    Raises:
+        UnusableAnswer: There is none in it.
+    """
     if not getattr(response, "choices", None):
         raise UnusableAnswer(as_sent(response))
     choice = response.choices[0]
@@ -88,8 +106,19 @@ class _Call:
     arguments: str = ""
 
 
+def _is_another(part: Any, call: _Call) -> bool:
+    """Whether a piece without an id begins a call, as the one before it is complete."""
+    if part.id or part.function is None or not part.function.name or not call.arguments:
+        return False
+    try:
+        json.loads(call.arguments)
+    except ValueError:
+        return False
+    return True
+
+
 @dataclass
-class _Parts:
+class Parts:
     """A streamed answer as far as it has come."""
 
     text: list[str] = field(default_factory=list)
@@ -115,8 +144,8 @@ class _Parts:
 
     def _take_call(self, part: Any) -> None:
         call = self._by_index.get(part.index)
-        # Some servers number all calls 0 and tell them apart by id; others repeat id and name with each piece.
-        if call is None or (part.id and call.id and part.id != call.id):
+        # Some servers number all calls 0 and tell them apart by id, or only by a new name; others repeat both with each piece.
+        if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):
             call = self._by_index[part.index] = _Call()
             self.calls.append(call)
         repeated = call.id is not None and part.id == call.id
@@ -126,6 +155,11 @@ class _Parts:
             call.arguments += part.function.arguments or ""
 
     def answer(self) -> ModelAnswer:
+        """The whole answer.
+
+        Raises:
+            CutShort: There was no reason for the end.
+        """
         if self.reason is None:
             raise CutShort("The stream ended without a reason for its end.")
         calls = [call_of(call.id, call.name, call.arguments) for call in self.calls]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers import _anthropic, _ollama, _openai
+from casual_mcp_nb.providers import _anthropic, _litellm, _ollama, _openai, _responses
 from casual_mcp_nb.providers._answers import Definitions, Say
 from casual_mcp_nb.providers.base import ModelAnswer
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -36,18 +37,25 @@ class Wire:
 
 def wire_of(client: Any) -> Wire:
     """How to talk to this client; one that is not known gets OpenAI's shape through casual-llm's protocol."""
+    return _wire_of_kind(client.__class__)
+
+
+@lru_cache(maxsize=64)
+def _wire_of_kind(own: type[Any]) -> Wire:
     import casual_llm
 
-    if hasattr(client, "answer"):
+    if hasattr(own, "answer"):
         return Wire(_offer_plain, _ask_own)
     for kind, wire in (
         (casual_llm.OpenAIClient, Wire(_openai.offer, _openai.ask, _openai.stream)),
         (casual_llm.AnthropicClient, Wire(_anthropic.offer, _anthropic.ask, _anthropic.stream)),
         (casual_llm.OllamaClient, Wire(_ollama.offer, _ollama.ask, _ollama.stream)),
+        (_responses.ResponsesClient, Wire(_responses.offer, _responses.ask, _responses.stream)),
+        (_litellm.LiteLLMClient, Wire(_openai.offer, _litellm.ask, _litellm.stream)),
     ):
         # A class is None where its SDK is missing. A subclass with a `_chat` of its own wants to be asked through it.
-        if kind is not None and isinstance(client, kind):
-            return wire if type(client)._chat is kind._chat else Wire(wire.offer, _ask_protocol)
+        if kind is not None and issubclass(own, kind):
+            return wire if own._chat is kind._chat else Wire(wire.offer, _ask_protocol)
     return Wire(_openai.offer, _ask_protocol)
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
     from casual_llm.messages import AssistantMessage, ChatMessage
 
+    from casual_mcp_nb.providers.limits import ClientLimits, Waiting
+    from casual_mcp_nb.types.prices import Price
+
 
 @dataclass(frozen=True)
 class ModelAnswer:
@@ -79,6 +82,8 @@ class ChatModel:
             where only the SDK's own limit holds.
         retries: How often a request that can succeed later is made again.
         secrets: Gives the values to mask in errors, beside the client's own key.
+        price: What its tokens cost, by the person's own table.
+        limits: What its client may ask in a minute; None for no limit of ours.
     """
 
     def __init__(
@@ -96,6 +101,8 @@ class ChatModel:
         timeout: float | None = None,
         retries: Retries | None = None,
         secrets: Callable[[], Collection[str]] = tuple,
+        price: Price | None = None,
+        limits: ClientLimits | None = None,
     ) -> None:
         self.client = client
         self.model = model
@@ -109,6 +116,8 @@ class ChatModel:
         self.timeout = timeout
         self.retries = retries or Retries()
         self.secrets = secrets
+        self.price = price
+        self.limits = limits
 
     @classmethod
     def of(cls, model: Model, name: str | None = None) -> ChatModel:
@@ -130,7 +139,7 @@ class ChatModel:
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
-        on_event: Callable[[str | Retrying], None] | None = None,
+        on_event: Callable[[str | Retrying | Waiting], None] | None = None,
         stream: bool = True,
     ) -> ModelAnswer:
         """Ask the model, and again where the provider can answer later; see `Retries`.
@@ -139,7 +148,7 @@ class ChatModel:
             messages: The whole conversation, the system message first.
             tools: What is offered: definitions with `name`, `description` and `parameters`, sent as they are.
             on_event: Gets what happens before the answer is complete: its text piece by piece where the provider can do that,
-                and `Retrying` before each wait.
+                `Retrying` before the wait for another attempt, and `Waiting` before one for the limits of the client.
             stream: False asks for the answer in one piece.
 
         Returns:

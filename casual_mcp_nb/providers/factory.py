@@ -17,15 +17,26 @@ from casual_mcp_nb.errors import (
     UsageError,
     shown,
 )
+from casual_mcp_nb.providers._ollama import NUM_CTX
+from casual_mcp_nb.providers._thinking import thinking_arguments
 from casual_mcp_nb.providers.base import ChatModel, Retries
+from casual_mcp_nb.providers.limits import limits_of
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.secret import masked
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-_OWN_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "ollama": "OLLAMA_API_KEY"}
+_OWN_VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "openai-responses": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "ollama": "OLLAMA_API_KEY",
+}
 _NO_KEY = "no-key-needed"
+_ANSWER_TOKENS = 4_096
+"""What a model that has a budget for thinking may answer beside it, unless the config says."""
 
 
 class ModelFactory:
@@ -39,6 +50,8 @@ class ModelFactory:
         self._config = config
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
+        # Held from the beginning on, so that closing and going on does not begin a new minute.
+        self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def get_client(self, name: str) -> LLMClient:
         """The client of that name in the config.
@@ -65,7 +78,8 @@ class ModelFactory:
             from casual_llm import Model
 
             config = _known("model", name, self._config.models)
-            self._models[name] = Model(self.get_client(config.client), config.model, default_options=_options(config))
+            options = _options(config, self._config.clients[config.client].provider)
+            self._models[name] = Model(self.get_client(config.client), config.model, default_options=options)
         return self._models[name]
 
     def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
@@ -81,7 +95,9 @@ class ModelFactory:
         if isinstance(name, ChatModel):
             return name
         if name is not None and not isinstance(name, str):
-            return ChatModel.of(name)
+            own = ChatModel.of(name)
+            own.price = price_of(self._config.prices, own.name)
+            return own
         if name is None and not self._config.models:
             raise UsageError("The config has no model.", hint="Add one under 'models', or hand in a casual_llm.Model.")
         return self._bound(next(iter(self._config.models)) if name is None else name)
@@ -104,6 +120,8 @@ class ModelFactory:
             retries=Retries(client.max_retries),
             # Not the values: what is kept here can be shown.
             secrets=lambda: self._config.secrets(),
+            price=price_of(self._config.prices, name, model.name),
+            limits=self._limits[config.client],
         )
 
     async def close(self) -> None:
@@ -134,10 +152,16 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
     raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
 
 
-def _options(config: ModelConfig) -> ChatOptions:
+def _options(config: ModelConfig, provider: str) -> ChatOptions:
     from casual_llm import ChatOptions
 
-    return ChatOptions(temperature=config.temperature, max_tokens=config.max_tokens)
+    extra = thinking_arguments(provider, config)
+    if provider == "ollama" and config.context_window is not None:
+        extra = {**extra, NUM_CTX: config.context_window}
+    most = config.max_tokens
+    if most is None and config.thinking_tokens is not None:
+        most = config.thinking_tokens + _ANSWER_TOKENS
+    return ChatOptions(temperature=config.temperature, max_tokens=most, extra=extra)
 
 
 def _key_places(name: str, provider: str) -> str:
@@ -156,13 +180,23 @@ def _key(config: ClientConfig) -> str | None:
 
 
 def _openai(name: str, config: ClientConfig) -> LLMClient:
-    kind = _client_class(name, "openai", "OpenAIClient")
+    return _over_openai(_client_class(name, "openai", "OpenAIClient"), name, config)
+
+
+def _responses(name: str, config: ClientConfig) -> LLMClient:
+    from casual_mcp_nb.providers._responses import ResponsesClient
+
+    _need(name, "openai")
+    return _over_openai(ResponsesClient, name, config)
+
+
+def _over_openai(kind: Callable[..., Any], name: str, config: ClientConfig) -> LLMClient:
     from openai import OpenAIError
 
     try:
         client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
     except OpenAIError as error:
-        raise _no_key(name, "openai") from error
+        raise _no_key(name, config.provider) from error
     return _without_retries(client)
 
 
@@ -177,6 +211,7 @@ def _anthropic(name: str, config: ClientConfig) -> LLMClient:
         raise _no_key(name, "anthropic") from error
     if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
         raise _no_key(name, "anthropic")
+    client.prompt_caching = config.prompt_caching
     return _without_retries(client)
 
 
@@ -193,6 +228,16 @@ def _ollama(name: str, config: ClientConfig) -> LLMClient:
     return client
 
 
+def _litellm(name: str, config: ClientConfig) -> LLMClient:
+    from casual_mcp_nb.providers._litellm import LiteLLMClient, quiet_litellm
+
+    try:
+        quiet_litellm()
+    except ImportError as error:
+        raise _missing(name, "litellm") from error
+    return LiteLLMClient(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
+
+
 def _offline(name: str, config: ClientConfig) -> LLMClient:
     from casual_mcp_nb.providers.offline import OfflineClient
 
@@ -200,14 +245,20 @@ def _offline(name: str, config: ClientConfig) -> LLMClient:
 
 
 def _client_class(name: str, sdk: str, kind: str) -> Callable[..., Any]:
+    _need(name, sdk)
+    found: Callable[..., Any] = getattr(importlib.import_module("casual_llm"), kind)
+    return found
+
+
+def _need(name: str, sdk: str) -> None:
     try:
         importlib.import_module(sdk)
     except ImportError as error:
-        raise MissingDependencyError(
-            f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'"
-        ) from error
-    found: Callable[..., Any] = getattr(importlib.import_module("casual_llm"), kind)
-    return found
+        raise _missing(name, sdk) from error
+
+
+def _missing(name: str, sdk: str) -> MissingDependencyError:
+    return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
 
 
 def _without_retries(client: Any) -> LLMClient:
@@ -223,5 +274,12 @@ def _no_key(name: str, provider: str) -> AuthenticationError:
 
 
 BUILDERS: Mapping[str, Callable[[str, ClientConfig], LLMClient]] = MappingProxyType(
-    {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama, "offline": _offline}
+    {
+        "openai": _openai,
+        "openai-responses": _responses,
+        "anthropic": _anthropic,
+        "ollama": _ollama,
+        "litellm": _litellm,
+        "offline": _offline,
+    }
 )

@@ -7,7 +7,7 @@ and `.env` are the business of `casual_mcp_nb.config`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,11 +25,13 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
+from casual_mcp_nb.types.prices import PriceTable
 from casual_mcp_nb.types.secret import can_be_masked, masked, option_secrets, revealed, url_secrets
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Approval = Literal["never", "destructive", "always"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
@@ -45,12 +47,14 @@ class Origin:
         path: The file; None for a config made in Python.
         sensitive: Values of variables that were put into fields which are not secret by their type.
         notes: What the person should know about how the file was read.
+        key_variable: Of a client whose key does not stand in the config: the variable that it was taken from.
     """
 
     # Two configs that say the same are equal, wherever they came from.
     path: Path | None = field(default=None, compare=False)
     sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    key_variable: str | None = field(default=None, compare=False)
 
 
 class _Strict(BaseModel):
@@ -114,6 +118,7 @@ class ClientConfig(_Reached):
         max_retries: How often a request that can succeed later is made again.
         requests_per_minute: Limit over all chats of this client; None for no limit.
         tokens_per_minute: Limit over all chats of this client; None for no limit.
+        prompt_caching: Whether requests are marked for the provider's cache; Anthropic's caches nothing else, others need none.
     """
 
     provider: Provider
@@ -123,11 +128,23 @@ class ClientConfig(_Reached):
     max_retries: int = Field(default=2, ge=0, le=20)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
+    prompt_caching: StrictBool = False
 
     @property
     def key_state(self) -> Literal["set", "not set"]:
         """Whether there is an API key: all that is ever shown of it."""
         return "set" if self.api_key and self.api_key.get_secret_value() else "not set"
+
+    @property
+    def key_variable(self) -> str | None:
+        """The environment variable that the key was taken from; None where it stands in the config, or there is none."""
+        return self._origin.key_variable
+
+    def with_key(self, key: str, variable: str) -> ClientConfig:
+        """This client with a key from an environment variable."""
+        made = self.model_copy(update={"api_key": SecretStr(key)})
+        made._origin = replace(self._origin, key_variable=variable)
+        return made
 
     def _secrets(self) -> set[str]:
         return super()._secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
@@ -140,8 +157,11 @@ class ModelConfig(_Strict):
         client: Name of the client in the config.
         model: The provider's name of the model.
         template: File in `prompt-templates/` that makes the system prompt.
-        temperature: Sampling temperature; None for the provider's default.
-        max_tokens: Limit of an answer in tokens; None for the provider's default.
+        temperature: Sampling temperature; None for the provider's default. OpenAI's reasoning models refuse one, so they are
+            sent none.
+        max_tokens: Limit of an answer in tokens, thinking included; None for the provider's default.
+        reasoning_effort: How much it thinks before it answers; None for the provider's default.
+        thinking_tokens: Budget of its thinking in tokens, at least 1,024, for models that take one (Anthropic's before 4.6).
         context_window: How many tokens the model can read; None when not known.
     """
 
@@ -151,6 +171,14 @@ class ModelConfig(_Strict):
     temperature: float | None = Field(default=None, ge=0, le=2)
     max_tokens: int | None = Field(default=None, ge=1)
     context_window: int | None = Field(default=None, ge=1)
+    reasoning_effort: ReasoningEffort | None = None
+    thinking_tokens: int | None = Field(default=None, ge=1_024)
+
+    @model_validator(mode="after")
+    def _room_for_the_answer(self) -> ModelConfig:
+        if self.thinking_tokens and self.max_tokens and self.max_tokens <= self.thinking_tokens:
+            raise ValueError("max_tokens includes thinking_tokens and must be more than them")
+        return self
 
 
 class ServerConfig(_Reached):
@@ -280,6 +308,7 @@ class Config(_Strict):
         servers: MCP servers by name.
         tool_sets: Toolsets by name.
         tool_discovery: Discovery.
+        prices: What models cost, by their names here or the provider's names; for estimates of the cost.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -287,6 +316,7 @@ class Config(_Strict):
     servers: dict[str, ServerConfig] = Field(default_factory=dict)
     tool_sets: dict[str, ToolSetConfig] = Field(default_factory=dict)
     tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
+    prices: PriceTable = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _names_exist(self) -> Config:

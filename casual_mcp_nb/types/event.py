@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.types.prices import Price
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
@@ -86,11 +87,13 @@ class Request(Rich):
         messages: All messages, the system message first.
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: What it is made of.
+        left_out: How many of the oldest messages of the conversation are not in it, since the model cannot read more.
     """
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[Mapping[str, Any], ...]
     tokens: TokenParts
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ class TurnStarted:
         deferred: How many it could find.
         undeferred_tokens: What the definitions would cost with nothing deferred: the figure that discovery is compared with.
         provider: The model's provider, where it is known; `offline` means a deterministic planner and no language model.
+        price: What the model's tokens cost by the person's own table; None where that has no price for it.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -117,6 +121,43 @@ class TurnStarted:
     undeferred_tokens: int = 0
     at: float = 0.0
     provider: str | None = None
+    price: Price | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdited:
+    """The person changed, by hand, what the model was about to read.
+
+    Args:
+        step: The step that reads it.
+        call_id: The call whose result it was; None for the person's message.
+        text: The text as the model reads it.
+        before: The text as it was.
+    """
+
+    step: int
+    call_id: str | None
+    text: str
+    before: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTrimmed:
+    """From this step on, the oldest exchanges of the conversation are not sent. The conversation itself keeps them.
+
+    Args:
+        step: The step.
+        messages: How many messages are left out, of the whole conversation.
+        exchanges: How many exchanges those are: what the person said, with all that followed.
+        window: How many tokens the model can read.
+    """
+
+    step: int
+    messages: int
+    exchanges: int
+    window: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +209,22 @@ class ModelRetry:
 
     step: int
     attempt: int
+    seconds: float
+    reason: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWait:
+    """A request to the model waits before it is made.
+
+    Args:
+        step: The step.
+        seconds: The wait that began; another one can follow it.
+        reason: What for, in few words: a limit of its client, or a pause that the provider asked for.
+    """
+
+    step: int
     seconds: float
     reason: str
     at: float = 0.0
@@ -278,9 +335,12 @@ class TurnFinished:
 
 Event = (
     TurnStarted
+    | TextEdited
+    | ContextTrimmed
     | StepStarted
     | TextDelta
     | ModelRetry
+    | ModelWait
     | StepFinished
     | ToolStarted
     | ToolProgress

@@ -74,10 +74,13 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
     from casual_llm.messages import AssistantMessage, ChatMessage
     from pydantic import ConfigDict, TypeAdapter
 
+    from casual_mcp_nb.types.kept import KeptMessage
+
     # Only an adapter of something that is no dataclass itself takes a config, hence the tuple.
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[_KINDS[kind]], config=config)  # type: ignore[valid-type]
-    adapter.rebuild(_types_namespace={"AssistantMessage": AssistantMessage, "ChatMessage": ChatMessage})
+    messages = {"AssistantMessage": KeptMessage | AssistantMessage, "ChatMessage": KeptMessage | ChatMessage}
+    adapter.rebuild(_types_namespace=messages)
     return adapter
 
 

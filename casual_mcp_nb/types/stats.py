@@ -19,6 +19,7 @@ from casual_mcp_nb.types.event import (
     ToolStarted,
     TurnStarted,
 )
+from casual_mcp_nb.types.prices import Cost, Price, total_cost
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_tokens
 
@@ -31,13 +32,14 @@ class TokenUsageStats:
     """Tokens over several calls of a model.
 
     `None` where no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` says
-    `estimated` as soon as one of the counts is.
+    `estimated` as soon as one of the counts is. `cached_tokens` are the part of the requests that providers had cached.
     """
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     unknown_calls: int = 0
     origin: Origin = "reported"
+    cached_tokens: int | None = None
 
     @property
     def total_tokens(self) -> int | None:
@@ -52,6 +54,7 @@ class TokenUsageStats:
             _add(self.completion_tokens, other.completion_tokens),
             self.unknown_calls + other.unknown_calls,
             _origin(self.origin, other.origin),
+            _add(self.cached_tokens, other.cached_tokens),
         )
 
 
@@ -102,6 +105,8 @@ class StepStats:
         answer_origin: Who counted the answer.
         seconds: How long the model took; None where it did not answer.
         tool_calls: How many calls it asked for.
+        cached_tokens: The part of the request that the provider had cached; None where it does not say.
+        cost: What it cost by the person's own price table, an estimate; None where price or tokens are not known.
     """
 
     turn: int
@@ -112,6 +117,8 @@ class StepStats:
     answer_origin: Origin = "reported"
     seconds: float | None = None
     tool_calls: int = 0
+    cached_tokens: int | None = None
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,12 @@ class ChatStats(Rich):
     def undeferred_tokens(self) -> int:
         """The size that all requests would have had with nothing deferred: all definitions in each, and no searches."""
         return sum(step.undeferred_tokens for step in self.steps)
+
+    @property
+    def cost(self) -> Cost | None:
+        """What the answered calls of the model cost by the person's own price table, an estimate; None where none has a price
+        and a count, or where they were priced in several currencies."""
+        return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row for each call of the model.
@@ -226,10 +239,12 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if only_searched and answer:
             asked_for = answer.message.tool_calls or ()
             of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in asked_for)
-        yield _step_stats(event, answer, parts, without)
+        yield _step_stats(event, answer, parts, without, started.price if started else None)
 
 
-def _step_stats(event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int) -> StepStats:
+def _step_stats(
+    event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int, price: Price | None
+) -> StepStats:
     usage = answer.usage if answer else None
     return StepStats(
         turn=0,
@@ -240,6 +255,8 @@ def _step_stats(event: StepStarted, answer: StepFinished | None, parts: TokenPar
         answer_origin=usage.origin if usage else "reported",
         seconds=answer.at - event.at if answer else None,
         tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
+        cached_tokens=usage.cached_tokens if usage else None,
+        cost=price.of(usage) if price else None,
     )
 
 
@@ -250,7 +267,7 @@ def _origin(*origins: Origin) -> Origin:
 def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:
     if usage is None:
         return TokenUsageStats(unknown_calls=1)
-    return TokenUsageStats(usage.prompt_tokens, usage.completion_tokens, origin=usage.origin)
+    return TokenUsageStats(usage.prompt_tokens, usage.completion_tokens, origin=usage.origin, cached_tokens=usage.cached_tokens)
 
 
 def _add(a: int | None, b: int | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,13 @@ from casual_mcp_nb.types.event import (
     StepFinished,
     StepStarted,
     TextDelta,
+    TextEdited,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
     ToolStarted,
 )
+from casual_mcp_nb.types.prices import Cost, Price
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
@@ -46,6 +49,7 @@ class ToolCall(Rich):
         progress: The last progress that it reported.
         search: What it found, where it was a search.
         at: When it began, in seconds since its turn began.
+        unedited: The result as it was before the person changed it by hand; None where nobody did.
     """
 
     id: str
@@ -60,6 +64,7 @@ class ToolCall(Rich):
     progress: ToolProgress | None = None
     search: ToolsSearched | None = None
     at: float = 0.0
+    unedited: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class StepDiff(Rich):
         tools_removed: Names of tools that are no longer offered.
         tokens_before: Make-up of the request before; None for the first step.
         tokens: Make-up of this one.
+        messages_left_out: How many messages at the beginning were sent before and are not any more.
     """
 
     index: int
@@ -81,6 +87,7 @@ class StepDiff(Rich):
     tools_removed: tuple[str, ...]
     tokens_before: TokenParts | None
     tokens: TokenParts
+    messages_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,7 @@ class Step(Rich):
         seconds: How long the model took; None while it runs.
         first_token_seconds: How long until the first piece of text; None where none was streamed.
         previous: The request of the step before.
+        cost: What it cost by the person's own price table, an estimate; None where price or tokens are not known.
     """
 
     index: int
@@ -110,19 +118,22 @@ class Step(Rich):
     seconds: float | None = None
     first_token_seconds: float | None = None
     previous: Request | None = dataclasses.field(default=None, repr=False)
+    cost: Cost | None = None
 
     def diff(self) -> StepDiff:
         """What this request adds to the one of the step before; for the first step, everything."""
         before = self.previous
         old = [tool["name"] for tool in before.tools] if before else []
         new = [tool["name"] for tool in self.request.tools]
+        left_out = self.request.left_out - before.left_out if before else 0
         return StepDiff(
             index=self.index,
-            messages_added=self.request.messages[len(before.messages) if before else 0 :],
+            messages_added=self.request.messages[len(before.messages) - left_out if before else 0 :],
             tools_added=tuple(name for name in new if name not in old),
             tools_removed=tuple(name for name in old if name not in new),
             tokens_before=before.tokens if before else None,
             tokens=self.request.tokens,
+            messages_left_out=left_out,
         )
 
 
@@ -132,6 +143,7 @@ def step_of(
     deltas: list[TextDelta],
     calls: tuple[ToolCall, ...],
     previous: Request | None,
+    price: Price | None = None,
 ) -> Step:
     usage = answer.usage if answer else None
     request = event.request
@@ -149,34 +161,42 @@ def step_of(
         seconds=answer.at - event.at if answer else None,
         first_token_seconds=deltas[0].at - event.at if deltas else None,
         previous=previous,
+        cost=price.of(usage) if price else None,
     )
 
 
-def call_of(event: ToolStarted, end: ToolFinished | None) -> ToolCall:
-    call = ToolCall(event.call_id, event.name, event.tool, event.arguments, at=event.at)
+def call_of(
+    event: ToolStarted,
+    end: ToolFinished | None,
+    edit: TextEdited | None,
+    progress: ToolProgress | None,
+    search: ToolsSearched | None,
+) -> ToolCall:
+    call = (event.call_id, event.name, event.tool, event.arguments)
     if end is None:
-        return call
-    return dataclasses.replace(
-        call,
+        return ToolCall(*call, progress=progress, search=search, at=event.at)
+    return ToolCall(
+        *call,
         status=end.status,
-        result=end.text,
+        result=edit.text if edit else end.text,
+        unedited=edit.before if edit else None,
         content=end.result.content if end.result else (),
         structured=end.result.structured if end.result else None,
         seconds=end.at - event.at,
+        progress=progress,
+        search=search,
+        at=event.at,
     )
 
 
-def messages_of(step: Step) -> list[ChatMessage]:
-    from casual_llm.messages import AssistantMessage, ToolResultMessage
+def messages_of(answer: AssistantMessage, results: Mapping[str, str]) -> list[ChatMessage]:
+    from casual_llm.messages import ToolResultMessage
 
-    if step.response is None:
-        return [AssistantMessage(content=step.text)] if step.text else []
-    asked = step.response.tool_calls or []
-    if not asked and not step.text:
+    asked = answer.tool_calls or []
+    if not asked and not text_of(answer.content):
         return []
-    results = {call.id: call.result for call in step.tool_calls}
     return [
-        step.response,
+        answer,
         *(
             ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=results.get(call.id) or UNANSWERED)
             for call in asked

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.event import (
+    ContextTrimmed,
     Event,
     ModelRetry,
+    ModelWait,
     Notice,
     ServerLog,
     StepFinished,
     StepStarted,
     TextDelta,
+    TextEdited,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
@@ -23,6 +25,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
     TurnStatus,
 )
+from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, ToolCall, call_of, messages_of, step_of, text_of
@@ -37,11 +40,15 @@ class Trace:
     """The append-only record of one turn's events."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._events: list[Event] = list(events)
+        self._events: list[Event] = []
+        self._by_kind: dict[type[Any], list[Any]] = {}
+        for event in events:
+            self.append(event)
 
     def append(self, event: Event) -> None:
         """Add the next event."""
         self._events.append(event)
+        self._by_kind.setdefault(type(event), []).append(event)
 
     def __len__(self) -> int:
         return len(self._events)
@@ -51,7 +58,7 @@ class Trace:
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
-        return [event for event in self if isinstance(event, kind)]
+        return list(self._by_kind.get(kind, ()))
 
     def to_json(self) -> str:
         """All events as JSON that `from_json` reads."""
@@ -128,8 +135,23 @@ class Turn(Rich):
 
     @property
     def prompt(self) -> str:
-        """The text of the person's last message in this turn."""
-        return next((text_of(m.content) for m in reversed(self.started.messages) if m.role == "user"), "")
+        """The text of the person's last message in this turn, as the model read it."""
+        return next((text_of(m.content) for m in reversed(self.asked) if m.role == "user"), "")
+
+    @property
+    def asked(self) -> list[ChatMessage]:
+        """The messages that the person added, as the model read them."""
+        messages: list[ChatMessage] = list(self.started.messages)
+        edit = next((edit for edit in reversed(self.edits) if edit.call_id is None), None)
+        place = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
+        if edit is not None and place is not None:
+            messages[place] = messages[place].model_copy(update={"content": edit.text})
+        return messages
+
+    @property
+    def edits(self) -> list[TextEdited]:
+        """What the person changed by hand before the model read it."""
+        return self.trace.of(TextEdited)
 
     @property
     def answer(self) -> str:
@@ -155,6 +177,7 @@ class Turn(Rich):
                     deltas.get(event.step, []),
                     calls.get(event.step, ()),
                     previous,
+                    self.started.price,
                 )
             )
         return steps
@@ -175,6 +198,16 @@ class Turn(Rich):
         return self.trace.of(ModelRetry)
 
     @property
+    def waits(self) -> list[ModelWait]:
+        """The waits of requests for the limits of their client."""
+        return self.trace.of(ModelWait)
+
+    @property
+    def trimmings(self) -> list[ContextTrimmed]:
+        """Each time that more of the conversation was left out of the requests, since the model cannot read more."""
+        return self.trace.of(ContextTrimmed)
+
+    @property
     def notices(self) -> list[Notice]:
         """What the person should know about this turn."""
         return self.trace.of(Notice)
@@ -190,21 +223,37 @@ class Turn(Rich):
         return ChatStats.of(self.trace)
 
     @property
+    def cost(self) -> Cost | None:
+        """What it cost by the person's own price table, an estimate; None where price or tokens are not known."""
+        return self.stats.cost
+
+    @property
     def messages(self) -> list[ChatMessage]:
         """What this turn adds to the conversation. Valid at every moment: each call is followed by exactly one result."""
-        messages: list[ChatMessage] = list(self.started.messages)
-        for step in self.steps:
-            messages += messages_of(step)
+        messages = self.asked
+        answers = {event.step: event.message for event in self.trace.of(StepFinished)}
+        results = {event.call_id: event.text for event in self.trace.of(ToolFinished)}
+        results |= {edit.call_id: edit.text for edit in self.edits if edit.call_id is not None}
+        for event in self.trace.of(StepStarted):
+            answer = answers.get(event.step)
+            messages += messages_of(answer, results) if answer else self._unfinished(event.step)
         return messages
+
+    def _unfinished(self, step: int) -> list[ChatMessage]:
+        from casual_llm.messages import AssistantMessage
+
+        text = "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
+        return [AssistantMessage(content=text)] if text else []
 
     def _calls_by_step(self) -> dict[int, tuple[ToolCall, ...]]:
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
         progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
         searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
+        edits = {event.call_id: event for event in self.edits}
         calls: dict[int, list[ToolCall]] = {}
         for event in self.trace.of(ToolStarted):
-            call = call_of(event, ended.get(event.call_id))
-            call = dataclasses.replace(call, progress=progress.get(event.call_id), search=searches.get(event.call_id))
+            name = event.call_id
+            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name))
             calls.setdefault(event.step, []).append(call)
         return {step: tuple(items) for step, items in calls.items()}
 

@@ -39,10 +39,25 @@ async def replayed(provider: str, server: Any, history: list[Any]) -> Any:
         return fake.seen[-1].body
 
 
+def as_messages(items: list[Any]) -> list[dict[str, Any]]:
+    """The items of a request of the Responses API in the form of messages."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if item.get("type") == "function_call_output":
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+        elif item.get("type") != "function_call":
+            messages.append(item)
+        elif messages and messages[-1]["role"] == "assistant":
+            messages[-1].setdefault("tool_calls", []).append({"id": item["call_id"]})
+        else:
+            messages.append({"role": "assistant", "tool_calls": [{"id": item["call_id"]}]})
+    return messages
+
+
 def assert_valid_body(provider: str, body: Any) -> None:
     """A request is in the provider's own format a valid conversation: each call has its result, right after it."""
     waiting: list[str] = []
-    for message in body["messages"]:
+    for message in body["messages"] if "messages" in body else as_messages(body["input"]):
         content = message.get("content")
         blocks = content if isinstance(content, list) else []
         results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]

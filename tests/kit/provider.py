@@ -1,4 +1,4 @@
-"""A model provider that plays a list of replies, in the wire formats of OpenAI, Anthropic and Ollama."""
+"""A model provider that plays a list of replies, in the wire formats of OpenAI (both of them), Anthropic and Ollama."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
-PROVIDERS = ("openai", "anthropic", "ollama")
+PROVIDERS = ("openai", "openai-responses", "anthropic", "ollama")
 
 Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -42,21 +42,27 @@ class Provider(ScriptedHttp):
 
     def config(self, provider: str, key: str = "sk-not-a-real-key", **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
-        base = f"{self.url}/v1" if provider == "openai" else self.url
+        base = self.url if provider in ("anthropic", "ollama") else f"{self.url}/v1"
         desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 5, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
+
+
+def own_variable(provider: str) -> str:
+    """The variable of the environment in which a provider's key is looked for."""
+    return f"{provider.partition('-')[0].upper()}_API_KEY"
 
 
 def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usage: tuple[int, int] | None = (30, 7)) -> Any:
     """The body of a provider's answer.
 
     Args:
-        provider: `openai`, `anthropic` or `ollama`.
+        provider: One of `PROVIDERS`.
         text: The text of the answer.
         calls: Calls of tools: name on the wire and arguments.
         usage: Tokens of the prompt and of the answer; None where the provider reports none.
     """
-    return {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama}[provider](text, calls, usage)
+    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "ollama": _ollama}
+    return made[provider](text, calls, usage)
 
 
 def _openai(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
@@ -70,6 +76,37 @@ def _openai(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str,
     if usage:
         body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
     return body
+
+
+def _responses(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
+    items = [response_text(text)] if text else []
+    items += [response_call(f"c{number}", name, json.dumps(arguments)) for number, (name, arguments) in enumerate(calls)]
+    counted = usage and {
+        "input_tokens": usage[0],
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage[1],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": sum(usage),
+    }
+    return response(*items, usage=counted)
+
+
+def response(*output: Mapping[str, Any], status: str = "completed", **fields: Any) -> dict[str, Any]:
+    """A response of OpenAI's Responses API with these items as its output."""
+    made = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m-1", "status": status, "output": list(output)}
+    return {**made, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **fields}
+
+
+def response_text(text: str, **fields: Any) -> dict[str, Any]:
+    """A message in the output of a response."""
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content, **fields}
+
+
+def response_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """A call of a tool in the output of a response."""
+    made = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name, "arguments": arguments}
+    return {**made, "status": "completed"}
 
 
 def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:

@@ -1,15 +1,21 @@
-"""Streamed answers in the wire formats of OpenAI, Anthropic and Ollama, as the lines that go over the wire."""
+"""Streamed answers in the wire formats of OpenAI (both of them), Anthropic and Ollama, as the lines that go over the wire."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from kit.provider import response, response_call, response_text
 from kit.scripted_http import Reply
 
-KINDS = {"openai": "text/event-stream", "anthropic": "text/event-stream", "ollama": "application/x-ndjson"}
+KINDS = {
+    "openai": "text/event-stream",
+    "openai-responses": "text/event-stream",
+    "anthropic": "text/event-stream",
+    "ollama": "application/x-ndjson",
+}
 
 Call = tuple[str, str, str]
 """Id, name on the wire, arguments as text."""
@@ -19,14 +25,14 @@ def streamed(provider: str, text: Sequence[str] = (), *calls: Call, usage: bool 
     """The body of a streamed answer: usage is 30 tokens of which 12 were cached, 7 for the answer, 3 of them reasoning.
 
     Args:
-        provider: `openai`, `anthropic` or `ollama`.
+        provider: One of `kit.provider.PROVIDERS`.
         text: The pieces of the text.
         calls: Calls of tools; their arguments are sent letter by letter, side by side where the format allows it.
         usage: Whether usage is reported.
         end: Whether the end is marked.
     """
-    made = {"openai": _openai, "anthropic": _anthropic, "ollama": _ollama}[provider](text, calls, usage, end)
-    return "".join(made).encode()
+    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "ollama": _ollama}[provider]
+    return "".join(made(text, calls, usage, end)).encode()
 
 
 def reply(provider: str, body: bytes, *, bytewise: bool = False, **more: Any) -> Reply:
@@ -61,6 +67,45 @@ def _openai_chunk(delta: dict[str, Any], reason: str | None = None) -> str:
     return _data({**_CHUNK, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
 
+def _responses(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
+    items = [response_text("".join(text))] if text else []
+    yield _event("response.created", response=response(status="in_progress"), sequence_number=0)
+    yield _event("response.in_progress", response=response(status="in_progress"), sequence_number=0)
+    if text:
+        at = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "sequence_number": 0}
+        begun = {**items[0], "status": "in_progress", "content": []}
+        yield _event("response.output_item.added", output_index=0, item=begun, sequence_number=0)
+        yield _event("response.content_part.added", part={"type": "output_text", "text": "", "annotations": []}, **at)
+        for piece in text:
+            yield _event("response.output_text.delta", delta=piece, logprobs=[], **at)
+        yield _event("response.output_text.done", text="".join(text), logprobs=[], **at)
+        yield _event("response.content_part.done", part=items[0]["content"][0], **at)
+        yield _event("response.output_item.done", output_index=0, item=items[0], sequence_number=0)
+    made = [response_call(*call) for call in calls]
+    first = len(items)
+    for index, call in enumerate(made, start=first):
+        begun = {**call, "arguments": "", "status": "in_progress"}
+        yield _event("response.output_item.added", output_index=index, item=begun, sequence_number=0)
+    for letters in zip_longest(*(arguments for _, _, arguments in calls)):
+        for index, letter in enumerate(letters, start=first):
+            if letter is not None:
+                at = {"item_id": made[index - first]["id"], "output_index": index, "sequence_number": 0}
+                yield _event("response.function_call_arguments.delta", delta=letter, **at)
+    # Only what has ended is there for good; where the stream is broken off nothing has.
+    for index, call in enumerate(made if end else [], start=first):
+        yield _event("response.output_item.done", output_index=index, item=call, sequence_number=0)
+    if end:
+        counted = {
+            "input_tokens": 30,
+            "input_tokens_details": {"cached_tokens": 12, "cache_write_tokens": 0},
+            "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 3},
+            "total_tokens": 37,
+        }
+        whole = response(*items, *made, usage=counted if usage else None)
+        yield _event("response.completed", response=whole, sequence_number=0)
+
+
 def _data(value: Any) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
@@ -79,6 +124,24 @@ def _anthropic(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
         details = {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
         yield _event("message_delta", delta=reason, **({"usage": details} if usage else {}))
         yield _event("message_stop")
+
+
+def anthropic_blocks(blocks: Sequence[Mapping[str, Any]], reason: str) -> bytes:
+    """The body of a streamed answer of Anthropic's that has these blocks, text and thinking letter by letter."""
+    usage = {"input_tokens": 30, "output_tokens": 1}
+    message = {"id": "1", "type": "message", "role": "assistant", "model": "m-1", "content": [], "usage": usage}
+    lines = [_event("message_start", message=message)]
+    for index, block in enumerate(blocks):
+        kind = block["type"]
+        deltas = [{"type": f"{kind}_delta", kind: letter} for letter in block.get(kind, "")]
+        if kind == "tool_use":
+            deltas = [{"type": "input_json_delta", "partial_json": letter} for letter in json.dumps(block["input"])]
+        if block.get("signature"):
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        empty = {"text": "", "thinking": "", "signature": "", "input": {}}
+        lines += _block(index, {name: empty.get(name, value) for name, value in block.items()}, deltas)
+    lines.append(_event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": 7}))
+    return "".join([*lines, _event("message_stop")]).encode()
 
 
 def _block(index: int, block: dict[str, Any], deltas: Sequence[dict[str, Any]]) -> Iterator[str]:

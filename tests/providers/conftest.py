@@ -15,6 +15,7 @@ import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client
 from kit.provider import PROVIDERS, Provider
+from kit.requests import check_request
 from kit.scripted_http import Reply, Request
 
 from casual_mcp_nb.bundled import BUNDLED, build
@@ -28,7 +29,7 @@ from casual_mcp_nb.types.tool import Catalog, ToolSpec
 def loopback() -> Iterator[Callable[..., Provider]]:
     """Starts servers that give one answer to every request."""
     with ExitStack() as stack:
-        yield lambda answer=None, status=200: stack.enter_context(Provider(Reply(status, answer)))
+        yield lambda answer=None, status=200: stack.enter_context(_checked(stack, Provider(Reply(status, answer))))
 
 
 class Timed(Provider):
@@ -51,7 +52,13 @@ class Timed(Provider):
 def serving() -> Iterator[Callable[..., Timed]]:
     """Starts servers that give each request the next of these replies."""
     with ExitStack() as stack:
-        yield lambda *replies: stack.enter_context(Timed(*replies))
+        yield lambda *replies: stack.enter_context(_checked(stack, Timed(*replies)))
+
+
+def _checked(stack: ExitStack, server: Any) -> Any:
+    """A server all of whose requests are found to be what the provider takes, when the test is over."""
+    stack.callback(lambda: [check_request(request.path, request.body) for request in server.seen])
+    return server
 
 
 @pytest.fixture

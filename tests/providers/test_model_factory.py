@@ -10,6 +10,7 @@ from typing import Any
 import casual_llm
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
+from kit.provider import PROVIDERS, own_variable
 
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
@@ -22,6 +23,7 @@ CONFIG = Config.model_validate(
         "clients": {
             "desk": {"provider": "openai", "api_key": KEY},
             "claude": {"provider": "anthropic", "api_key": KEY},
+            "native": {"provider": "openai-responses", "api_key": KEY},
             "home": {"provider": "ollama", "api_key": KEY},
             "planner": {"provider": "offline"},
         },
@@ -29,6 +31,7 @@ CONFIG = Config.model_validate(
             "large": {"client": "desk", "model": "m-large", "template": "plain.j2", "context_window": 128_000},
             "small": {"client": "desk", "model": "m-small"},
             "sonnet": {"client": "claude", "model": "m-sonnet"},
+            "o": {"client": "native", "model": "m-o"},
             "llama": {"client": "home", "model": "m-llama"},
             "offline": {"client": "planner", "model": "planner"},
         },
@@ -68,27 +71,26 @@ def test_a_config_without_models_says_so() -> None:
         ModelFactory(Config()).chat_model()
 
 
-@pytest.mark.parametrize("provider", ["openai-responses", "litellm", "replay"])
-def test_a_provider_that_is_not_supported_is_refused_with_those_that_are(provider: str) -> None:
-    with pytest.raises(UsageError, match="Supported are openai, anthropic, ollama, offline"):
-        ModelFactory(client_config(provider=provider)).chat_model()
+def test_a_provider_that_is_not_supported_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="Supported are openai, openai-responses, anthropic, ollama, litellm, offline"):
+        ModelFactory(client_config(provider="replay")).chat_model()
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 @pytest.mark.fault(60)
 def test_a_missing_key_is_reported_before_any_request_with_every_place_it_was_looked_for(provider: str) -> None:
     with pytest.raises(ProviderError) as caught:
         ModelFactory(client_config(provider=provider)).chat_model()
-    places = f"clients.my-desk.api_key of the config, then MY_DESK_API_KEY, then {provider.upper()}_API_KEY"
+    places = f"clients.my-desk.api_key of the config, then MY_DESK_API_KEY, then {own_variable(provider)}"
     assert "Client 'my-desk' has no API key" in str(caught.value)
     assert places in str(caught.value)
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_server_of_ones_own_needs_no_key_and_gets_none_of_the_environment(
     provider: str, loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"{provider.upper()}_API_KEY", KEY)
+    monkeypatch.setenv(own_variable(provider), KEY)
     server = loopback({"error": "only the request matters"}, 500)
     factory = ModelFactory(client_config(provider=provider, base_url=server.url, max_retries=0))
     with pytest.raises(ProviderError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
-from kit.provider import answer
+from kit.provider import answer, own_variable
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
@@ -107,7 +107,7 @@ async def test_a_refused_key_makes_one_request_and_says_where_it_was_looked_for(
     server = serving(Reply(status, {"error": {"message": f"Incorrect API key: {KEY}"}}))
     error = await failed(model_of(server, provider, key=KEY, max_retries=5), stream=stream)
     assert len(server.seen) == 1
-    assert f"clients.desk.api_key of the config, then DESK_API_KEY, then {provider.upper()}_API_KEY" in str(error)
+    assert f"clients.desk.api_key of the config, then DESK_API_KEY, then {own_variable(provider)}" in str(error)
     assert KEY not in "".join(traceback.format_exception(error))
 
 
@@ -116,11 +116,12 @@ async def test_too_much_text_is_recognised_asked_once_and_its_size_is_said(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     status = 500 if provider == "ollama" else 400
-    server = serving(*(Reply(status, {"error": {"message": said}}) for said in TOO_LONG[provider]))
+    wordings = TOO_LONG[provider.removesuffix("-responses")]
+    server = serving(*(Reply(status, {"error": {"message": said}}) for said in wordings))
     model = model_of(server, provider)
     model.context_window = 8192
     long = [UserMessage(content="word " * 9000), AssistantMessage(content="word " * 1000), *ASKED]
-    for number, said in enumerate(TOO_LONG[provider], start=1):
+    for number, said in enumerate(wordings, start=1):
         error = await failed(model, asked=long, tools=[TOOL])
         assert type(error) is ContextOverflowError, said
         assert len(server.seen) == number
@@ -183,6 +184,7 @@ async def test_no_secret_is_left_where_a_stream_breaks(
 ) -> None:
     line = {
         "openai": f'data: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
+        "openai-responses": f'event: error\ndata: {{"type": "error", "message": "bad key {KEY}"}}\n\n',
         "anthropic": f'event: error\ndata: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
         "ollama": f'{{"error": "bad key {KEY}"}}\n',
     }[provider]

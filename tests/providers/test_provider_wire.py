@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from casual_llm import AssistantToolCall, AssistantToolCallFunction
 from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
+from kit.provider import own_variable, response, response_call, response_text
 
 from casual_mcp_nb.errors import ProviderError, UsageError
 from casual_mcp_nb.providers import ModelFactory
@@ -55,6 +56,17 @@ ANSWERS: dict[str, dict[str, Any]] = {
             "completion_tokens_details": {"reasoning_tokens": 3},
         },
     },
+    "openai-responses": response(
+        response_text("Wait."),
+        response_call("c1", "maps__find", '{"place": {}}'),
+        usage={
+            "input_tokens": 30,
+            "input_tokens_details": {"cached_tokens": 12, "cache_write_tokens": 0},
+            "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 3},
+            "total_tokens": 37,
+        },
+    ),
     "anthropic": {
         "id": "1",
         "type": "message",
@@ -84,16 +96,24 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 USAGES = {
     "openai": TokenUsage(30, 7, 12, 3),
+    "openai-responses": TokenUsage(30, 7, 12, 3),
     "anthropic": TokenUsage(30, 7, 12),
     "ollama": TokenUsage(30, 7),
 }
-PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "ollama": "/api/chat"}
+PATHS = {
+    "openai": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "ollama": "/api/chat",
+}
+REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "ollama": "stop"}
+MOST_TOKENS = {"openai-responses": "max_output_tokens", "ollama": "num_predict"}
 
 
 def config_for(provider: str, url: str, **client: Any) -> Config:
     # Anthropic's SDK 2 takes no temperature.
     options = {} if provider == "anthropic" else {"temperature": 0.5}
-    base = f"{url}/v1" if provider == "openai" else url
+    base = f"{url}/v1" if provider.startswith("openai") else url
     return Config.model_validate(
         {
             "clients": {"desk": {"provider": provider, "base_url": base, "api_key": KEY, "timeout": 5, **client}},
@@ -111,6 +131,10 @@ async def test_a_definition_reaches_the_provider_exactly_as_it_is(
     if provider == "anthropic":
         assert body["tools"] == [{"name": "maps__find", "description": "Find a place.", "input_schema": PARAMETERS}]
         assert body["tool_choice"] == {"type": "auto"}
+    elif provider == "openai-responses":
+        # This one takes a value of any kind, so that it has no strict form.
+        assert body["tools"] == [{"type": "function", **TOOL, "strict": False}]
+        assert body["tool_choice"] == "auto"
     else:
         assert body["tools"] == [{"type": "function", "function": TOOL}]
         assert body.get("tool_choice") == ("auto" if provider == "openai" else None)
@@ -134,7 +158,7 @@ async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key
     assert seen.body["model"] == "m-1"
     options = seen.body["options"] if provider == "ollama" else seen.body
     assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
-    assert options.get("max_tokens", options.get("num_predict")) == 99
+    assert options.get(MOST_TOKENS.get(provider, "max_tokens")) == 99
     assert KEY in (seen.headers.get("authorization", "") + seen.headers.get("x-api-key", ""))
 
 
@@ -161,7 +185,7 @@ async def test_text_calls_usage_and_the_reason_for_the_end_come_back(
     assert call.function.name == "maps__find"
     assert json.loads(call.function.arguments) == {"place": {}}
     assert answer.usage == USAGES[provider]
-    assert answer.finish_reason == {"openai": "tool_calls", "anthropic": "tool_use", "ollama": "stop"}[provider]
+    assert answer.finish_reason == REASONS[provider]
 
 
 @pytest.mark.fault(67)
@@ -215,7 +239,7 @@ async def test_a_refused_key_is_named_by_client_and_place_and_never_shown(
     assert len(server.seen) == 1
     assert "Client 'desk'" in said
     assert "credentials were not accepted" in said
-    assert f"DESK_API_KEY, then {provider.upper()}_API_KEY" in said
+    assert f"DESK_API_KEY, then {own_variable(provider)}" in said
     assert KEY not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None

@@ -49,3 +49,22 @@ def test_a_wait_before_the_next_request_is_on_screen_while_it_lasts(kernel: Kern
     ran = kernel.run(f"turn = Session.from_config({config!r}, in_process={{}}).chat('Hi'); print(turn.status)")
     assert "done" in ran.text()
     assert any("too busy" in html and "Asking again after 1.2 s" in html for html in shown_while_running(ran))
+
+
+@pytest.mark.fault(68)
+def test_a_wait_for_the_limit_of_a_client_is_on_screen_and_can_be_interrupted(
+    kernel: Kernel, serving: Callable[..., Any]
+) -> None:
+    server = serving(reply("openai", streamed("openai", ("Fine.",))))
+    config = server.config("openai", requests_per_minute=1)
+    assert kernel.run(f"limited = Session.from_config({config!r}, in_process={{}}); limited.chat('Hi');").status == "ok"
+    cell = kernel.start("limited.chat('And again');")
+    drawn: list[str] = []
+    while not drawn or "s for the limit of client &#39;desk&#39;: 1 request a minute." not in drawn[-1]:
+        drawn += shown_while_running(kernel.wait(cell, until="update_display_data"))
+        assert len(drawn) < 50
+    ran, seconds = kernel.interrupt(cell)
+    assert seconds < 1
+    assert "KeyboardInterrupt" in ran.text()
+    assert kernel.printed("print([turn.status for turn in limited.turns])") == "['done', 'stopped']"
+    assert len(server.seen) == 1

@@ -14,8 +14,10 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import (
     ContentPart,
+    ContextTrimmed,
     Event,
     ModelRetry,
+    ModelWait,
     Notice,
     Request,
     SearchRow,
@@ -23,6 +25,7 @@ from casual_mcp_nb.types.event import (
     StepFinished,
     StepStarted,
     TextDelta,
+    TextEdited,
     ToolFinished,
     ToolProgress,
     ToolResult,
@@ -31,6 +34,7 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
+from casual_mcp_nb.types.prices import Price
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -40,14 +44,18 @@ ASKING = AssistantMessage(
     content="I add.",
     tool_calls=[AssistantToolCall(id="a", function=AssistantToolCallFunction(name="math__add", arguments="{}"))],
 )
+PRICE = Price(input=2, output=8)
 EVENTS: list[Event] = [
-    TurnStarted((UserMessage(content="Add <1> & 2, naïve 😀"),), "m", "numbers", True, 1, 2, 300, 0.0, "openai"),
+    TurnStarted((UserMessage(content="Add <1> & 2, naïve 😀"),), "m", "numbers", True, 1, 2, 300, 0.0, "openai", PRICE),
+    ContextTrimmed(0, 4, 2, 8192, 0.05),
+    TextEdited(0, None, "Add 1 & 2", "Add <1> & 2", 0.0),
     StepStarted(
         0,
         Request((SystemMessage(content="Be kind."), UserMessage(content="x")), ({"name": "a"},), TokenParts(1, 2, 3, 4, 5)),
         0.1,
     ),
     ModelRetry(0, 1, 0.5, "the request failed (status 503)", 0.15),
+    ModelWait(0, 3.0, "the limit of client 'desk': 5 requests a minute", 0.16),
     TextDelta(0, "I ", 0.2),
     StepFinished(0, ASKING, TokenUsage(10, 2, 3, None, "reported"), "tool_calls", 0.3),
     ToolStarted(0, "a", "math__add", ADD, {"a": 1, "b": [None, {"c": 2.5}]}, 0.4),
@@ -80,7 +88,7 @@ def test_a_conversation_comes_back_with_its_turns(tmp_path: Path) -> None:
     back = Conversation.load(path)
     assert [list(turn.trace) for turn in back] == [EVENTS, EVENTS[:1]]
     assert back[0].status == "failed"
-    assert back.messages[0].content == "Add <1> & 2, naïve 😀"
+    assert back.messages[0].content == "Add 1 & 2"
     assert back.stats.llm_calls == 1
     assert len(back[:1]) == 1
 

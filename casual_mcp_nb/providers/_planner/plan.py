@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.discovery.synthetic import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS
+from casual_mcp_nb.providers._planner.browsing import BROWSING, Browsing, categories_in
 from casual_mcp_nb.providers._planner.fit import CERTAIN, SURE, Fit, Offer, best_fits
 from casual_mcp_nb.providers._planner.history import History, Made, read_history
 from casual_mcp_nb.providers._planner.needs import Need, needs_of
@@ -76,7 +78,10 @@ class _Planner:
         self.history = history
         # A tool of a server has the server in its name; one that only claims a manifest is no search tool.
         self.search = next((one for one in offers if not one.server and _MANIFEST.search(one.description)), None)
-        self.offers = [offer for offer in offers if offer is not self.search]
+        ways = {offer.name: offer for offer in offers if not offer.server and offer.name in BROWSING}
+        self.browser = ways.get(BROWSE_TOOLKIT) if LOAD_TOOLS in ways else None
+        self.browsing = Browsing(history.now)
+        self.offers = [offer for offer in offers if offer is not self.search and offer not in ways.values()]
 
     def next_step(self) -> Plan:
         """The calls that the needs ask for, or the reply when none does."""
@@ -87,10 +92,11 @@ class _Planner:
         made = [Wanted(one.name, one.arguments) for one in self.history.now]
         calls: list[Wanted] = []
         for step in steps:
-            if isinstance(step, Wanted) and step not in [*made, *calls]:
+            # Only on the way to tools does a call come twice: to load what there was no room for.
+            if isinstance(step, Wanted) and step not in calls and (step not in made or step.name in BROWSING):
                 calls.append(step)
         if calls:
-            return Plan(tuple(calls))
+            return Plan(tuple(_in_order(calls)))
         replies = dict.fromkeys(step for step in steps if isinstance(step, str))
         return Plan(reply="\n\n".join(replies) or cannot("", self._servers()))
 
@@ -127,6 +133,10 @@ class _Planner:
                 if one.need.query == made.arguments.get("query"):
                     one.searches.append(made)
             return
+        if made.name in BROWSING:
+            for one in progress if made.name == LOAD_TOOLS else ():
+                one.searches.append(made)
+            return
         matching = [
             (fit.rank, -index, one)
             for index, one in enumerate(progress)
@@ -148,11 +158,13 @@ class _Planner:
             return self._after_failure(one)
         fits = [fit for fit in one.fits if fit.fits]
         best = next((fit for fit in fits if fit.complete and fit.rank > fits[0].rank - _CLEARLY_BETTER), None)
-        search = None if one.searches else self.search
-        if best is not None and (best.confidence >= SURE or search is None):
+        if best is not None and best.confidence >= SURE:
             return Wanted(best.offer.name, best.filling.arguments)
-        if search is not None and not (fits and fits[0].confidence >= SURE):
-            return Wanted(search.name, {"query": one.need.query})
+        finding = self._finding(one)
+        if best is not None and finding is None:
+            return Wanted(best.offer.name, best.filling.arguments)
+        if finding is not None and not (fits and fits[0].confidence >= SURE):
+            return finding
         if fits:
             return ask_for(one.need.text, fits[0].offer.name, fits[0].filling.missing)
         return cannot(one.need.text, self._servers())
@@ -161,8 +173,9 @@ class _Planner:
         """One search for a better tool, where none was made; a tool that it finds must be surely right."""
         failed = one.made[-1]
         sure = any(fit.offer.name == failed.name and fit.confidence >= CERTAIN for fit in one.fits)
-        if self.search is not None and not one.searches and not sure:
-            return Wanted(self.search.name, {"query": one.need.query})
+        finding = None if sure else self._finding(one)
+        if finding is not None:
+            return finding
         order = self.history.now.index
         if one.searches and len(one.made) == 1 and order(one.searches[-1]) > order(failed):
             for fit in one.fits:
@@ -171,6 +184,13 @@ class _Planner:
                     return Wanted(fit.offer.name, fit.filling.arguments)
         return "\n\n".join(report_error(made.name, made.result) for made in one.made)
 
+    def _finding(self, one: _Progress) -> Wanted | None:
+        """The next call on the way to tools that are not loaded; None where there is none, or it was made."""
+        if self.search is not None:
+            return None if one.searches else Wanted(self.search.name, {"query": one.need.query})
+        call = self.browsing.next_call(one.need) if self.browser is not None else None
+        return Wanted(*call) if call else None
+
     def _servers(self) -> dict[str, int]:
         """The servers there are, with the number of tools: of those that are loaded and those in the manifest."""
         counts: dict[str, int] = {}
@@ -178,8 +198,18 @@ class _Planner:
             if offer.server:
                 counts[offer.server] = counts.get(offer.server, 0) + 1
         manifest = _MANIFEST.search(self.search.description) if self.search else None
-        # The manifest counts all tools of a deferred server, those that were loaded since among them.
-        return counts | {name: int(count) for name, count in _SERVER.findall(manifest[1] if manifest else "")}
+        listed = _SERVER.findall(manifest[1]) if manifest else categories_in(self.browser.description if self.browser else "")
+        # What is deferred is counted whole, with the tools that were loaded since.
+        return counts | {name: int(count) for name, count in listed}
+
+
+def _in_order(calls: Sequence[Wanted]) -> list[Wanted]:
+    """The calls of one step: one change at most of what is loaded, and nothing is unloaded beside a call that may use it."""
+    changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)][:1]
+    others = [call for call in calls if call.name not in (LOAD_TOOLS, UNLOAD_TOOLS)]
+    if others and changes and changes[0].name == UNLOAD_TOOLS:
+        return others
+    return others + changes
 
 
 def _is_clear(one: _Progress) -> bool:

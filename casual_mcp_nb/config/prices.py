@@ -1,0 +1,58 @@
+"""The person's own price table, in the config or in a file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from casual_mcp_nb.config.document import Document, read_document
+from casual_mcp_nb.config.problems import Problem, problems_of, raise_problems
+from casual_mcp_nb.errors import ConfigError
+from casual_mcp_nb.types.prices import Price, PriceTable
+
+FILE = "prices.json"
+"""Looked for beside the config where that has no `prices`."""
+
+_SHAPE = 'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "currency": "USD"}}, per million tokens.'
+_OF_ANOTHER_KIND = 'If this file is something else, write "prices": {} into the config.'
+
+
+def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
+    """A price table.
+
+    Args:
+        source: A JSON file, or the same as plain objects: for each model, by its name in the config or the provider's name for
+            it, `input`, `output`, `cached_input` (optional) per million tokens, and `currency` (USD).
+
+    Raises:
+        ConfigError: Something is wrong; with the file, line, column and key.
+    """
+    if not isinstance(source, str | Path | Mapping):
+        raise ConfigError("A price table is a path or an object.", key="prices", hint=_SHAPE)
+    document = Document(dict(source)) if isinstance(source, Mapping) else read_document(Path(source).expanduser().absolute())
+    try:
+        prices, found = TypeAdapter(PriceTable).validate_python(document.data), []
+    except ValidationError as error:
+        prices, found = {}, problems_of(error, within=("prices",))
+    # Where the table is a part of a config, its keys stand below `prices`; in a file of its own they are the whole.
+    within = 1 if document.path else 0
+    shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
+    problems = [Problem(problem.path[within:], f"{problem.text}. {shape}") for problem in found]
+    raise_problems([*document.problems, *problems], path=str(document.path) if document.path else None, locate=document.locate)
+    return prices
+
+
+def file_of(named: Any, folder: Path | None) -> Path | None:
+    """The file that holds the prices of a config, or None.
+
+    Args:
+        named: What the config says under `prices`: a path, nothing, or the table itself.
+        folder: Where the config lies; None for one made in Python.
+    """
+    if isinstance(named, str):
+        return (folder or Path()) / Path(named).expanduser()
+    beside = folder / FILE if folder else None
+    return beside if beside and named is None and beside.is_file() else None

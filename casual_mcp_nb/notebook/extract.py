@@ -1,0 +1,199 @@
+"""An object of the person's own class out of what a model says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
+from casual_mcp_nb.notebook.images import with_images
+from casual_mcp_nb.notebook.talk import SessionTalk, as_messages
+from casual_mcp_nb.providers import OfflineClient
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+T = TypeVar("T", bound=BaseModel)
+
+REPAIRS = 2
+"""How often the model is told what is wrong with its answer."""
+
+_MOST_PLACES = 200
+_MOST_WORDS = 1_000
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_SYSTEM = """Answer with one JSON value that this JSON Schema accepts, and with nothing else: no words around it, no fence.
+Take what it asks for from what you are given; where something is not there, leave it out or use null, as far as the schema \
+allows.
+
+{schema}"""
+_WRONG = "Your answer cannot be used: {problem}\nAnswer again, with the corrected JSON value only."
+
+
+class SessionExtract(SessionTalk):
+    """The part of `Session` that extracts."""
+
+    def extract(
+        self,
+        prompt: str | Sequence[ChatMessage],
+        schema: type[T],
+        *,
+        model: str | Model | ChatModel | None = None,
+        images: Any = None,
+        conversation: bool = False,
+    ) -> T:
+        """Have the model fill a pydantic model. No tools are offered; an answer that does not fit is told back twice.
+
+        Args:
+            prompt: What to take it from, and what to look for, or messages.
+            schema: A class of pydantic; its docstring and the descriptions of its fields are read by the model.
+            model: Name of a model of the config, or a model object; None for the session's.
+            images: As of `chat`.
+            conversation: Whether to go on with the conversation: the model reads what was said, and the turns are kept in it.
+                Otherwise the extraction stands by itself, and the conversation and its stats stay as they are.
+
+        Returns:
+            The instance, validated.
+
+        Raises:
+            ExtractionError: Nothing that the model said fits; `text` has the last of it.
+            UsageError: `schema` is no pydantic model, or the model is the offline planner, which cannot extract.
+            ProviderError: The model failed.
+        """
+        asked = with_images(prompt, images)
+        return self.engine.run(self._extract(asked, schema, model, conversation))
+
+    async def extract_async(
+        self,
+        prompt: str | Sequence[ChatMessage],
+        schema: type[T],
+        *,
+        model: str | Model | ChatModel | None = None,
+        images: Any = None,
+        conversation: bool = False,
+    ) -> T:
+        """`extract`, awaited; takes the same arguments."""
+        asked = with_images(prompt, images)
+        return await self.engine.wait(self._extract(asked, schema, model, conversation))
+
+    async def _extract(
+        self, prompt: str | Sequence[ChatMessage], schema: type[T], model: str | Model | ChatModel | None, conversation: bool
+    ) -> T:
+        if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+            raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
+        asked = self._chat.models.chat_model(model or self.model)
+        if isinstance(asked.client, OfflineClient):
+            raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
+        options = _options(asked, schema)
+        said: list[ChatMessage] = []
+        for _ in range(REPAIRS + 1):
+            turn, options = await self._ask_for_json(prompt, options, said, conversation)
+            found = read_as(schema, turn.answer)
+            if not isinstance(found, str):
+                return found
+            said += turn.messages
+            prompt = _WRONG.format(problem=found)
+        raise ExtractionError(
+            f"The model's answer is no {schema.__name__}, also after {REPAIRS} repairs: {found}.",
+            hint="The error's `text` has what it said last; put the prompt or the class in other words.",
+            text=turn.answer,
+            client=asked.client_name,
+            model=asked.model,
+        )
+
+    async def _ask_for_json(
+        self, prompt: str | Sequence[ChatMessage], options: TurnOptions, said: list[ChatMessage], conversation: bool
+    ) -> tuple[Turn, TurnOptions]:
+        """The turn, and the options for the next: some servers refuse a request for JSON as such, and are then only told."""
+        turn = await self._json_turn(prompt, options, said, conversation)
+        if isinstance(turn.exception, BadRequestError) and _wants_format(options):
+            options = replace(options, model=_without_format(options.model))
+            turn = await self._json_turn(prompt, options, said, conversation)
+        turn.raise_for_status()
+        if turn.status == "stopped":
+            raise ExtractionError("The extraction was stopped before its end.", text=turn.answer)
+        return turn, options
+
+    async def _json_turn(
+        self, prompt: str | Sequence[ChatMessage], options: TurnOptions, said: list[ChatMessage], conversation: bool
+    ) -> Turn:
+        if conversation:
+            return await self._take(Turn(Trace()), prompt, options, None, "panel", None)
+        await self._view()
+        return await self._chat.run(as_messages(prompt), options, history=said)
+
+
+def _options(model: ChatModel, schema: type[BaseModel]) -> TurnOptions:
+    """No tools, the schema as an instruction, and as the provider's own way of asking for JSON where it has one."""
+    system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
+    # casual-llm can only instruct Anthropic's models, which is done here for all.
+    asked = model if type(model.client).__name__ == "AnthropicClient" else _with_format(model, schema)
+    return TurnOptions(asked, ToolSetConfig(), system, discovery=False, stream=False)
+
+
+def _with_format(model: ChatModel, response_format: Any) -> ChatModel:
+    from casual_llm import ChatOptions
+
+    changed = copy.copy(model)
+    changed.default_options = replace(model.default_options or ChatOptions(), response_format=response_format)
+    return changed
+
+
+def _without_format(model: Any) -> ChatModel:
+    return _with_format(model, "text")
+
+
+def _wants_format(options: TurnOptions) -> bool:
+    chosen = getattr(options.model, "default_options", None)
+    return chosen is not None and chosen.response_format != "text"
+
+
+def read_as(schema: type[T], text: str) -> T | str:
+    """The first JSON value in a text that the class accepts; or, in words, what is wrong with the first one that there is."""
+    problem = "there is no JSON in it" if text.strip() else "it is empty"
+    for number, value in enumerate(json_values(text)):
+        try:
+            # As JSON, so that strict classes take what JSON has no type for, such as dates.
+            return schema.model_validate_json(json.dumps(value))
+        except ValidationError as error:
+            problem = _words(error) if number == 0 else problem
+        except RecursionError:
+            continue
+    return problem
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """The JSON in a text, the likeliest first: the whole text, what is fenced, then each object or list in it."""
+    for piece in (text, *_FENCED.findall(text)):
+        try:
+            yield json.loads(piece)
+        except (ValueError, RecursionError):
+            continue
+    decoder = json.JSONDecoder()
+    place = tried = 0
+    while (match := re.compile(r"[{\[]").search(text, place)) and tried < _MOST_PLACES:
+        tried += 1
+        try:
+            value, place = decoder.raw_decode(text, match.start())
+            yield value
+        except (ValueError, RecursionError):
+            place = match.start() + 1
+
+
+def _words(error: ValidationError) -> str:
+    lines = [
+        f"- {'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    return "\n".join(["it does not fit the schema:", *lines])[:_MOST_WORDS]

@@ -1,0 +1,87 @@
+"""Images that a person puts beside a text: from files, bytes, and objects that can save themselves."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.image import media_type_of
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage, ImageContent
+
+MOST_BYTES = 3_750_000
+"""Of one image: 5 MB once it is base64, which is what every provider takes."""
+
+
+def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
+    """What the person says, with images; without images the prompt as it is.
+
+    Args:
+        prompt: The text. Messages of one's own hold their images themselves.
+        images: One image or several: bytes, the path of a file, or an object with `savefig` or `save`, such as a figure of
+            matplotlib or an image of Pillow.
+
+    Raises:
+        UsageError: One of them is no PNG, JPEG, GIF or WebP image, is too large or cannot be read.
+    """
+    from casual_llm.messages import TextContent, UserMessage
+
+    given = _several(images)
+    if not given:
+        return prompt
+    if not isinstance(prompt, str):
+        raise UsageError("Images go with a text.", hint="In messages of your own they are ImageContent parts of a UserMessage.")
+    return [UserMessage(content=[TextContent(text=prompt), *map(_content, given)])]
+
+
+def _several(images: Any) -> list[Any]:
+    if images is None:
+        return []
+    alone = isinstance(images, bytes | bytearray | str | Path) or _can_save(images) or not isinstance(images, Iterable)
+    return [images] if alone else list(images)
+
+
+def _content(image: Any) -> ImageContent:
+    from casual_llm.messages import ImageContent
+
+    data = _bytes(image)
+    what = shown(str(image)) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{what} has {len(data):,} bytes, and {MOST_BYTES:,} are possible.", hint="Make it smaller.")
+    media_type = media_type_of(data)
+    if media_type is None:
+        raise UsageError(f"{what} is no PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
+    return ImageContent(source={"type": "base64", "data": base64.b64encode(data).decode("ascii")}, media_type=media_type)
+
+
+def _can_save(image: Any) -> bool:
+    return callable(getattr(image, "savefig", None)) or callable(getattr(image, "save", None))
+
+
+def _bytes(image: Any) -> bytes:
+    if isinstance(image, bytes | bytearray):
+        return bytes(image)
+    if isinstance(image, str | Path):
+        return _file(Path(image).expanduser())
+    if not _can_save(image):
+        kind = type(image).__name__
+        hint = "It is bytes, a path, or an object with savefig or save."
+        raise UsageError(f"A {kind} is no image that can be sent.", hint=hint)
+    buffer = io.BytesIO()
+    save = getattr(image, "savefig", None) or image.save
+    save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # One more than is possible tells that there is too much, without reading all of it.
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None

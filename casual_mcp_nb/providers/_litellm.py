@@ -1,0 +1,240 @@
+"""Some hundred providers through LiteLLM, as a client of casual-llm."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._answers import CutShort, Refused, Say, UnusableAnswer, plain_usage
+from casual_mcp_nb.providers._keeping import Part, keep, kept
+from casual_mcp_nb.providers._openai import Parts, read, request_for
+from casual_mcp_nb.types.secret import masked
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantMessage, ChatMessage, ChatOptions, StreamChunk
+    from casual_llm.usage import Usage
+
+    from casual_mcp_nb.providers.base import ModelAnswer
+
+WIRE = "litellm"
+# At its import LiteLLM would fetch a table of prices and read a .env file into the environment; later, a table of headers.
+_QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_MODE": "PRODUCTION",
+}
+# Names of its errors before what the provider said, and advice behind it.
+_OWN_WORDS = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - ))+|\. Handle with `litellm\.\w+`\.$")
+_UNREADABLE = re.compile(r"invalid response|\bjson\b", re.IGNORECASE)
+_UNREACHED = re.compile(r"connect|payload is not completed|timed? ?out", re.IGNORECASE)
+
+
+class LiteLLMClient:
+    """A client of casual-llm that asks through LiteLLM. Its connections are LiteLLM's own, which keeps and closes them.
+
+    Args:
+        api_key: The key; where it is not given LiteLLM looks for the one of the model's provider in the environment.
+        base_url: Another address than the provider's own. There, a model whose name says no provider is asked in OpenAI's
+            format.
+        timeout: Seconds without an answer.
+    """
+
+    def __init__(self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0) -> None:
+        self.litellm = quiet_litellm()
+        self.client = _Address(api_key, base_url)
+        self.timeout = timeout
+        self.system_message_handling: str | None = None
+
+    def _build_request_kwargs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        from casual_llm import OpenAIClient
+
+        request: dict[str, Any] = OpenAIClient._build_request_kwargs(self, *args, **kwargs)  # type: ignore[arg-type]
+        return request
+
+    async def complete(self, request: dict[str, Any]) -> Any:
+        """Ask LiteLLM; raises its errors as ours."""
+        address = self.client
+        own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
+        with _translated():
+            return await self.litellm.acompletion(
+                **request,
+                **own,
+                api_key=address.api_key,
+                base_url=address.base_url,
+                timeout=self.timeout,
+                num_retries=0,
+                max_retries=0,
+            )
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        answer = await ask(self, model, messages, options)
+        return answer.message, plain_usage(answer.usage)
+
+    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+        from casual_llm import StreamChunk
+
+        parts = _Streamed(self, model)
+        async for text in parts.read(messages, options):
+            if text:
+                yield StreamChunk(content=text)
+        answer = parts.answer()
+        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
+
+
+@dataclass
+class _Address:
+    """Where a client asks."""
+
+    api_key: str | None = field(repr=False)
+    base_url: str | None
+
+    async def close(self) -> None:
+        """There is nothing of its own to close."""
+
+
+class Failed(Exception):
+    """What LiteLLM says about a request that failed."""
+
+    def __init__(self, text: str, status: int | None, headers: Any) -> None:
+        super().__init__(text)
+        self.status_code = status
+        self.response = SimpleNamespace(headers={str(name).lower(): value for name, value in dict(headers or {}).items()})
+
+
+def quiet_litellm() -> Any:
+    """LiteLLM, imported without a request to anywhere and without printing advice when something fails."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import litellm
+
+    litellm.suppress_debug_info = True
+    return litellm
+
+
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+    """One request that is answered in one piece."""
+    response = await client.complete(_request(client, model, messages, options))
+    answer = read(response)
+    if answer.usage is not None and not (answer.usage.prompt_tokens or answer.usage.completion_tokens):
+        # LiteLLM makes zeros of usage that is not reported.
+        answer = replace(answer, usage=None)
+    return _kept(answer, model, response.choices[0].message)
+
+
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+    """One request that is answered piece by piece.
+
+    Raises:
+        CutShort: The provider gave no reason for the end.
+    """
+    parts = _Streamed(client, model)
+    async for text in parts.read(messages, options):
+        say(text)
+    return parts.answer()
+
+
+@dataclass
+class _Streamed:
+    client: LiteLLMClient
+    model: str
+    parts: Parts = field(default_factory=Parts)
+    reasoned: list[Any] = field(default_factory=list)
+    chunks: Any = None
+
+    async def read(self, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[str]:
+        """The pieces of the text."""
+        request = _request(self.client, self.model, messages, options, stream=True)
+        request.setdefault("stream_options", {"include_usage": True})
+        self.chunks = await self.client.complete(request)
+        try:
+            with _translated():
+                async for chunk in self.chunks:
+                    if chunk.choices and _reasoning(chunk.choices[0].delta):
+                        self.reasoned.append(chunk)
+                    yield self.parts.take(chunk)
+        finally:
+            await self.chunks.aclose()
+
+    def answer(self) -> ModelAnswer:
+        # LiteLLM makes up a reason for the end and the usage where the provider gave none.
+        if self.chunks.received_finish_reason is None:
+            raise CutShort("The stream ended without a reason for its end.")
+        answer = self.parts.answer()
+        if not any(getattr(chunk, "usage", None) for chunk in self.chunks.chunks):
+            answer = replace(answer, usage=None)
+        if not self.reasoned:
+            return answer
+        return _kept(answer, self.model, self.client.litellm.stream_chunk_builder(self.reasoned).choices[0].message)
+
+
+def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
+    request = request_for(client, model, messages, options, **more)
+    if len(request["messages"]) == len(messages):
+        for made, message in zip(request["messages"], messages, strict=True):
+            own = [part for part in kept(message, WIRE, model) or () if isinstance(part, dict) and part["type"] == "reasoning"]
+            made |= own[0]["fields"] if own else {}
+            if made["role"] == "assistant" and not made["content"]:
+                # LiteLLM would put words of its own in the place of an empty text.
+                made["content"] = None
+    return request
+
+
+def _kept(answer: ModelAnswer, model: str, said: Any) -> ModelAnswer:
+    """The answer with its reasoning, which goes back in the fields of LiteLLM's own messages."""
+    fields = _reasoning(said)
+    if not fields:
+        return answer
+    message = answer.message
+    text: list[Part] = [{"type": "text", "text": message.content}] if message.content else []
+    calls: list[Part] = [{"type": "call"} for _ in message.tool_calls or ()]
+    return replace(answer, message=keep(message, WIRE, model, [{"type": "reasoning", "fields": fields}, *text, *calls]))
+
+
+def _reasoning(said: Any) -> dict[str, Any]:
+    names = ("reasoning_content", "thinking_blocks")
+    return {name: value for name in names if (value := getattr(said, name, None))}
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise LiteLLM's errors in words and kinds that are read like those of other SDKs."""
+    failure = None
+    try:
+        yield
+    except Exception as error:
+        failure = _failure(getattr(error, "original_exception", None) or error)
+    if failure is not None:
+        # Raised out here: the frames of LiteLLM's error hold the key.
+        raise failure
+
+
+def _keys_of_the_environment() -> list[str]:
+    """What LiteLLM may have sent by itself, and a provider may send back."""
+    return [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))]
+
+
+def _failure(error: Exception) -> Exception:
+    kind = type(error).__name__
+    text = masked(_OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment())
+    headers = getattr(error, "litellm_response_headers", None)
+    status = getattr(error, "status_code", None)
+    if kind == "ContentPolicyViolationError":
+        return Refused(text)
+    if kind == "ContextWindowExceededError":
+        return Failed(f"context_length_exceeded: {text}", status, headers)
+    if kind == "Timeout":
+        return TimeoutError(text)
+    # For LiteLLM a broken way to the provider, and an answer that it cannot read, are errors of the server too.
+    came_from_nobody = kind == "APIConnectionError" or (status == 500 and not headers)
+    if came_from_nobody and _UNREACHED.search(text):
+        return ConnectionError(text)
+    if kind == "APIConnectionError" or (came_from_nobody and _UNREADABLE.search(text)) or not isinstance(status, int):
+        return UnusableAnswer(text)
+    return Failed(text, status, headers)

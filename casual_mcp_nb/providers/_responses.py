@@ -1,0 +1,202 @@
+"""OpenAI's Responses API, as a client of casual-llm."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._answers import (
+    CutShort,
+    Definitions,
+    Refused,
+    Say,
+    UnusableAnswer,
+    as_sent,
+    call_of,
+    finished,
+    message_of,
+    plain_usage,
+    taken_by,
+    usage_of,
+    whole_body,
+)
+from casual_mcp_nb.providers._keeping import Part, keep
+from casual_mcp_nb.providers._responses_request import WIRE, request_for
+from casual_mcp_nb.providers._strict import strict_schema, without_nulls
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, StreamChunk
+    from casual_llm.usage import Usage
+
+    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.types.tokens import TokenUsage
+
+_STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
+
+
+class ResponsesClient:
+    """A client of casual-llm for OpenAI's Responses API.
+
+    Args:
+        api_key: The key; `OPENAI_API_KEY` where it is not given.
+        base_url: Another address than OpenAI's own.
+        timeout: Seconds without an answer.
+    """
+
+    def __init__(self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0) -> None:
+        from openai import AsyncOpenAI
+
+        self.client = AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout)
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        answer = await ask(self, model, messages, options)
+        return answer.message, plain_usage(answer.usage)
+
+    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+        from casual_llm import StreamChunk
+
+        create = self.client.responses.create
+        parts = _Parts(model, options)
+        async with await create(**taken_by(create, request_for(model, messages, options)), stream=True) as events:
+            async for event in events:
+                if text := parts.take(event):
+                    yield StreamChunk(content=text)
+        answer = parts.answer()
+        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
+
+
+class Failed(Exception):
+    """The provider said that the response failed.
+
+    Args:
+        error: What it said: `code` and `message`.
+    """
+
+    def __init__(self, error: Any) -> None:
+        code = getattr(error, "code", None) or "failed"
+        super().__init__(f"{code}: {getattr(error, 'message', None) or error}")
+        self.status_code = _STATUS_OF_CODE.get(code, 400)
+
+
+def offer(tools: Definitions) -> dict[str, Any]:
+    """The definitions as arguments of a request: as they are; how they are sent is found when it is made."""
+    return {"tools": [dict(tool) for tool in tools]} if tools else {}
+
+
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+    """One request that is answered in one piece."""
+    create = client.client.responses.create
+    return _read(await create(**taken_by(create, request_for(model, messages, options))), model, options)
+
+
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+    """One request that is answered piece by piece; a server that answers it in one piece is read too.
+
+    Raises:
+        CutShort: The end mark is missing.
+    """
+    from openai.types.responses import Response
+
+    create = client.client.responses.create
+    async with await create(**taken_by(create, request_for(model, messages, options)), stream=True) as events:
+        whole = await whole_body(events.response)
+        if whole is not None:
+            return _read(Response.construct(**whole) if isinstance(whole, dict) else whole, model, options)
+        parts = _Parts(model, options)
+        async for event in events:
+            say(parts.take(event))
+    return parts.answer()
+
+
+def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | None = None) -> ModelAnswer:
+    """The answer.
+
+    Args:
+        response: The response at its end.
+        model: The model that was asked.
+        options: What it was asked with.
+        items: Its output where that came piece by piece.
+    """
+    output = items or getattr(response, "output", None)
+    status = getattr(response, "status", None)
+    if status == "failed":
+        raise _failure(response.error)
+    if not isinstance(output, list):
+        raise UnusableAnswer(as_sent(response))
+    if status not in ("completed", "incomplete", None):
+        raise CutShort(f"The response is {status}.")
+    parts = [part for item in output if (part := _part(item)) is not None]
+    calls = [_call(item, options) for item in output if item.type == "function_call"]
+    message = message_of("".join(part["text"] for part in parts if part["type"] == "text"), calls)
+    reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
+    return finished(keep(message, WIRE, model, parts), _usage(response.usage), reason or status)
+
+
+def _failure(error: Any) -> Exception:
+    if "policy" in (getattr(error, "code", None) or ""):
+        return Refused(error.message)
+    return Failed(error)
+
+
+def _part(item: Any) -> Part | None:
+    match item.type:
+        case "function_call":
+            return {"type": "call"}
+        case "message":
+            text = "".join(getattr(part, "text", None) or getattr(part, "refusal", None) or "" for part in item.content)
+            phase = getattr(item, "phase", None)
+            return {"type": "text", "text": text, **({"phase": phase} if phase else {})} if text else None
+        case "reasoning" if getattr(item, "encrypted_content", None) or getattr(item, "content", None):
+            own: Part = item.to_dict(exclude_none=True)
+            # The status is for reading only.
+            own.pop("status", None)
+            return own
+    return None
+
+
+def _call(item: Any, options: ChatOptions) -> AssistantToolCall:
+    arguments = item.arguments or ""
+    schema = next((tool["parameters"] for tool in options.extra.get("tools", ()) if tool.get("name") == item.name), None)
+    if "null" in arguments and schema is not None and strict_schema(schema) is not None:
+        arguments = without_nulls(arguments, schema)
+    return call_of(item.call_id, item.name, arguments)
+
+
+def _usage(usage: Any) -> TokenUsage | None:
+    return usage_of(
+        getattr(usage, "input_tokens", None),
+        getattr(usage, "output_tokens", None),
+        getattr(getattr(usage, "input_tokens_details", None), "cached_tokens", None),
+        getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
+    )
+
+
+@dataclass
+class _Parts:
+    """A streamed answer as far as it has come."""
+
+    model: str
+    options: ChatOptions
+    items: dict[int, Any] = field(default_factory=dict)
+    last: Any = None
+
+    def take(self, event: Any) -> str:
+        """Take an event; the text in it comes back."""
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                return str(event.delta)
+            case "response.output_item.done":
+                self.items[event.output_index] = event.item
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self.last = event.response
+            case "error":
+                raise _failure(event)
+        return ""
+
+    def answer(self) -> ModelAnswer:
+        if self.last is None:
+            raise CutShort("The stream ended without its end mark.")
+        return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])

@@ -1,0 +1,231 @@
+"""JSON schemas in the strict form of OpenAI: every property is required, and what was optional may be null instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+MAX_DEPTH = 10
+"""How deep OpenAI lets objects be nested in a strict schema."""
+MAX_CHOICES = 250
+
+_TOLD = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
+_ANNOTATIONS = {"title", "description", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", *_TOLD}
+_OF_TYPE = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems", "maxItems"},
+    "string": {"pattern", "format"},
+    "number": {"multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+    "boolean": set(),
+    "null": set(),
+}
+_OF_TYPE["integer"] = _OF_TYPE["number"]
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+_DEFINITIONS = ("$defs", "definitions")
+
+
+class _NotStrict(Exception):
+    """A schema says something that the strict form cannot say."""
+
+
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The strict form of a schema, or None where there is none: open maps, keywords that it does not know.
+
+    Args:
+        schema: The schema of an object.
+
+    Returns:
+        A schema that is shared with other callers: it must not be changed.
+    """
+    return _made(json.dumps(schema, default=str))
+
+
+# Each request offers the same tools.
+@lru_cache(maxsize=4_096)
+def _made(text: str) -> dict[str, Any] | None:
+    schema = json.loads(text)
+    try:
+        made = _object({**schema, "type": "object"}, 0, root=True)
+        for key in _DEFINITIONS:
+            if key in schema:
+                made[key] = {name: _strict(value, 0) for name, value in schema[key].items()}
+    except (_NotStrict, AttributeError, TypeError, RecursionError):
+        return None
+    return made
+
+
+def all_required(schema: Any) -> Any:
+    """A schema in which no property is optional: for an answer of which every part is wanted."""
+    if isinstance(schema, list):
+        return [all_required(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {name: part if name in ("enum", "const", *_ANNOTATIONS) else all_required(part) for name, part in schema.items()}
+    properties = schema.get("properties")
+    return made | {"required": list(properties)} if isinstance(properties, Mapping) and "type" in schema else made
+
+
+def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
+    """Arguments that were made for the strict form, without the nulls that stand for what was left out.
+
+    Args:
+        arguments: What the model wrote; what is no JSON object stays as it is.
+        schema: The schema as it was before.
+    """
+    try:
+        given = json.loads(arguments)
+        dropped = _dropped(given, schema, schema)
+    except (ValueError, RecursionError):
+        return arguments
+    return arguments if dropped == given else json.dumps(dropped, ensure_ascii=False)
+
+
+def _strict(schema: Any, depth: int) -> dict[str, Any]:
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+        raise _NotStrict
+    if "$ref" in schema:
+        return _reference(schema)
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if choice in schema:
+            return _choice(choice, schema, depth)
+    kinds = [kind for kind in _kinds(schema) if kind != "null"]
+    if len(kinds) > 1:
+        return _choice("anyOf", _split(schema), depth)
+    if not _kinds(schema):
+        raise _NotStrict
+    kind = kinds[0] if kinds else "null"
+    if kind == "object":
+        return _object(schema, depth)
+    _only(schema, {"type", "enum", "const"} | _OF_TYPE[kind])
+    made = _described(schema)
+    made |= {name: value for name, value in schema.items() if name not in _ANNOTATIONS and name != "items"}
+    if made.get("format") not in _FORMATS:
+        made.pop("format", None)
+    if len(made.get("enum", ())) > MAX_CHOICES:
+        raise _NotStrict
+    if kind == "array":
+        made["items"] = _strict(schema.get("items"), depth)
+    return made
+
+
+def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dict[str, Any]:
+    _only(schema, {"type", *_OF_TYPE["object"], *(_DEFINITIONS if root else ()), *(("$schema", "$id") if root else ())})
+    properties = schema.get("properties") or {}
+    required = schema.get("required", [])
+    any_object = not (properties or root or "additionalProperties" in schema)
+    if any_object or schema.get("additionalProperties", False) is not False or not set(required) <= set(properties):
+        raise _NotStrict
+    made = {name: _strict(value, depth + 1) for name, value in properties.items()}
+    return _described(schema) | {
+        "type": schema["type"],
+        "properties": {name: value if name in required else _nullable(value) for name, value in made.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _reference(schema: Mapping[str, Any]) -> dict[str, Any]:
+    _only(schema, {"$ref"})
+    if not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/")) and schema["$ref"] != "#":
+        raise _NotStrict
+    described = _described(schema)
+    # A reference may have no other keywords beside it.
+    return {**described, "anyOf": [{"$ref": schema["$ref"]}]} if described else {"$ref": schema["$ref"]}
+
+
+def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    _only(schema, {choice})
+    options = schema[choice]
+    if choice == "allOf" and len(options) != 1:
+        raise _NotStrict
+    # The strict form knows no oneOf; the server still checks that only one fits.
+    return _described(schema) | {"anyOf": [_strict(option, depth) for option in options]}
+
+
+def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of several types as a choice of schemas of one type."""
+    types = [{"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}} for kind in _kinds(schema)]
+    of_types = {"type", *(name for kind in _kinds(schema) for name in _OF_TYPE[kind])}
+    return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
+
+
+def _only(schema: Mapping[str, Any], known: set[str]) -> None:
+    if schema.keys() - known - _ANNOTATIONS:
+        raise _NotStrict
+
+
+def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Title and description; what the strict form refuses and a server checks anyway is told in words."""
+    made = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
+    told = [
+        f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
+        for name, words in _TOLD.items()
+        if schema.get(name) is not None
+    ]
+    if told:
+        made["description"] = " ".join(filter(None, [made.get("description"), *told]))
+    return made
+
+
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    kinds = schema.get("type", "object" if "properties" in schema else [])
+    found = [kinds] if isinstance(kinds, str) else list(kinds)
+    if not set(found) <= _OF_TYPE.keys():
+        raise _NotStrict
+    return found
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A strict schema that takes null too."""
+    if _takes_null(schema):
+        return schema
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "type" not in schema or "const" in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    more = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, **more, "type": [*_kinds(schema), "null"]}
+
+
+def _takes_null(schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    return any(_takes_null(option) for option in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))) or (
+        "null" in _kinds(schema) and None in schema.get("enum", (None,))
+    )
+
+
+def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    if isinstance(value, list):
+        fitting = [kind["items"] for kind in _alternatives(schema, root) if isinstance(kind.get("items"), Mapping)]
+        return [_dropped(item, fitting[0], root) for item in value] if fitting else value
+    if not isinstance(value, dict):
+        return value
+    # In the strict form an object has all properties of the alternative that the model took.
+    found = next((kind for kind in _alternatives(schema, root) if kind.get("properties", {}).keys() == value.keys()), None)
+    if found is None:
+        return value
+    properties, required = found["properties"], found.get("required", ())
+    return {
+        name: _dropped(item, properties[name], root)
+        for name, item in value.items()
+        if item is not None or name in required or any(_takes_null(kind) for kind in _alternatives(properties[name], root))
+    }
+
+
+def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A schema itself, or what stands behind its reference and its choices."""
+    if not isinstance(schema, Mapping):
+        return
+    if "$ref" in schema:
+        target: Any = root
+        for step in str(schema["$ref"]).split("/")[1:]:
+            target = target[step] if isinstance(target, Mapping) and step in target else None
+        yield from _alternatives(target, root)
+    options = [option for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key, ())]
+    for option in options:
+        yield from _alternatives(option, root)
+    if not options and "$ref" not in schema:
+        yield schema

@@ -1,0 +1,53 @@
+"""Counting tokens with a provider's own vocabulary, where it lies on this machine. Nothing is ever fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers.base import ChatModel
+
+# Where tiktoken gets its vocabularies, which names them in its cache, and what they must hash to; else it fetches them anew.
+_SOURCE = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+_HASHES = {
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+}
+_PROVIDERS = ("openai", "openai-responses")
+
+
+def counter_for(model: ChatModel) -> Callable[[str], int] | None:
+    """What counts the tokens of a text as this model does, or None where that cannot be had without a network.
+
+    Takes up to a second the first time: call it on another thread.
+
+    Args:
+        model: The model. OpenAI's are counted by tiktoken, where it is installed and its vocabulary is in its cache.
+    """
+    if model.provider not in _PROVIDERS:
+        return None
+    try:
+        import tiktoken
+        from tiktoken.registry import ENCODINGS
+
+        name = tiktoken.encoding_name_for_model(model.model)
+        encoding = ENCODINGS.get(name) or (tiktoken.get_encoding(name) if _is_here(name) else None)
+    except (ImportError, KeyError, ValueError, OSError):
+        return None
+    return (lambda text: len(encoding.encode_ordinary(text))) if encoding is not None else None
+
+
+def _is_here(name: str) -> bool:
+    """Whether tiktoken has this vocabulary in its cache, whole."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
+    file = Path(folder) / hashlib.sha1(_SOURCE.format(name=name).encode()).hexdigest()
+    if not folder or name not in _HASHES or not file.is_file():
+        return False
+    return hashlib.sha256(file.read_bytes()).hexdigest() == _HASHES[name]

@@ -1,0 +1,51 @@
+"""Images in messages: which kinds there are, and what is in a message."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+_SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image in a message.
+
+    Args:
+        media_type: What it is said to be.
+        data: Its bytes; empty where it is an address, which is never fetched.
+    """
+
+    media_type: str
+    data: bytes = field(default=b"", repr=False)
+
+
+def media_type_of(data: bytes) -> str | None:
+    """PNG, JPEG, GIF or WebP by how the bytes begin; None for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
+
+
+def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
+    """The images in messages, in their order."""
+    contents = [message.content for message in messages if isinstance(message.content, list)]
+    return [_picture(part) for content in contents for part in content if part.type == "image"]
+
+
+def _picture(part: Any) -> Picture:
+    address = part.source if isinstance(part.source, str) else ""
+    text = address.partition(";base64,")[2] if address.startswith("data:") else ""
+    if not isinstance(part.source, str):
+        text = part.source.get("data", "")
+    try:
+        return Picture(part.media_type, base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return Picture(part.media_type)

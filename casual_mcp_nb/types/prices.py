@@ -1,0 +1,86 @@
+"""What tokens cost by the person's own price table. Every amount is an estimate: the bill is the provider's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from casual_mcp_nb.types.tokens import TokenUsage
+
+PER = 1_000_000
+"""How many tokens a price is for."""
+
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What calls of a model cost.
+
+    Args:
+        amount: How much, of those calls that have a price and a count.
+        currency: Of what.
+        unknown_calls: How many answered calls are missing from the amount.
+    """
+
+    origin: ClassVar[str] = "estimate"
+    amount: float
+    currency: str
+    unknown_calls: int = 0
+
+    def __str__(self) -> str:
+        digits = 2 if self.amount >= 1 else 4 if self.amount >= 0.01 or not self.amount else 6
+        return f"{self.amount:,.{digits}f} {self.currency} ({self.origin})"
+
+
+class Price(BaseModel):
+    """The price of a model, for a million tokens each.
+
+    Args:
+        input: Of tokens of a request.
+        output: Of tokens of an answer, reasoning included.
+        cached_input: Of tokens of a request that the provider had cached; None: as any other token of a request.
+        currency: Of all three.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: _Amount
+    output: _Amount
+    cached_input: _Amount | None = None
+    currency: str = Field(default="USD", min_length=1, max_length=12)
+
+    def of(self, usage: TokenUsage | None) -> Cost | None:
+        """What a call cost, or None where its tokens are not known."""
+        if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
+        cached_price = self.input if self.cached_input is None else self.cached_input
+        amount = (usage.prompt_tokens - cached) * self.input + cached * cached_price + usage.completion_tokens * self.output
+        return Cost(amount / PER, self.currency)
+
+
+def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:
+    if len({price.currency for price in prices.values()}) > 1:
+        raise ValueError("the prices must all be in one currency")
+    return prices
+
+
+PriceTable = Annotated[dict[str, Price], AfterValidator(_in_one_currency)]
+"""Prices by a model's name in the config, or by the provider's name for it."""
+
+
+def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
+    """The price under the first of these names that has one, or None."""
+    return next((prices[name] for name in names if name in prices), None)
+
+
+def total_cost(costs: list[Cost | None]) -> Cost | None:
+    """What answered calls cost together; None where none has a cost, or where they have several currencies."""
+    known = [cost for cost in costs if cost is not None]
+    if len({cost.currency for cost in known}) != 1:
+        return None
+    return Cost(sum(cost.amount for cost in known), known[0].currency, len(costs) - len(known))

@@ -1,0 +1,65 @@
+"""Whether a request is what a provider takes, by the types that its SDK makes from the provider's own OpenAPI schema."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, is_typeddict
+
+from pydantic import ConfigDict, TypeAdapter
+
+KINDS = {
+    "/v1/chat/completions": ("openai.types.chat", "completion_create_params.CompletionCreateParams"),
+    "/v1/responses": ("openai.types.responses", "response_create_params.ResponseCreateParams"),
+    "/v1/messages": ("anthropic.types", "message_create_params.MessageCreateParams"),
+}
+
+
+def check_request(path: str, body: Any) -> None:
+    """Raise `pydantic.ValidationError` for a request that is not of the SDK's types, or has a field that they do not know.
+
+    Args:
+        path: The path of the request, which says what it is; others are not checked.
+        body: Its body.
+    """
+    path = path.partition("?")[0]
+    if path == "/api/chat":
+        from ollama._types import ChatRequest
+
+        # The SDK's class of a tool does not know all of JSON Schema.
+        tools = [{**tool, "function": {**tool["function"], "parameters": {}}} for tool in body.get("tools", ())]
+        ChatRequest.model_validate({**body, "tools": tools})
+    elif path in KINDS:
+        _consumed(_adapter(path, bool(body.get("stream"))).validate_python(_known(body)))
+
+
+def _known(body: Mapping[str, Any]) -> dict[str, Any]:
+    # OpenAI takes a name beside the result of a tool, though its schema has none.
+    messages = [{**m} for m in body.get("messages", ())]
+    for message in messages:
+        if message["role"] == "tool":
+            message.pop("name", None)
+    return {**body, **({"messages": messages} if messages else {})}
+
+
+@cache
+def _adapter(path: str, stream: bool) -> TypeAdapter[Any]:
+    package, name = KINDS[path]
+    module, kind = name.split(".")
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if found.name.endswith("_param") or found.name == module:
+            for part in vars(importlib.import_module(f"{package}.{found.name}")).values():
+                if is_typeddict(part):
+                    part.__pydantic_config__ = ConfigDict(extra="forbid")
+    way = "Streaming" if stream else "NonStreaming"
+    return TypeAdapter(getattr(importlib.import_module(f"{package}.{module}"), kind + way))
+
+
+def _consumed(value: Any) -> None:
+    """Go through all of a checked value: what the types call an iterable is checked when it is gone through."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(parts, Iterable) and not isinstance(parts, str | bytes):
+        for part in parts:
+            _consumed(part)

@@ -1,0 +1,82 @@
+"""Nothing is asked at import, and afterwards only the address of the config: every name and address is written down."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kit.provider import PROVIDERS, answer
+from kit.streams import reply, streamed
+
+WATCH = """
+import sys
+asked = set()
+def note(event, args):
+    if event == "socket.connect":
+        asked.add(str(args[1][0]) if isinstance(args[1], tuple) else str(args[1]))
+    elif event == "socket.getaddrinfo":
+        asked.add(str(args[0]))
+sys.addaudithook(note)
+"""
+
+IMPORTS = """
+import importlib, json, pkgutil
+import casual_mcp_nb.providers as room
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
+for found in pkgutil.walk_packages(room.__path__, "casual_mcp_nb.providers."):
+    importlib.import_module(found.name)
+names = json.loads(sys.argv[1])
+config = Config.model_validate({
+    "clients": {name: {"provider": name, "api_key": "k"} for name in names},
+    "models": {name: {"client": name, "model": "m"} for name in names},
+})
+factory = ModelFactory(config)
+for name in names:
+    factory.chat_model(name)
+print(json.dumps(sorted(asked)))
+"""
+
+ASKING = """
+import asyncio, json
+from casual_llm.messages import UserMessage
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
+async def main():
+    factory = ModelFactory(Config.model_validate(json.loads(sys.argv[1])))
+    model = factory.chat_model()
+    for stream in (False, True):
+        got = await model.complete([UserMessage(content="Hi")], on_event=lambda _: None, stream=stream)
+        assert got.message.content == "Hello"
+    await factory.close()
+asyncio.run(main())
+print(json.dumps(sorted(asked)))
+"""
+
+NAMES = [*PROVIDERS, "offline", *(["litellm"] if importlib.util.find_spec("litellm") else [])]
+
+
+def run(code: str, argument: Any) -> list[str]:
+    """Where a process of its own connected to while it ran the code."""
+    command = [sys.executable, "-W", "ignore", "-c", WATCH + code, json.dumps(argument)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    asked: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return asked
+
+
+def test_importing_everything_and_making_every_client_asks_nobody() -> None:
+    assert run(IMPORTS, NAMES) == []
+
+
+@pytest.mark.parametrize("provider", [name for name in NAMES if name != "offline"])
+def test_a_client_asks_the_address_of_its_config_and_no_other(provider: str, serving: Callable[..., Any]) -> None:
+    wire = provider if provider in PROVIDERS else "openai"
+    server = serving(answer(wire, "Hello"), reply(wire, streamed(wire, ("Hello",))))
+    assert run(ASKING, server.config(provider)) == ["127.0.0.1"]
+    assert len(server.seen) == 2

@@ -1,0 +1,223 @@
+"""The limits of a client: kept over all its models and chats, said while they are waited for, and left at once."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from kit.provider import Provider, answer
+from kit.scripted_http import Reply
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import RateLimitError
+from casual_mcp_nb.providers import ChatModel, ModelFactory, Retrying, limits
+from casual_mcp_nb.providers.limits import ClientLimits, Waiting
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.event import ModelWait
+from casual_mcp_nb.types.trace import Trace, Turn
+
+ASKED = [UserMessage(content="Hello")]
+SPAN = 0.5
+LATE = 0.25
+"""How much later than another a request can reach the server that left at the same time, on a machine with much to do."""
+
+
+@pytest.fixture(autouse=True)
+def short_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits are for a span that a test can wait for."""
+    monkeypatch.setattr(limits, "PERIOD", SPAN)
+
+
+def most_in_a_span(times: list[float], span: float = SPAN) -> int:
+    return max(sum(start <= time < start + span - LATE for time in times) for start in times)
+
+
+def two_models(server: Provider, provider: str = "openai", **client: Any) -> Config:
+    config = server.config(provider, **client)
+    config["models"]["large"] = {"client": "desk", "model": "m-2"}
+    return Config.model_validate(config)
+
+
+@pytest.mark.fault(68)
+async def test_twenty_chats_of_several_models_and_sessions_keep_one_limit(
+    serving: Callable[..., Any], factory_for: Callable[..., ModelFactory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    span = 1.0
+    monkeypatch.setattr(limits, "PERIOD", span)
+    server = serving(answer("openai", "Hi."))
+    config = two_models(server, requests_per_minute=5)
+    models = [factory_for(config).chat_model(name) for name in ("small", "large") for _ in range(2)]
+    began = time.monotonic()
+    await asyncio.gather(*(models[number % 4].complete(ASKED) for number in range(20)))
+    assert len(server.times) == 20
+    assert most_in_a_span(server.times, span) <= 5
+    assert 3 * span <= time.monotonic() - began < 3 * span + 2
+
+
+@pytest.mark.fault(68)
+async def test_tokens_are_charged_by_estimate_and_corrected_by_what_is_reported() -> None:
+    desk = ClientLimits("desk", tokens=1_000)
+    charge = await desk.turn(900, pytest.fail)
+    desk.settle(charge, 100)
+    began = time.monotonic()
+    charge = await desk.turn(900, pytest.fail)
+    assert time.monotonic() - began < SPAN / 2
+    desk.settle(charge, 1_500)
+    said: list[Waiting] = []
+    await desk.turn(10, said.append)
+    assert time.monotonic() - began >= SPAN - 0.01
+    assert [waiting.reason for waiting in said][:1] == ["the limit of client 'desk': 1,000 tokens a minute"]
+
+
+async def test_a_report_of_endless_tokens_closes_the_client_for_one_minute_and_no_more() -> None:
+    desk = ClientLimits("desk", tokens=1_000)
+    desk.settle(await desk.turn(10, pytest.fail), 10**15)
+    began = time.monotonic()
+    await asyncio.wait_for(desk.turn(10, lambda waiting: None), 3)
+    assert SPAN - 0.05 <= time.monotonic() - began < 2 * SPAN
+
+
+@pytest.mark.fault(68)
+async def test_the_size_of_requests_counts_against_the_tokens_of_a_minute(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(answer("openai", "Hi.", usage=(480, 20)))
+    model = model_of(server, "openai", tokens_per_minute=1_000)
+    for _ in range(4):
+        await model.complete([UserMessage(content="word " * 500)])
+    assert most_in_a_span(server.times) <= 2
+
+
+async def test_a_request_that_is_larger_than_the_limit_goes_when_all_else_has_passed() -> None:
+    desk = ClientLimits("desk", tokens=100)
+    await desk.turn(10, pytest.fail)
+    said: list[Waiting] = []
+    await asyncio.wait_for(desk.turn(5_000, said.append), 3)
+    assert said
+
+
+async def test_a_limit_of_many_tokens_takes_little_memory() -> None:
+    desk = ClientLimits("desk", tokens=50_000_000)
+    charge = await desk.turn(40_000_000, pytest.fail)
+    assert desk._tokens is not None
+    assert len(desk._tokens._bucket.items) <= 10_000
+    desk.settle(charge, 1_000_000)
+    await desk.turn(45_000_000, pytest.fail)
+
+
+@pytest.mark.fault(68)
+async def test_a_wait_is_an_event_with_its_reason_and_is_left_at_once_when_the_turn_is_stopped(
+    serving: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PERIOD", 60.0)
+    server = serving(answer("openai", "Hi."))
+    async with McpToolChat.from_config(two_models(server, requests_per_minute=1)) as chat:
+        await chat.run(ASKED)
+        turn, waiting = Turn(Trace()), asyncio.Event()
+        task = asyncio.create_task(
+            chat.run(ASKED, turn=turn, on_event=lambda event: waiting.set() if isinstance(event, ModelWait) else None)
+        )
+        await asyncio.wait_for(waiting.wait(), 5)
+        began = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - began < 0.5
+    (wait,) = turn.waits
+    assert wait.reason == "the limit of client 'desk': 1 request a minute"
+    assert 50 < wait.seconds <= 60
+    assert turn.status == "stopped"
+    assert f"for {wait.reason}" in str(turn)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.fault(68)
+async def test_who_stops_waiting_costs_the_others_nothing() -> None:
+    desk = ClientLimits("desk", requests=1)
+    await desk.turn(0, pytest.fail)
+    gone = [asyncio.create_task(desk.turn(0, lambda waiting: None)) for _ in range(5)]
+    last = asyncio.create_task(desk.turn(0, lambda waiting: None))
+    await asyncio.sleep(0)
+    for task in gone:
+        task.cancel()
+    began = time.monotonic()
+    await asyncio.wait_for(last, 3)
+    assert time.monotonic() - began < 2 * SPAN
+
+
+async def test_requests_go_in_the_order_in_which_they_came() -> None:
+    desk = ClientLimits("desk", requests=2)
+    order: list[int] = []
+
+    async def ask(number: int) -> None:
+        await desk.turn(0, lambda waiting: None)
+        order.append(number)
+
+    await asyncio.gather(*map(ask, range(8)))
+    assert order == list(range(8))
+
+
+@pytest.mark.fault(68)
+async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_client(
+    serving: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+) -> None:
+    busy = Reply(429, {"error": {"message": "slow down"}}, {"retry-after": "0.6"})
+    server = serving(busy, answer("openai", "Hi."))
+    factory = factory_for(two_models(server))
+    events: list[Any] = []
+    paused = asyncio.Event()
+
+    def note(event: Any) -> None:
+        events.append(event)
+        paused.set()
+
+    first = asyncio.create_task(factory.chat_model("small").complete(ASKED, on_event=note, stream=False))
+    await asyncio.wait_for(paused.wait(), 5)
+    others = [factory.chat_model("large").complete(ASKED, on_event=events.append, stream=False) for _ in range(3)]
+    await asyncio.gather(first, *others)
+    assert len(server.times) == 5
+    assert server.gaps[0] >= 0.5
+    assert [type(event) for event in events] == [Retrying, *[Waiting] * 3]
+    assert events[1].reason == "the provider of client 'desk', which asked for a pause"
+
+
+async def test_a_pause_that_is_too_long_is_nobodys(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+    server = serving(Reply(429, {"error": {"message": "slow down"}}, {"retry-after": "3600"}), answer("openai", "Hi."))
+    model = model_of(server, "openai")
+    with pytest.raises(RateLimitError):
+        await model.complete(ASKED)
+    assert (await asyncio.wait_for(model.complete(ASKED), 3)).message.content == "Hi."
+
+
+async def test_waiting_for_a_limit_is_no_part_of_the_time_that_the_provider_has(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PERIOD", 2.0)
+    server = serving(answer("openai", "Hi."))
+    model = model_of(server, "openai", requests_per_minute=1, timeout=1)
+    for _ in range(2):
+        await model.complete(ASKED)
+    assert server.gaps[0] > 1.5
+
+
+def test_clients_that_differ_have_limits_of_their_own(loopback: Callable[..., Provider]) -> None:
+    one = loopback()
+    first, again = (ModelFactory(two_models(one, requests_per_minute=5)) for _ in range(2))
+    other = ModelFactory(two_models(one, requests_per_minute=6))
+    assert first.chat_model().limits is first.chat_model("large").limits is again.chat_model().limits
+    assert other.chat_model().limits is not first.chat_model().limits
+
+
+def test_no_limit_loads_no_limiter() -> None:
+    code = (
+        "import sys; from casual_mcp_nb.providers.limits import ClientLimits\n"
+        "ClientLimits('x'); print('pyrate_limiter' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

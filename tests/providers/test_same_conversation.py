@@ -1,0 +1,116 @@
+"""One conversation through every provider, streamed and not: a search, a load, calls, an answer, a question after it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from kit.provider import PROVIDERS, answer
+from kit.scripted_http import Reply
+from kit.streams import reply, streamed
+
+from casual_mcp_nb.discovery import SearchToolsTool
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.types.conversation import Conversation
+
+Calls = tuple[tuple[str, dict[str, Any]], ...]
+SCRIPT: tuple[tuple[str, Calls], ...] = (
+    ("", ((SearchToolsTool.name, {"query": "calculate an expression"}),)),
+    (
+        "I add.",
+        (("math__evaluate_expression", {"expression": "2 + 3"}), ("math__evaluate_expression", {"expression": "4 / 0"})),
+    ),
+    ("Five, and nothing.", ()),
+    ("", (("math__evaluate_expression", {"expression": "5 * 5"}), ("time__day_of_week", {"date": "2026-03-01"}))),
+    ("Twenty-five.", ()),
+)
+FORMATS = {**dict(zip(PROVIDERS, PROVIDERS, strict=True)), "litellm": "openai"}
+# What a provider has its own words, numbers and ids for.
+OWN = {"at", "provider", "usage", "finish_reason"}
+WITH_LITELLM = [
+    pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed"),
+    # Its warnings are about its own types, and about connections that its own cache holds.
+    *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("User", "Deprecation", "Resource")),
+]
+_ORDER = {"StepStarted": 0, "StepFinished": 1, "ToolsSearched": 2, "ToolStarted": 3, "ToolFinished": 4}
+
+
+def script(provider: str, stream: bool) -> list[Reply]:
+    wire = FORMATS[provider]
+    if not stream:
+        return [Reply(200, answer(wire, text, *calls)) for text, calls in SCRIPT]
+    bodies = []
+    for number, (text, calls) in enumerate(SCRIPT):
+        made = [(f"c{number}_{index}", name, json.dumps(given)) for index, (name, given) in enumerate(calls)]
+        bodies.append(reply(wire, streamed(wire, tuple(text), *made)))
+    return bodies
+
+
+async def conversation(server: Any, provider: str, stream: bool) -> Conversation:
+    config = server.config(provider)
+    config["servers"] = {
+        "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
+        "time": {"bundled": "time", "transport": "in-process"},
+    }
+    config["tool_discovery"] = {"enabled": True}
+    options = TurnOptions(stream=stream)
+    async with McpToolChat.from_config(config) as chat:
+        first = await chat.run([UserMessage(content="Add 2 and 3.")], options)
+        second = await chat.run([UserMessage(content="Squared?")], options, history=first.messages)
+    return Conversation([first, second])
+
+
+def seen_by_the_person(talk: Conversation) -> Any:
+    """The traces, with ids by their order, texts whole, and without what is the provider's own."""
+    ids: dict[str, str] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        made = {name: plain(item) for name, item in value.items() if name not in OWN}
+        for name in ("id", "call_id", "tool_call_id"):
+            if isinstance(made.get(name), str):
+                made[name] = ids.setdefault(made[name], f"call {len(ids)}")
+        return made
+
+    def in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        # Calls that run side by side end in any order.
+        return sorted(events, key=lambda one: (one.get("step", -1), _ORDER.get(one["event"], 1), one.get("call_id", "")))
+
+    turns = json.loads(talk.to_json())["turns"]
+    shown = [[event for event in turn["events"] if event["event"] != "TextDelta"] for turn in turns]
+    return [in_order([plain(event) for event in turn]) for turn in shown]
+
+
+@pytest.fixture
+async def expected(serving: Callable[..., Any]) -> Any:
+    return seen_by_the_person(await conversation(serving(*script("openai", False)), "openai", stream=False))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("provider", [*PROVIDERS, pytest.param("litellm", marks=WITH_LITELLM)])
+async def test_the_same_conversation_leaves_the_same_trace(
+    provider: str, stream: bool, serving: Callable[..., Any], expected: Any
+) -> None:
+    server = serving(*script(provider, stream))
+    talk = await conversation(server, provider, stream)
+    assert [(turn.status, turn.error) for turn in talk] == [("done", None), ("done", None)]
+    assert [turn.answer for turn in talk] == ["Five, and nothing.", "Twenty-five."]
+    assert seen_by_the_person(talk) == expected
+    assert len(server.seen) == len(SCRIPT)
+    assert all(bool(request.body.get("stream")) is stream for request in server.seen)
+
+
+def test_the_conversation_searches_loads_calls_and_fails_once(expected: Any) -> None:
+    kinds = [[event["event"] for event in turn] for turn in expected]
+    assert kinds[0].count("ToolsSearched") == 1
+    assert [turn.count("ToolFinished") for turn in kinds] == [3, 2]
+    ended = [event["status"] for turn in expected for event in turn if event["event"] == "ToolFinished"]
+    assert ended == ["ok", "ok", "error", "ok", "ok"]

@@ -1,0 +1,151 @@
+"""The strict form of a tool's schema, and the arguments that come back for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
+
+STEP = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "next": {"$ref": "#/$defs/Step"}, "minutes": {"type": "integer", "minimum": 1}},
+    "required": ["title"],
+}
+SCHEMA = {
+    "type": "object",
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 80, "description": "Its name."},
+        "limit": {"type": "integer", "default": 5, "minimum": 1},
+        "order": {"type": "string", "enum": ["up", "down"]},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        "kind": {"const": "recipe", "type": "string"},
+        "value": {"type": ["string", "number"]},
+        "first": {"$ref": "#/$defs/Step", "description": "Where it begins."},
+        "steps": {"type": "array", "items": {"$ref": "#/$defs/Step"}, "maxItems": 9},
+    },
+    "required": ["name"],
+    "$defs": {"Step": STEP},
+}
+FULL = {
+    "name": "tea",
+    "limit": None,
+    "order": None,
+    "note": None,
+    "kind": None,
+    "value": None,
+    "first": {"title": "boil", "next": None, "minutes": 3},
+    "steps": [{"title": "pour", "next": {"title": "drink", "next": None, "minutes": None}, "minutes": None}],
+}
+LEAN = {
+    "name": "tea",
+    "note": None,
+    "first": {"title": "boil", "minutes": 3},
+    "steps": [{"title": "pour", "next": {"title": "drink"}}],
+}
+
+
+def objects_in(schema: Any) -> list[dict[str, Any]]:
+    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []
+    own = [schema] if isinstance(schema, dict) and isinstance(schema.get("properties"), dict) else []
+    return [*own, *(found for part in parts for found in objects_in(part))]
+
+
+def test_every_object_is_closed_and_all_its_properties_are_required() -> None:
+    strict = strict_schema(SCHEMA)
+    found = objects_in(strict)
+    assert len(found) == 2
+    for each in found:
+        assert each["required"] == list(each["properties"])
+        assert each["additionalProperties"] is False
+
+
+def test_only_what_was_optional_and_took_no_null_takes_null_now() -> None:
+    properties = (strict_schema(SCHEMA) or {})["properties"]
+    assert properties["name"]["type"] == "string"
+    assert properties["limit"]["type"] == ["integer", "null"]
+    assert properties["order"] == {"type": ["string", "null"], "enum": ["up", "down", None]}
+    assert properties["note"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert properties["kind"]["anyOf"] == [{"type": "string", "const": "recipe"}, {"type": "null"}]
+    assert properties["value"]["anyOf"] == [{"type": "string"}, {"type": "number"}, {"type": "null"}]
+    assert properties["first"]["anyOf"] == [{"$ref": "#/$defs/Step"}, {"type": "null"}]
+    assert properties["steps"]["type"] == ["array", "null"]
+
+
+def test_defaults_and_lengths_which_the_strict_form_refuses_are_told_in_words() -> None:
+    properties = (strict_schema(SCHEMA) or {})["properties"]
+    assert properties["name"]["description"] == "Its name. Characters at least: 1. Characters at most: 80."
+    assert properties["limit"]["description"] == "Default: 5."
+    assert not {"default", "minLength", "maxLength"} & set(str(properties).replace("'", " ").split())
+
+
+def test_arguments_for_the_strict_form_become_arguments_for_the_tool() -> None:
+    jsonschema.validate(FULL, strict_schema(SCHEMA))
+    back = json.loads(without_nulls(json.dumps(FULL), SCHEMA))
+    assert back == LEAN
+    jsonschema.validate(back, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"name":  "tea"}', '{"name": "tea", "other": null}', '{"name":', "[null]", "null", "[" * 100_000]
+)
+def test_other_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
+    assert without_nulls(arguments, SCHEMA) == arguments
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": True},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"properties": {"x": {"type": "object"}}},
+        {"properties": {"x": {"type": "object", "properties": {"y": {}}}}},
+        {"properties": {"x": True}},
+        {"properties": {"x": {"type": "array"}}},
+        {"properties": {"x": {"type": "array", "items": [{"type": "string"}]}}},
+        {"properties": {"x": {"type": "string", "not": {"const": "y"}}}},
+        {"properties": {"x": {"type": "text"}}},
+        {"properties": {"x": {"allOf": [{"type": "string"}, {"type": "number"}]}}},
+        {"properties": {"x": {"$ref": "https://example.com/schema"}}},
+        {"properties": {"x": {"type": "string", "enum": [str(n) for n in range(251)]}}},
+        {"properties": {}, "required": ["x"]},
+        {"properties": {}, "patternProperties": {"^x": {"type": "string"}}},
+        {"properties": ["x"]},
+        {"properties": {"x": {"type": "string"}}, "$defs": {"y": {"if": {}}}},
+    ],
+)
+def test_a_schema_that_has_no_strict_form_is_known(schema: dict[str, Any]) -> None:
+    assert strict_schema(schema) is None
+
+
+def test_a_schema_nested_deeper_than_openai_takes_has_no_strict_form() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "string"}}}
+    for _ in range(10):
+        assert strict_schema(schema) is not None
+        schema = {"type": "object", "properties": {"x": schema}}
+    assert strict_schema({"type": "object", "properties": {"x": schema}}) is None
+
+
+def test_a_tool_without_parameters_has_a_strict_form() -> None:
+    empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    assert strict_schema({"type": "object"}) == empty
+
+
+@pytest.mark.parametrize("choice", ["anyOf", "oneOf"])
+def test_of_several_objects_the_one_that_the_model_took_is_cleaned(choice: str) -> None:
+    one = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
+    two = {"type": "object", "properties": {"c": {"type": "string"}, "d": {"type": ["string", "null"]}}}
+    schema = {"type": "object", "properties": {"x": {choice: [one, two]}}, "required": ["x"]}
+    assert without_nulls('{"x": {"c": null, "d": null}}', schema) == '{"x": {"d": null}}'
+    assert without_nulls('{"x": {"a": "1", "b": null}}', schema) == '{"x": {"a": "1"}}'
+
+
+def test_an_answer_of_which_every_part_is_wanted_leaves_nothing_out() -> None:
+    made = all_required(SCHEMA)
+    assert made["required"] == list(SCHEMA["properties"])
+    assert made["$defs"]["Step"]["required"] == ["title", "next", "minutes"]
+    assert (strict_schema(made) or {})["properties"]["limit"]["type"] == "integer"

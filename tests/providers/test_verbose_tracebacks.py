@@ -1,0 +1,107 @@
+"""What IPython prints of an error of a provider in its most talkative mode: never a key, also not out of an SDK's frames."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.provider import PROVIDERS, Provider, answer
+from kit.scripted_http import Reply
+from kit.secrets import assert_nowhere, planted
+
+SHELL = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for cell in json.load(sys.stdin):
+    shell.run_cell(cell)
+"""
+
+SETUP = """
+import asyncio, traceback
+from casual_mcp_nb import Session
+
+def wrapped(session, config, turn, model):
+    client = model.client
+    sdk = getattr(client, "client", client)
+    try:
+        turn.raise_for_status()
+    except Exception as error:
+        raise KeyError("mine") from (config and client and sdk and error)
+
+def asked(model, messages, on_event=None):
+    asyncio.run(model.complete(messages, on_event=on_event))
+
+def with_locals(model, messages):
+    try:
+        asked(model, messages, lambda event: None)
+    except Exception as error:
+        print(*traceback.TracebackException.from_exception(error, capture_locals=True).format())
+"""
+
+CELLS = (
+    "turn = session.chat('hello', model={name!r}); model = session._chat.models.chat_model({name!r})",
+    "turn.raise_for_status()",
+    "raise RuntimeError('mine') from turn.exception",
+    "wrapped(session, session.config, turn, model)",
+    "asked(model, turn.started.messages)",
+    "raise turn.exception.__cause__ or ValueError('no cause')",
+    "with_locals(model, turn.started.messages)",
+)
+
+
+def failures(key: str, provider: str) -> dict[str, Reply]:
+    """How a provider can fail, with the key in what it says where it says something."""
+    said = {"error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}}
+    return {
+        "refuses_the_key": Reply(401, said),
+        "refuses_the_request": Reply(400, said),
+        "is_broken": Reply(500, f"<html>{key}</html>"),
+        "sends_a_page": Reply(200, f"<html>{key}</html>"),
+        "sends_something_else": Reply(200, {"key": key}),
+        "breaks_off": Reply(200, answer(provider, "Hello"), cut=30),
+        "resets": Reply(reset=True),
+        "is_silent": Reply(silent=True),
+    }
+
+
+def printed(folder: Path, key: str, cells: list[str]) -> str:
+    """What a shell prints for these cells; the key is in its environment."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL],
+        input=json.dumps(cells),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key},
+        check=True,
+    )
+    return re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+
+
+@pytest.mark.fault(82)
+@pytest.mark.fault(83)
+def test_no_traceback_of_ipython_shows_a_key(tmp_path: Path) -> None:
+    key = planted("key")
+    config: dict[str, Any] = {"clients": {}, "models": {}}
+    cells = ["%xmode Verbose", SETUP, "session = Session('config.json', in_process={})"]
+    with ExitStack() as stack:
+        for provider in PROVIDERS:
+            for failure, reply in failures(key, provider).items():
+                name = f"{provider}_{failure}"
+                made = stack.enter_context(Provider(reply)).config(provider, max_retries=0, timeout=0.5)
+                config["clients"][name] = {**made["clients"]["desk"], "api_key": "${DESK_API_KEY}"}
+                config["models"][name] = {"client": name, "model": "m-1"}
+                cells += [cell.format(name=name) for cell in CELLS]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        text = printed(tmp_path, key, cells)
+    assert text.count("RuntimeError: mine") == text.count("KeyError: 'mine'") == len(config["models"])
+    assert re.search(r"^ +sdk = <", text, re.MULTILINE)
+    assert_nowhere([key], text)
