@@ -2,8 +2,9 @@
 
 A model that answers at once makes one call of a tool and ends. The servers are FastMCP servers in memory, the connections are
 warm, and the same stub of casual-llm's client protocol answers both packages. With discovery all tools but the called one are
-deferred. The bare call is the same call on a client of fastmcp, without any of the two; the listing starts from nothing and
-ends with the definitions that a model is sent. casual-mcp is measured where it can be imported and works.
+deferred. The bare call is the same call on a client of fastmcp, without any of the two, at one server with all the tools, which
+FastMCP looks through at each call; ours has the called tool on a server of its own. The listing starts from nothing and ends
+with the definitions that a model is sent. casual-mcp is measured where it can be imported and works.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A call with limits that progress moves."""
+"""A call with limits that progress moves, and that stand still while its server waits for a person."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,69 @@ class LimitReached(Exception):
         self.field = field
 
 
+class Clock:
+    """The limits of one running call."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limits = limits
+        self.start = self._loop.time()
+        self._end = self.start + limits.total
+        self._stopped_at: float | None = None
+        self.timer = asyncio.timeout_at(self._next())
+
+    @property
+    def field(self) -> str:
+        """The field of the config whose limit it runs into."""
+        return "total_timeout" if self.timer.when() == self._end else "call_timeout"
+
+    def sign_of_life(self) -> None:
+        """Give the server the time of a call anew, as long as the whole allows it."""
+        if self._stopped_at is None and not self.timer.expired():
+            self.timer.reschedule(self._next())
+
+    def stand_still(self) -> None:
+        """Let no limit be reached."""
+        if not self.timer.expired():
+            self._stopped_at = self._loop.time()
+            self.timer.reschedule(None)
+
+    def go_on(self) -> None:
+        """Count again; the time in between does not count."""
+        if self._stopped_at is not None:
+            self._end += self._loop.time() - self._stopped_at
+            self._stopped_at = None
+            self.sign_of_life()
+
+    def _next(self) -> float:
+        return min(self._loop.time() + self._limits.call, self._end)
+
+
+class Clocks(set[Clock]):
+    """The clocks of the running calls of one server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting = 0
+
+    @contextmanager
+    def waiting_for_a_person(self) -> Iterator[None]:
+        """Let them stand still in the body: which of its calls a server asks for, nobody knows."""
+        self._waiting += 1
+        for clock in self if self._waiting == 1 else ():
+            clock.stand_still()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            for clock in () if self._waiting else self:
+                clock.go_on()
+
+
 async def limited_call(
     link: Link,
     limits: Limits,
+    clocks: Clocks,
     name: str,
     arguments: Mapping[str, Any],
     on_progress: OnProgress | None = None,
@@ -54,23 +115,22 @@ async def limited_call(
         LimitReached: A limit was reached.
         Exception: Whatever the libraries raise.
     """
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    end = start + limits.total
+    clock = Clock(limits)
+    clocks.add(clock)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        if not timer.expired():
-            timer.reschedule(min(loop.time() + limits.call, end))
+        clock.sign_of_life()
         if on_progress is not None:
             on_progress(progress, total, message)
 
     try:
-        async with asyncio.timeout(min(limits.call, limits.total)) as timer:
+        async with clock.timer:
             return await link.client.call_tool_mcp(
                 name, dict(arguments), progress_handler=progressed, meta=dict(meta) if meta else None
             )
     except TimeoutError:
-        if not timer.expired():
+        if not clock.timer.expired():
             raise
-        field = "total_timeout" if timer.when() == end else "call_timeout"
-        raise LimitReached(loop.time() - start, field) from None
+        raise LimitReached(asyncio.get_running_loop().time() - clock.start, clock.field) from None
+    finally:
+        clocks.discard(clock)

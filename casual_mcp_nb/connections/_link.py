@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastmcp import Client
 from mcp.client.subscriptions import listen
 from mcp_types import Implementation, Tool, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -21,7 +20,7 @@ from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._mask import clean
 from casual_mcp_nb.connections._messages import input_of
 from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_ended, signal_group
-from casual_mcp_nb.connections._session import TolerantTransport
+from casual_mcp_nb.connections._session import TolerantClient, TolerantTransport
 from casual_mcp_nb.connections._transport import Route
 from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import shown
@@ -80,7 +79,7 @@ class Link:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
         self._ready = False
-        self.client: Client[Any] = Client(
+        self.client = TolerantClient(
             TolerantTransport(route.transport, name, self._stream_ended, on_refused),
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import mcp_types
+from fastmcp import Client
 from fastmcp.client.transports.base import ClientTransport, TransportOptions
 from mcp import ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -25,6 +26,8 @@ from pydantic import ValidationError
 from casual_mcp_nb.connections._messages import ENCODING, answer_to_unreadable
 from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, warn_left_out
 from casual_mcp_nb.errors import shown
+
+T = TypeVar("T")
 
 HANDSHAKE_VERSION = "2025-11-25"
 SLICE = 500
@@ -159,6 +162,14 @@ def _breach(error: RuntimeError) -> str:
     else:
         said = str(error).partition("\n")[0][:500]
     return f"The structured content does not fit the tool's own output schema: {said}"
+
+
+class TolerantClient(Client[Any]):
+    """fastmcp's client for sessions of ours. They answer all that is open when their stream ends, so that no request needs two
+    tasks more to be watched."""
+
+    async def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> T:
+        return await coro
 
 
 class StdioTransport(ClientTransport):

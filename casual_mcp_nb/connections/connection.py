@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.connections._call import LimitReached, Limits, OnProgress, limited_call
+from casual_mcp_nb.connections._call import Clocks, LimitReached, Limits, OnProgress, limited_call
 from casual_mcp_nb.connections._imports import validator_ready
 from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
@@ -64,7 +64,8 @@ class Connection:
         self._secrets = secrets_of(config)
         keep_out_of_log(self._secrets)
         self._list_until: float | None = None
-        options = client_options(self._handlers, name, self._secrets)
+        self._clocks = Clocks()
+        options = client_options(self._handlers, name, self._secrets, self._clocks)
         hooks = Hooks(options, self._list_first, self._changed, self._tools_changed, self._refused)
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks)
 
@@ -221,7 +222,7 @@ class Connection:
         await validator_ready()
         start = asyncio.get_running_loop().time()
         try:
-            raw = await limited_call(link, self._limits, name, arguments, on_progress, meta)
+            raw = await limited_call(link, self._limits, self._clocks, name, arguments, on_progress, meta)
         except LimitReached as limit:
             stray = mask(link.stray_output or "", self._secrets) if link.strayed_at >= start else None
             raise timeout_error(self.name, name, limit.seconds, limit.field, stray) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import OnProgress
@@ -39,8 +40,11 @@ class Fleet:
         cache_ttl: float | None = DEFAULT_TTL,
         handlers: Handlers | None = None,
     ) -> None:
+        self.version = 0
+        """Counts the changes of servers' states and tools."""
         self._cache_ttl = cache_ttl
-        self._handlers = handlers
+        self._told = handlers.changed if handlers else None
+        self._handlers = replace(handlers or Handlers(), changed=self._changed)
         self._connections: dict[str, Connection] = {}
         self._catalog = Catalog()
         self._catalog_key: tuple[tuple[str, str], ...] = ()
@@ -156,6 +160,11 @@ class Fleet:
 
     def _connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
         return Connection(name, config, server=server, handlers=self._handlers, cache_ttl=self._cache_ttl)
+
+    def _changed(self) -> None:
+        self.version += 1
+        if self._told is not None:
+            self._told()
 
     def _known(self, name: str) -> Connection:
         if name not in self._connections:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from casual_mcp_nb.connections._call import Clocks
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._mask import mask
 from casual_mcp_nb.errors import shown
@@ -35,11 +36,11 @@ class Handlers:
     changed: Callable[[], None] | None = None
 
 
-def client_options(handlers: Handlers, server: str, secrets: Collection[str]) -> dict[str, Any]:
+def client_options(handlers: Handlers, server: str, secrets: Collection[str], clocks: Clocks) -> dict[str, Any]:
     """The handlers as fastmcp's client takes them, each told the server's name. What is not set is not declared."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, secrets)}
     if handlers.elicitation is not None:
-        options["elicitation_handler"] = partial(handlers.elicitation, server)
+        options["elicitation_handler"] = partial(_ask, handlers.elicitation, clocks, server)
     if handlers.sampling is not None:
         options["sampling_handler"] = partial(handlers.sampling, server)
     if (roots := handlers.roots) is not None:
@@ -53,6 +54,11 @@ def tell_refused(handlers: Handlers, server: str, method: str) -> None:
     if handlers.log is not None:
         handlers.log(server, "warning", text)
     logger.warning("Server %s: %s", shown(server), text)
+
+
+async def _ask(elicitation: Callable[..., Awaitable[Any]], clocks: Clocks, server: str, *asked: Any) -> Any:
+    with clocks.waiting_for_a_person():
+        return await elicitation(server, *asked)
 
 
 async def _on_log(handlers: Handlers, server: str, secrets: Collection[str], message: Any) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from casual_mcp_nb.types.config import Approval
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.types.config import Approval, ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
 
@@ -25,8 +26,19 @@ class ApprovalRequest:
     policy: Approval
 
 
-Approver = Callable[[ApprovalRequest], Awaitable[bool]]
-"""Asks the person; True lets the call run."""
+Verdict = bool | str
+"""True lets the call run, and nothing else does: False denies it, and a text denies it and tells the model why."""
+
+Approver = Callable[[ApprovalRequest], Awaitable[Verdict]]
+"""Asks the person."""
+
+
+def policy_of(config: ServerConfig | None) -> Approval:
+    """The policy of a server: that of its config, else that of the bundled server that it is."""
+    if config is None:
+        return "never"
+    bundled = BUNDLED.get(config.bundled or "")
+    return config.approval or (bundled.approval if bundled else "never")
 
 
 def needs_approval(tool: ToolSpec, policy: Approval) -> bool:

@@ -5,30 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
-from casual_mcp_nb.discovery import discovered_in
-from casual_mcp_nb.engine.approval import Approver
-from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.approval import Approver, policy_of
+from casual_mcp_nb.engine.context import Contexts
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
+from casual_mcp_nb.engine.prepare import prepared
 from casual_mcp_nb.engine.run import Limits, Run
-from casual_mcp_nb.engine.start import check_selection, missing_notices, recorder, turn_started
-from casual_mcp_nb.engine.view import ToolView, ViewCache, cut_notices
+from casual_mcp_nb.engine.start import Checks, recorder
+from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.types.config import Approval, Config, ToolSetConfig
-from casual_mcp_nb.types.event import Event, TurnFinished
+from casual_mcp_nb.types.event import Event, Notice, TurnFinished
 from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.tool import ToolChange, ToolName
+from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
     from casual_mcp_nb.providers.base import ChatModel
-
-DEFAULT_TEMPLATE = "default"
 
 
 class McpToolChat:
@@ -78,6 +74,8 @@ class McpToolChat:
         self.approver = approver
         self._secrets = secrets
         self._views = ViewCache()
+        self.contexts = Contexts()
+        self.checks = Checks()
         self._watch = ToolWatch(self._pinned)
         self._running: set[Run] = set()
         self._last: Turn | None = None
@@ -142,14 +140,27 @@ class McpToolChat:
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
         await self.fleet.connect()
-        self._watch.look(await self.fleet.catalog())
-        view = self._views.get(self._watch.catalog, selection or self.selection, self.tool_sets, self._watch.blocked)
+        await self.look()
+        view = self.current_view(selection)
         await view.measure()
         return view
 
-    def current_view(self) -> ToolView:
-        """What the model would see of the tools that are known now. Does not connect and does not wait."""
-        return self._views.get(self._watch.catalog, self.selection, self.tool_sets, self._watch.blocked)
+    async def look(self) -> None:
+        """Take note of the tools of the servers that are ready, listed anew where their lists are stale. Does not connect."""
+        self._watch.look(await self.fleet.catalog())
+
+    def current_view(self, selection: Selection | None = None) -> ToolView:
+        """What the model would see of the tools that are known now. Does not connect and does not wait; for any thread.
+
+        Args:
+            selection: Under which selection; None for the chat's own.
+        """
+        return self._views.get(self._watch.catalog, selection or self.selection, self.tool_sets, self._watch.blocked)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        return self._watch.catalog
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
@@ -194,7 +205,7 @@ class McpToolChat:
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
         emit = recorder(turn.trace, on_event)
-        run = await self._prepare(messages, options, history, emit)
+        run = await prepared(self, messages, options, history, emit)
         self._last = turn
         self._running.add(run)
         try:
@@ -270,50 +281,13 @@ class McpToolChat:
         """What the last turn took, or None before the first one."""
         return self._last.stats if self._last else None
 
-    async def _prepare(
-        self,
-        messages: Sequence[ChatMessage],
-        options: TurnOptions,
-        history: Sequence[ChatMessage],
-        emit: Callable[[Event], None],
-    ) -> Run:
-        model = self.models.chat_model(options.model)
-        selection = options.applied_to(self.selection)
-        view = await self.view(selection)
-        statuses = self.fleet.statuses
-        check_selection(selection, statuses, view.catalog, self.tool_sets)
-        discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
-        synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
-        dispatcher = Dispatcher(view, discovered, synthetic, self.fleet, self._policy, self.approver, options.meta)
-        run = Run(
-            model=model,
-            view=view,
-            dispatcher=dispatcher,
-            messages=[*history, *messages],
-            discovered=discovered,
-            system=self._system(options, model, view),
-            limits=replace(self.limits, max_steps=options.max_steps or self.limits.max_steps),
-            emit=emit,
-            stream=options.stream is not False,
-        )
-        emit(turn_started(messages, model, selection, view, discovered))
-        missing = missing_notices(selection, statuses, self.tool_sets)
-        for notice in (*missing, *self._watch.notices(), *view.notices, *cut_notices(discovered.values())):
-            emit(notice)
-        return run
+    def policy(self, server: str) -> Approval:
+        """Whether a person is asked before the calls of a server's tools."""
+        return policy_of(self.fleet.config_of(server))
 
-    def _system(self, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-        if options.system is not None:
-            return options.system
-        template = options.template or model.template or DEFAULT_TEMPLATE
-        return self.templates.render(template, tools=view.offered, variables=options.variables)
-
-    def _policy(self, server: str) -> Approval:
-        config = self.fleet.config_of(server)
-        if config is None:
-            return "never"
-        bundled = BUNDLED.get(config.bundled or "")
-        return config.approval or (bundled.approval if bundled else "never")
+    def change_notices(self) -> list[Notice]:
+        """What a turn says about tools that changed: each change once, and what is blocked for as long as it is."""
+        return self._watch.notices()
 
     def _pinned(self, server: str) -> bool:
         config = self.fleet.config_of(server)

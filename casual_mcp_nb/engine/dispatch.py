@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
-from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, needs_approval
+from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Verdict, needs_approval
 from casual_mcp_nb.engine.results import result_text
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.config import Approval
@@ -97,15 +97,17 @@ class Dispatcher:
         if isinstance(arguments, str):
             return Outcome("error", f"Error: the arguments of {shown(name)} are not a JSON object: {shown(arguments)}.")
         if name in self.synthetic:
-            if arguments.get("query") and self.view.strategy == "search":
+            if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
             return Outcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
         if tool is None:
             return Outcome("error", self._refusal(name))
-        if not await self._allowed(tool, arguments):
-            return Outcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.")
+        verdict = await self._verdict(tool, arguments)
+        if verdict is not True:
+            why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
+            return Outcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
         return await self._call(tool, arguments, on_progress)
 
     async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> Outcome:
@@ -117,11 +119,11 @@ class Dispatcher:
             return Outcome("error", f"Error: {error}")
         return Outcome("error" if result.is_error else "ok", result_text(result), result)
 
-    async def _allowed(self, tool: ToolSpec, arguments: dict[str, Any]) -> bool:
+    async def _verdict(self, tool: ToolSpec, arguments: dict[str, Any]) -> Verdict:
         policy = self.policy(tool.server)
         if not needs_approval(tool, policy):
             return True
-        return self.approver is not None and await self.approver(ApprovalRequest(tool, arguments, policy))
+        return await self.approver(ApprovalRequest(tool, arguments, policy)) if self.approver is not None else False
 
     def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
 
@@ -30,6 +31,7 @@ class TurnOptions:
         max_steps: Calls of the model at most; None for the engine's limit.
         meta: Handed through to the servers with each call.
         stream: False asks the model for each answer in one piece.
+        gate: Is awaited before each call of the model, see `Gate`; None for no pause.
     """
 
     model: str | Model | ChatModel | None = None
@@ -41,9 +43,12 @@ class TurnOptions:
     max_steps: int | None = None
     meta: Mapping[str, Any] | None = None
     stream: bool | None = None
+    gate: Gate | None = None
 
     def applied_to(self, selection: Selection) -> Selection:
-        """A copy of `selection` with what this turn does differently."""
+        """`selection` itself, or a copy of it with what this turn does differently."""
+        if self.tool_set is None and self.discovery is None:
+            return selection
         changed = selection.snapshot()
         if self.tool_set is not None:
             changed.tool_set = self.tool_set

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.engine.context import Context, Fit
 from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome, parse_arguments
+from casual_mcp_nb.engine.gate import Edit, Gate, place_of
 from casual_mcp_nb.engine.results import ResultFormat, cut_text, encodable, format_result
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
+from casual_mcp_nb.providers.limits import Waiting
 from casual_mcp_nb.types.event import (
+    ContextTrimmed,
     Event,
     ModelRetry,
+    ModelWait,
     Notice,
     Request,
     ServerLog,
     StepFinished,
     StepStarted,
     TextDelta,
+    TextEdited,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
@@ -73,7 +79,9 @@ class Run:
         limits: What the turn may take.
         emit: Takes each event.
         stream: Whether the model's text is asked for piece by piece.
+        gate: Is awaited before each call of the model; None for no pause.
         clock: Seconds, from any start.
+        context: Chooses how much of the conversation is sent.
     """
 
     model: ChatModel
@@ -85,15 +93,19 @@ class Run:
     limits: Limits
     emit: Callable[[Event], None]
     stream: bool = True
+    gate: Gate | None = None
     clock: Callable[[], float] = time.monotonic
-    _sizes: list[tuple[bool, int]] = field(default_factory=list)
+    context: Context = field(default_factory=Context)
     _logged: int = 0
+    _trimmed: ContextTrimmed | None = None
+    _too_large: bool = False
 
     def __post_init__(self) -> None:
         self._start = self.clock()
         self._slots = asyncio.Semaphore(self.limits.parallel_calls)
         self._system_tokens = _prompt_tokens(self.system)
-        self._ids = {call.id for message in self.messages for call in getattr(message, "tool_calls", None) or ()}
+        asked = (message.tool_calls or () for message in self.messages if message.role == "assistant")
+        self._ids = {call.id for calls in asked for call in calls}
 
     async def to_the_end(self) -> None:
         """Take step after step until the model asks for no more tools.
@@ -116,11 +128,16 @@ class Run:
 
     async def ask(self, step: int) -> AssistantMessage:
         """Call the model once and take its answer into the conversation."""
-        request = self.request()
+        request = self.request(step)
+        if self.gate is not None and (edits := await self.gate(step, request)):
+            for edit in edits:
+                self._edit(step, edit)
+            request = self.request(step)
         self.emit(StepStarted(step, request, self.now()))
         answer = await self.model.complete(
             request.messages, request.tools, on_event=lambda event: self._from_model(step, event), stream=self.stream
         )
+        self.context.measure.learn(request.tokens.total, answer.usage)
         message = self._with_unique_ids(answer.message)
         self.messages.append(message)
         self.emit(StepFinished(step, message, answer.usage, answer.finish_reason, self.now()))
@@ -130,23 +147,36 @@ class Run:
         """Run the calls side by side and take their results into the conversation, in the order of the calls."""
         from casual_llm.messages import ToolResultMessage
 
-        outcomes = await asyncio.gather(*(self._call(step, call) for call in calls))
+        outcomes = await _side_by_side([self._call(step, call) for call in calls])
         for call, outcome in zip(calls, outcomes, strict=True):
             self.messages.append(ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=outcome.text))
             if outcome.search is not None:
                 self._load(step, call, outcome)
 
-    def request(self) -> Request:
-        """What the model is given next."""
+    def request(self, step: int = 0) -> Request:
+        """What the model is given next; where something of the conversation is left out, an event says so."""
         from casual_llm.messages import SystemMessage
 
         found = [tool.definition for tool in self.discovered.values()]
         system = [SystemMessage(content=self.system)] if self.system else []
+        rest = self._tokens()
+        fit = self.context.fit(self.messages, rest.total)
+        self._say_what_fits(step, fit)
         return Request(
-            messages=(*system, *self.messages),
+            messages=(*system, *self.messages[fit.left_out :]),
             tools=(*self.view.definitions, *found),
-            tokens=self._tokens(),
+            tokens=replace(rest, history=fit.history, results=fit.results),
+            left_out=fit.left_out,
         )
+
+    def _edit(self, step: int, edit: Edit) -> None:
+        place = place_of(edit, self.messages)
+        before = text_of(self.messages[place].content)
+        if edit.text == before:
+            return
+        self.messages[place] = self.messages[place].model_copy(update={"content": edit.text})
+        self.context.forget(place)
+        self.emit(TextEdited(step, edit.call_id, edit.text, before, self.now()))
 
     def now(self) -> float:
         """Seconds since the turn began."""
@@ -195,15 +225,17 @@ class Run:
         unloaded = tuple(tool.tool_name for tool in outcome.search.unloaded)
         self.emit(ToolsSearched(step, call.id, query, outcome.search.rows, offered, self.now(), unloaded))
 
-    def _from_model(self, step: int, event: str | Retrying) -> None:
+    def _from_model(self, step: int, event: str | Retrying | Waiting) -> None:
         if isinstance(event, str):
             self.emit(TextDelta(step, event, self.now()))
+        elif isinstance(event, Waiting):
+            self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
 
     def _with_unique_ids(self, message: AssistantMessage) -> AssistantMessage:
-        calls = [self._with_unique_id(call) for call in message.tool_calls or ()]
-        return message.model_copy(update={"tool_calls": calls or None})
+        calls = [self._with_unique_id(call) for call in message.tool_calls or ()] or None
+        return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
 
     def _with_unique_id(self, call: AssistantToolCall) -> AssistantToolCall:
         unique = call.id
@@ -212,15 +244,23 @@ class Run:
         self._ids.add(unique)
         return call if unique == call.id else call.model_copy(update={"id": unique})
 
+    def _say_what_fits(self, step: int, fit: Fit) -> None:
+        window = self.context.window or 0
+        if fit.left_out and (self._trimmed is None or self._trimmed.messages != fit.left_out):
+            self._trimmed = ContextTrimmed(step, fit.left_out, fit.exchanges, window, self.now())
+            self.emit(self._trimmed)
+        if fit.over is not None and not self._too_large:
+            self._too_large = True
+            room = f"the model can read {window:,}, of which {self.context.reserve:,} are for its answer"
+            said = f"The request is about {fit.over:,} tokens, and {room}: it is sent as it is."
+            self.emit(Notice(said, at=self.now()))
+
     def _tokens(self) -> TokenParts:
-        for message in self.messages[len(self._sizes) :]:
-            self._sizes.append((message.role == "tool", message_tokens(message)))
+        """Of all in a request but the conversation."""
         return TokenParts(
             system=self._system_tokens,
             manifest=self.view.manifest_tokens,
             tools=self.view.loaded_tokens + self.view.search_tool_tokens + sum(t.tokens for t in self.discovered.values()),
-            history=sum(size for is_result, size in self._sizes if not is_result),
-            results=sum(size for is_result, size in self._sizes if is_result),
         )
 
 
@@ -228,14 +268,9 @@ class Run:
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
 
 
-def message_tokens(message: ChatMessage) -> int:
-    """Estimated price of one message, its calls included."""
-    content = message.content if isinstance(message.content, str) else ""
-    parts = message.content if isinstance(message.content, list) else []
-    texts = [content, *(part.text for part in parts if part.type == "text")]
-    for call in getattr(message, "tool_calls", None) or ():
-        texts += [call.function.name, call.function.arguments]
-    return 4 + sum(estimate_tokens(text) for text in texts if text)
+async def _side_by_side(calls: Sequence[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
+    # Most steps make one call, which needs no task of its own.
+    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

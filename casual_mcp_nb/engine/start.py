@@ -17,8 +17,31 @@ from casual_mcp_nb.types.trace import Trace
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+    from casual_mcp_nb.connections import Fleet
     from casual_mcp_nb.engine.view import ToolView
     from casual_mcp_nb.providers.base import ChatModel
+
+
+class Checks:
+    """The checks before a turn; what they came to is kept until a server or the view changes."""
+
+    def __init__(self) -> None:
+        self._view: ToolView | None = None
+        self._version = 0
+        self._missing: tuple[Notice, ...] = ()
+
+    def missing(self, view: ToolView, fleet: Fleet, tool_sets: Mapping[str, ToolSetConfig]) -> tuple[Notice, ...]:
+        """A notice for each server in use whose tools are missing.
+
+        Raises:
+            UsageError, ConnectError: As of `check_selection`.
+        """
+        if view is not self._view or fleet.version != self._version:
+            version, statuses = fleet.version, fleet.statuses
+            check_selection(view.selection, statuses, view.catalog, tool_sets)
+            self._missing = missing_notices(view.selection, statuses, tool_sets)
+            self._view, self._version = view, version
+        return self._missing
 
 
 def check_selection(
@@ -70,6 +93,7 @@ def turn_started(
         loaded=len(view.loaded) + len(discovered),
         deferred=len(view.deferred) - len(discovered),
         undeferred_tokens=view.undeferred_tokens,
+        price=model.price,
     )
 
 

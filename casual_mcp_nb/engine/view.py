@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import SYNTHETIC, Notice
-from casual_mcp_nb.types.selection import Selection, Strategy
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
@@ -39,22 +40,16 @@ class ToolView:
 
     Args:
         catalog: All tools.
+        selection: What the person chose, as it was when the view was compiled; not to be edited.
         loaded: The tools that are offered at once.
         deferred: The tools that a search can find.
-        max_search_results: How many one search finds at most.
-        strategy: How they are found.
-        manifest_max_tokens: What the manifest may cost at most.
-        max_active_tools: How many may be loaded at a time by browsing.
         blocked: Tools that are not offered, since their definitions changed and the change was not accepted.
     """
 
     catalog: Catalog
+    selection: Selection
     loaded: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
-    max_search_results: int = 5
-    strategy: Strategy = "search"
-    manifest_max_tokens: int = 2_000
-    max_active_tools: int = 20
     blocked: frozenset[ToolName] = frozenset()
 
     async def measure(self) -> None:
@@ -98,8 +93,9 @@ class ToolView:
     @cached_property
     def manifest(self) -> str:
         """What the model reads about the deferred tools; empty when there are none."""
-        budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.manifest_max_tokens)
-        return list_servers(self.deferred, budget) if self.strategy == "browse" else generate_manifest(self.deferred, budget)
+        budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
+        made = list_servers if self.selection.strategy == "browse" else generate_manifest
+        return made(self.deferred, budget)
 
     @cached_property
     def index(self) -> ToolSearchIndex:
@@ -159,11 +155,11 @@ class ToolView:
         """
         if not self.deferred:
             return {}
-        if self.strategy == "browse":
+        if self.selection.strategy == "browse":
             return browse_tools(
                 self.deferred,
                 categories=self.manifest,
-                max_active_tools=self.max_active_tools,
+                max_active_tools=self.selection.max_active_tools,
                 loaded=discovered,
                 always=self.loaded,
             )
@@ -171,7 +167,7 @@ class ToolView:
             self.deferred,
             index=lambda: self.index,
             manifest=self.manifest,
-            max_search_results=self.max_search_results,
+            max_search_results=self.selection.max_search_results,
             loaded=discovered,
             always=self.loaded,
         )
@@ -180,7 +176,7 @@ class ToolView:
     @property
     def loader(self) -> str:
         """Name of the tool that loads deferred tools."""
-        return LOAD_TOOLS if self.strategy == "browse" else SearchToolsTool.name
+        return LOAD_TOOLS if self.selection.strategy == "browse" else SearchToolsTool.name
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
@@ -211,6 +207,7 @@ def compile_view(
     Raises:
         UnknownNameError: The selection names a toolset that does not exist.
     """
+    selection = selection.snapshot()
     off = blocked.union(tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
     permitted = [
         tool for tool in filter_tools(catalog, resolve_tool_set(selection.tool_set, tool_sets)) if tool.tool_name not in off
@@ -218,16 +215,7 @@ def compile_view(
     loaded, deferred = partition_tools(
         permitted, selection.servers, discovery=selection.discovery, defer_all=selection.defer_all
     )
-    return ToolView(
-        catalog,
-        loaded,
-        deferred,
-        selection.max_search_results,
-        selection.strategy,
-        selection.manifest_max_tokens,
-        selection.max_active_tools,
-        blocked,
-    )
+    return ToolView(catalog, selection, loaded, deferred, blocked)
 
 
 class ViewCache:
@@ -235,6 +223,7 @@ class ViewCache:
 
     def __init__(self, size: int = 8) -> None:
         self._size = size
+        self._lock = threading.Lock()
         self.catalog = Catalog()
         self._blocked: frozenset[ToolName] = frozenset()
         self._views: dict[str, ToolView] = {}
@@ -246,14 +235,26 @@ class ViewCache:
         tool_sets: Mapping[str, ToolSetConfig],
         blocked: frozenset[ToolName] = frozenset(),
     ) -> ToolView:
-        """The view for these, compiled if they have changed."""
+        """The view for these, compiled if they have changed; on any thread."""
+        with self._lock:
+            return self._get(catalog, selection, tool_sets, blocked)
+
+    def _get(
+        self,
+        catalog: Catalog,
+        selection: Selection,
+        tool_sets: Mapping[str, ToolSetConfig],
+        blocked: frozenset[ToolName],
+    ) -> ToolView:
         if catalog is not self.catalog or blocked != self._blocked:
             self.catalog, self._blocked, self._views = catalog, blocked, {}
-        key = selection.key()
-        view = self._views.get(key)
+        # A toolset can be given another content under the same name.
+        named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
+        view = self._views.get(f"{selection.key()} {named!r}")
         if view is None:
             view = compile_view(catalog, selection, tool_sets, blocked)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
-            self._views[key] = view
+            # The selection can have been edited since its key was made.
+            self._views[f"{view.selection.key()} {named!r}"] = view
         return view

@@ -33,7 +33,7 @@ class ToolWatch:
     @property
     def blocked(self) -> frozenset[ToolName]:
         """The tools that are not offered until their change is accepted."""
-        return frozenset(name for name, change in self._changes.items() if change.blocked)
+        return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def look(self, catalog: Catalog) -> None:
         """Compare a catalog with what was there before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kit.turns import ask
 
 from casual_mcp_nb.connections import Fleet
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import ConnectError, UnknownNameError
 from casual_mcp_nb.providers import ModelFactory, call
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.selection import Selection
@@ -63,3 +65,41 @@ async def test_the_steps_of_a_turn_share_the_definitions(chat: McpToolChat) -> N
 async def test_an_empty_answer_is_said(chat: McpToolChat) -> None:
     turn = await ask(chat, "")
     assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no call of a tool."]
+
+
+async def test_a_view_keeps_the_selection_that_it_was_compiled_from(chat: McpToolChat) -> None:
+    view = await chat.view()
+    chat.selection.servers["many"] = "off"
+    assert view.selection.servers["many"] == "deferred"
+    assert (await chat.view()).selection.servers["many"] == "off"
+    chat.selection.servers["many"] = "deferred"
+    assert await chat.view() is view
+
+
+async def test_what_is_missing_is_looked_up_anew_when_a_server_has_changed(chat: McpToolChat) -> None:
+    broken = True
+
+    @asynccontextmanager
+    async def starting(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
+        if broken:
+            raise RuntimeError("no licence")
+        yield {}
+
+    with pytest.raises(ConnectError):
+        await chat.fleet.add("moody", FastMCP("moody", lifespan=starting))
+    for _ in range(2):
+        turn = await ask(chat, "done")
+        assert [notice.server for notice in turn.notices] == ["moody"]
+    broken = False
+    await chat.fleet.reconnect("moody")
+    assert not (await ask(chat, "done")).notices
+
+
+async def test_a_name_that_does_not_exist_is_refused_in_each_turn_and_forgotten_when_it_is_gone(chat: McpToolChat) -> None:
+    await ask(chat, "done")
+    chat.selection.servers["lost"] = "loaded"
+    for _ in range(2):
+        with pytest.raises(UnknownNameError):
+            await ask(chat, "done")
+    del chat.selection.servers["lost"]
+    assert (await ask(chat, "done")).status == "done"

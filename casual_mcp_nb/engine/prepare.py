@@ -1,0 +1,74 @@
+"""How a turn is put together: the model, what it sees, what it was told before, the system prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.discovery import discovered_in
+from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.start import turn_started
+from casual_mcp_nb.engine.view import ToolView, cut_notices
+from casual_mcp_nb.types.event import Event
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.providers.base import ChatModel
+
+DEFAULT_TEMPLATE = "default"
+
+
+async def prepared(
+    chat: McpToolChat,
+    messages: Sequence[ChatMessage],
+    options: TurnOptions,
+    history: Sequence[ChatMessage],
+    emit: Callable[[Event], None],
+) -> Run:
+    """The run of a turn, ready to start; tells how the turn begins and what the person should know.
+
+    Args:
+        chat: Whose turn it is.
+        messages: What the person adds.
+        options: What this turn does differently.
+        history: The conversation so far.
+        emit: Takes each event.
+
+    Raises:
+        UsageError: A name in the options or in the selection does not exist.
+        ConnectError: No server could be connected.
+    """
+    model = chat.models.chat_model(options.model)
+    view = await chat.view(options.applied_to(chat.selection))
+    missing = chat.checks.missing(view, chat.fleet, chat.tool_sets)
+    discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
+    synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
+    run = Run(
+        model=model,
+        view=view,
+        dispatcher=Dispatcher(view, discovered, synthetic, chat.fleet, chat.policy, chat.approver, options.meta),
+        messages=[*history, *messages],
+        discovered=discovered,
+        system=_system(chat, options, model, view),
+        limits=replace(chat.limits, max_steps=options.max_steps or chat.limits.max_steps),
+        emit=emit,
+        stream=options.stream is not False,
+        gate=options.gate,
+        context=await chat.contexts.of(model),
+    )
+    emit(turn_started(messages, model, view.selection, view, discovered))
+    for notice in (*missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
+        emit(notice)
+    return run
+
+
+def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+    if options.system is not None:
+        return options.system
+    template = options.template or model.template or DEFAULT_TEMPLATE
+    return chat.templates.render(template, tools=view.offered, variables=options.variables)
