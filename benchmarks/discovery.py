@@ -1,32 +1,32 @@
 """How well and how fast tools are found, beside casual-mcp's ToolSearchIndex and FastMCP's BM25 search transform.
 
-    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000]
+    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding MODULE:FUNCTION]
 
 The data folder holds `NAME.catalog.jsonl` (a tool a line) and `NAME.dev.jsonl` (a case a line: a query, and for each of its
 needs the tools that meet it). Without one, the small catalog in `discovery_sample.py` is used. casual-mcp is measured where it
-can be imported.
+can be imported. With an embedding, a function that makes an array with a row for each of a list of texts, there are two columns
+more: what it finds alone, and what words and meaning find together.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import importlib.util
 import json
+import random
+import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import discovery_sample
+from discovery_rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery._meaning import embedded_text
 from casual_mcp_nb.types.tool import ToolSpec
-
-Name = tuple[str, str]
 
 CUT, DEPTH = 5, 10
 LONG_QUERY_WORDS, LONG_QUERIES = 150, 10
@@ -43,6 +43,9 @@ SETS = {
 }
 SPEED_CATALOG = "many_servers"
 SPEED_QUERIES = "livemcp_llm"
+MODEL_QUERIES = "livemcp_llm"
+"""The set whose queries a language model wrote: the nearest to what a search tool is asked."""
+SAMPLES, SAMPLE_SEEDS = (10, 50, 200), 5
 
 
 @dataclass(frozen=True)
@@ -60,89 +63,6 @@ class Data:
     sets: dict[str, tuple[list[ToolSpec], list[Case]]]
     speed_tools: list[ToolSpec]
     speed_queries: list[str]
-
-
-class Ranker(Protocol):
-    """One way to find tools. Made with the tools, so that `build` is the index alone."""
-
-    def __init__(self, tools: Sequence[ToolSpec]) -> None: ...
-    def build(self) -> None:
-        """Make the index."""
-
-    def search(self, query: str, count: int) -> Any:
-        """Find the best tools."""
-
-    def names(self, found: Any) -> list[Name]:
-        """Server and name of each tool that a search found."""
-
-
-class Ours:
-    """This package."""
-
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        self._tools = tools
-
-    def build(self) -> None:
-        self._index = ToolSearchIndex(self._tools)
-
-    def search(self, query: str, count: int) -> Any:
-        return self._index.search(query, count)
-
-    def names(self, found: Any) -> list[Name]:
-        return [(hit.tool.server, hit.tool.name) for hit in found]
-
-
-class CasualMcp:
-    """casual-mcp; its tools are called `server_tool`."""
-
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        import mcp.types
-
-        self._by_name = {f"{tool.server}_{tool.name}": tool for tool in tools}
-        self._tools = [
-            mcp.types.Tool(name=name, description=tool.description, input_schema=dict(tool.input_schema))
-            for name, tool in self._by_name.items()
-        ]
-        self._owners = {name: tool.server for name, tool in self._by_name.items()}
-
-    def build(self) -> None:
-        from casual_mcp.tool_search_index import ToolSearchIndex as Theirs
-
-        self._index = Theirs(self._tools, self._owners)
-
-    def search(self, query: str, count: int) -> Any:
-        return self._index.search(query, count)
-
-    def names(self, found: Any) -> list[Name]:
-        return [(server, self._by_name[tool.name].name) for server, tool in found]
-
-
-class FastMcp:
-    """FastMCP's transform as it searches: it builds at the first search, and hashes the catalog at each one."""
-
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
-        from fastmcp.tools.base import Tool
-
-        self._by_name = {tool.wire_name: tool for tool in tools}
-        self._tools = [
-            Tool(name=name, description=tool.description, parameters=dict(tool.input_schema))
-            for name, tool in self._by_name.items()
-        ]
-        self._loop = asyncio.new_event_loop()
-
-    def build(self) -> None:
-        from fastmcp.server.transforms.search import BM25SearchTransform
-
-        self._transform = BM25SearchTransform(max_results=CUT)
-        self.search("", CUT)
-
-    def search(self, query: str, count: int) -> Any:
-        self._transform._max_results = count
-        return self._loop.run_until_complete(self._transform._search(self._tools, query))
-
-    def names(self, found: Any) -> list[Name]:
-        owners = (self._by_name[tool.name] for tool in found)
-        return [(tool.server, tool.name) for tool in owners]
 
 
 def load(folder: Path) -> Data:
@@ -182,11 +102,44 @@ def quality(ranker: Ranker, cases: Sequence[Case]) -> tuple[float, float, float]
     ranker.build()
     rows = []
     for case in cases:
-        places = {name: place for place, name in enumerate(ranker.names(ranker.search(case.query, DEPTH)), 1)}
-        best = [min((places[name] for name in need if name in places), default=DEPTH + 1) for need in case.needs]
+        best = places(ranker, case)
         met = [place <= CUT for place in best]
         rows.append((any(met), sum(met) / len(met), 1 / min(best) if min(best) <= DEPTH else 0.0))
     return tuple(statistics.fmean(column) for column in zip(*rows, strict=True))  # type: ignore[return-value]
+
+
+def places(ranker: Ranker, case: Case) -> list[int]:
+    """For each need the rank of the first tool that meets it; 11 where none is among the first ten."""
+    found = {name: place for place, name in enumerate(ranker.names(ranker.search(case.query, DEPTH)), 1)}
+    return [min((found[name] for name in need if name in found), default=DEPTH + 1) for need in case.needs]
+
+
+def sampled(make: MakeRanker, tools: Sequence[ToolSpec], cases: Sequence[Case], size: int) -> tuple[float, float]:
+    """Shares of the cases with any need met at 5 and at 10, each case with so many tools of its own."""
+    best = []
+    for seed in range(SAMPLE_SEEDS):
+        for number, case in enumerate(cases):
+            ranker = make(around(case, tools, size, random.Random(f"{seed}{number}")))
+            ranker.build()
+            best.append(min(places(ranker, case)))
+    return sum(place <= CUT for place in best) / len(best), sum(place <= DEPTH for place in best) / len(best)
+
+
+def around(case: Case, tools: Sequence[ToolSpec], size: int, draw: random.Random) -> list[ToolSpec]:
+    """So many tools: those that meet the case's needs, the rest of their servers, and other servers at random."""
+    wanted = frozenset().union(*case.needs)
+    servers: dict[str, list[ToolSpec]] = {}
+    for tool in tools:
+        servers.setdefault(tool.server, []).append(tool)
+    first = sorted({server for server, _ in wanted} & servers.keys())
+    others = sorted(servers.keys() - set(first))
+    draw.shuffle(first)
+    draw.shuffle(others)
+    drawn = [tool for server in (*first, *others) for tool in servers[server]]
+    right = [tool for tool in drawn if (tool.server, tool.name) in wanted]
+    taken = [*right, *(tool for tool in drawn if (tool.server, tool.name) not in wanted)][:size]
+    draw.shuffle(taken)
+    return taken
 
 
 def grown(tools: Sequence[ToolSpec], size: int) -> list[ToolSpec]:
@@ -216,17 +169,7 @@ def _ms(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - started) * 1_000
 
 
-def rankers() -> dict[str, type[Ranker]]:
-    """The rankers that can be measured here, ours first."""
-    found: dict[str, type[Ranker]] = {"ours": Ours}
-    if importlib.util.find_spec("casual_mcp"):
-        found["casual-mcp"] = CasualMcp
-    else:
-        print("casual-mcp not installed, column left out")
-    return found | {"FastMCP BM25": FastMcp}
-
-
-def print_quality(data: Data, columns: dict[str, type[Ranker]]) -> None:
+def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
     """A line a set."""
     print(f"\nrecall@{CUT} of any need / of the needs / MRR\n")
     print(f"| set | cases | tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 3)}")
@@ -235,7 +178,27 @@ def print_quality(data: Data, columns: dict[str, type[Ranker]]) -> None:
         print(f"| {name} | {len(cases)} | {len(tools)} | {' | '.join(cells)} |", flush=True)
 
 
-def print_speed(data: Data, columns: dict[str, type[Ranker]], sizes: Sequence[int]) -> None:
+def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
+    """A line a number of tools."""
+    tools, cases = data.sets[MODEL_QUERIES]
+    print(f"\nqueries that a model wrote, any need met at {CUT} / at {DEPTH}, with tools drawn around those that meet it\n")
+    print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+    for size in SAMPLES:
+        cells = [" / ".join(f"{share:.3f}" for share in sampled(make, tools, cases, size)) for make in columns.values()]
+        print(f"| {size} | {' | '.join(cells)} |", flush=True)
+
+
+def print_embedding_speed(data: Data, embed: Embed) -> None:
+    """What the embedding takes for a query that it has not seen, and for a tool; and the memory of this process."""
+    queries = [f"{query} again" for query in data.speed_queries]
+    query = statistics.median(_ms(lambda query=query: embed([query])) for query in queries)  # type: ignore[misc]
+    texts = [f"{embedded_text(tool)} again" for tool in data.speed_tools[:500]]
+    tool = _ms(lambda: embed(texts)) / len(texts)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\nembedding: {query:.1f} ms a query, {tool:.1f} ms a tool, process at most {memory:,.0f} MB")
+
+
+def print_speed(data: Data, columns: dict[str, MakeRanker], sizes: Sequence[int]) -> None:
     """A line a size; behind each peer's figures, how many times ours they are."""
     print(f"\nms: build / median query / median query of {LONG_QUERY_WORDS} words (how many times ours)\n")
     print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
@@ -253,16 +216,22 @@ def _cell(row: Sequence[float], ours: Sequence[float], compared: bool) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Print both tables."""
+    """Print the tables."""
     shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs and cases")
     parser.add_argument("--sizes", default="50,500,5000,50000", help="numbers of tools for the speed table")
+    parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure at the seam")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
-    columns = rankers()
+    embed = embedding(options.embedding) if options.embedding else None
+    columns = rankers(embed)
     print_quality(data, columns)
-    print_speed(data, columns, [int(size) for size in options.sizes.split(",")])
+    if MODEL_QUERIES in data.sets:
+        print_sampled(data, columns)
+    if embed is not None:
+        print_embedding_speed(data, embed)
+    print_speed(data, rankers(), [int(size) for size in options.sizes.split(",")])
 
 
 if __name__ == "__main__":

@@ -32,12 +32,12 @@ class Engine:
         self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
-        self._scorer = Scorer(bm25)
         self._ranking = Order(bm25)
         self._names = ExactNames(self._tools)
-        self._meaning = Meaning(embed, [f"{name}: {said}" for name, _, said, *_ in corpus]) if embed else None
+        self._meaning = Meaning(embed, self._tools) if embed else None
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
+        self._scorer = Scorer(bm25, self._server_of)
 
     def has(self, tool: ToolSpec) -> bool:
         """Whether a tool is in the index."""

@@ -20,12 +20,14 @@ FIELDS = (
     Field("name", 3.0),
     Field("server", 1.5, b=0.0),
     Field("description", 1.0),
-    Field("parameter name", 1.0),
-    Field("parameter description", 0.6),
+    Field("parameter name", 0.7),
+    Field("details", 0.6),
 )
 
 _MAX_NAME = 200
-_MAX_DESCRIPTION = 600
+_BEGINNING = 500
+"""How many characters of a description say what the tool is for; what follows is detail."""
+_MAX_DESCRIPTION = 1_500
 _MAX_PARAMETERS = 100
 _MAX_PARAMETER_DESCRIPTION = 200
 _MAX_PARAMETER_TEXT = 2_000
@@ -34,7 +36,11 @@ _MAX_DEPTH = 4
 
 
 def texts(tool: ToolSpec) -> tuple[str, ...]:
-    """The tool's text in each of `FIELDS`. Choices of a parameter (`enum`) count as its description."""
+    """The tool's text in each of `FIELDS`.
+
+    The details are the descriptions of the parameters, with their choices (`enum`), and what the tool's own says after its
+    beginning.
+    """
     names, descriptions, length = [], [], 0
     for name, schema in _parameters(tool.input_schema):
         names.append(name[:_MAX_NAME])
@@ -43,10 +49,11 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
             length += len(descriptions[-1])
         if len(names) == _MAX_PARAMETERS:
             break
-    description = tool.description[:_MAX_DESCRIPTION]
+    description = tool.description[:_BEGINNING]
     if tool.title:
         description += f" {tool.title[:_MAX_NAME]}"
-    return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), " ".join(descriptions)
+    details = " ".join([*descriptions, tool.description[_BEGINNING:_MAX_DESCRIPTION]])
+    return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
 
 
 def _described(schema: Any) -> str:

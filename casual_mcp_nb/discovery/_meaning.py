@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casual_mcp_nb.discovery._bm25 import Floats
+from casual_mcp_nb.discovery._fields import texts
+from casual_mcp_nb.types.tool import ToolSpec
 
 logger = logging.getLogger(__name__)
 
 _BATCH = 128
+_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
+
+
+def embedded_text(tool: ToolSpec) -> str:
+    """What of a tool is embedded: its name in words, and the beginning of its description."""
+    name, _, description, *_ = texts(tool)
+    return f"{_BETWEEN.sub(' ', name)}: {description}"
 
 
 class Meaning:
@@ -24,12 +34,12 @@ class Meaning:
 
     Args:
         embed: Makes an array with a row for each text.
-        texts: A text for each tool; embedded once, in batches.
+        tools: The tools; embedded once, in batches.
     """
 
-    def __init__(self, embed: Callable[[list[str]], Any], texts: Sequence[str]) -> None:
+    def __init__(self, embed: Callable[[list[str]], Any], tools: Sequence[ToolSpec]) -> None:
         self._embed = embed
-        self._vectors = self._of(texts)
+        self._vectors = self._of([embedded_text(tool) for tool in tools])
         self._last: tuple[str, Floats | None] | None = None
 
     def nearness(self, query: str) -> Floats | None:
@@ -56,9 +66,9 @@ class Meaning:
         near: Floats = np.clip((cosines - middle) / (best - middle), 0.0, 1.0) ** 2
         return near
 
-    def _of(self, texts: Sequence[str]) -> NDArray[np.float64] | None:
+    def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
         try:
-            batches = [self._batch(list(texts[start : start + _BATCH])) for start in range(0, len(texts), _BATCH)]
+            batches = [self._batch(list(lines[start : start + _BATCH])) for start in range(0, len(lines), _BATCH)]
             vectors = np.concatenate(batches)
         except Exception as error:  # whatever a person's function raises, the search by words goes on
             logger.warning("The embedding failed (%s); searching by words only.", type(error).__name__)
@@ -67,8 +77,8 @@ class Meaning:
         unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
         return unit
 
-    def _batch(self, texts: list[str]) -> NDArray[np.float64]:
-        vectors = np.asarray(self._embed(texts), dtype=np.float64)
-        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+    def _batch(self, lines: list[str]) -> NDArray[np.float64]:
+        vectors = np.asarray(self._embed(lines), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(lines) or not np.isfinite(vectors).all():
             raise ValueError("an embedding gives one row of finite numbers for each text")
         return vectors

@@ -33,27 +33,19 @@ class Shares:
 
     def all(self) -> tuple[TermShare, ...]:
         """Every part that is not zero; together they are the score before copies lose."""
-        parts = [*self._terms(), *self._name(), *self._clause(), *self._meaning(), *self._called()]
+        parts = [*self._terms(), *self._name(), *self._clause()]
+        parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
         """Terms of the query that neither the tool nor a synonym in it has."""
-        return tuple(term for term in self._scored.weights if not self._best(term)[1])
+        return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
 
     def _terms(self) -> Iterator[TermShare]:
         for asked, weight in self._scored.weights.items():
-            term, worth = self._best(asked)
+            term, worth = self._scorer.lookup.best(asked, self._document)
             if worth:
                 yield from self._by_field(asked, term, weight * worth)
-
-    def _best(self, asked: str) -> tuple[str, float]:
-        """The indexed term by which the tool answers a term of the query best, and what that is worth."""
-        best, worth = asked, 0.0
-        for term, weight in self._scorer.stand_ins(asked):
-            value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], self._document)
-            if value > worth:
-                best, worth = term, value
-        return best, worth
 
     def _by_field(self, asked: str, term: str, worth: float) -> Iterator[TermShare]:
         rows = []
@@ -74,6 +66,10 @@ class Shares:
             share = NAME_COVERED * covered * covered / float(bm25.name_idf[self._document])
             yield TermShare("words of the name", "name", len(words), covered, share)
 
+    def _server(self, own: float) -> Iterator[TermShare]:
+        if self._scored.servers is not None:
+            yield TermShare("what its server is about", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
+
     def _clause(self) -> Iterator[TermShare]:
         fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
         if fits:
@@ -82,7 +78,7 @@ class Shares:
             yield TermShare(_quoted(clause), "part of the request", 1, 0.0, share)
 
     def _worth(self, weights: Mapping[str, float]) -> float:
-        return sum(weight * self._best(term)[1] for term, weight in weights.items())
+        return sum(weight * self._scorer.lookup.best(term, self._document)[1] for term, weight in weights.items())
 
     def _meaning(self) -> Iterator[TermShare]:
         if self._scored.meaning is not None:

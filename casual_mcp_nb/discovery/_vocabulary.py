@@ -14,6 +14,29 @@ want was we were what when where which while who whom whose why will with withou
 """
 """Words that say nothing about a tool, those of asking (`need`, `please`, `show`) among them."""
 
+WEAK_WORDS = """
+able accurate accurately across actually additional additionally advanced afternoon afterwards again allow along
+already also always amazing appropriate around assist assistance available basic beautiful besides best better big bit
+brief carefully certain complete comprehensive consider correctly crucial curious custom customized day different
+diverse easily easy effective effectively efficient efficiently enjoy ensure entire especially essential evening exact
+exactly fast favorite final finally first firstly five follow following four full furthermore gather given go going
+good great hope ideal important inside interest interested interesting just keep key kindly large last lastly later
+latest let long lot love main major meanwhile month moreover morning multiple new next nice now offer often old one
+option options overall particular perfect personal personalized plan planning popular precise prefer preferably
+preference previous professional properly quick quickly range ready real really recent recently related relevant
+request required right say seamlessly second see several short significant simple simply small sometimes special
+specific specifically still successful such suitable suppose tailored thing things third thoroughly three today
+tomorrow tonight top try trying two understand unique upcoming usually variety various visit way ways week weekend
+well whether whole wide wish within wonder wonderful year yesterday yet
+"""
+"""Words that fill requests and seldom say which tool: order, time, praise, how well and how much."""
+
+COMPOUNDS = """
+GitHub GitLab YouTube LinkedIn WhatsApp TikTok PowerPoint OneDrive OneNote SharePoint WordPress
+JavaScript TypeScript PostgreSQL MySQL MongoDB SQLite GraphQL BigQuery OpenAI DuckDuckGo PayPal HubSpot ClickUp
+"""
+"""Names with a capital inside that are one word: they are also written small."""
+
 EXTENSIONS = """
 7z avi bmp c cfg cpp csv db doc docx epub gif go gz h htm html ini ipynb java jpeg jpg js json log md mkv mov mp3 mp4
 odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav webp xls xlsx xml yaml yml zip

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 class ToolSearchIndex:
     """Ranks tools by the words of a query: BM25 over their names, servers, descriptions and parameters.
 
-    A name that the query calls comes first; of a request with several parts each part counts by itself; a tool that says the
-    same as a better one stands back. Equal scores are ranked by wire name. A tool with none of the query's terms, or of their
-    synonyms, is not found. The same tools and query give the same answer everywhere.
+    A name that the query calls comes first; of a request with several parts each part counts by itself; a tool whose server is
+    about the request gains by it; a tool that says the same as a better one stands back. Equal scores are ranked by wire name.
+    A tool with none of the query's terms, or of their synonyms, is not found. The same tools and query give the same answer
+    everywhere.
 
     Args:
         tools: The tools; of two with the same server and name the first counts. Of long texts only the beginning is read.
         embed: Makes an array with a row for each text, such as a provider's embeddings. What it says about meaning is added
-            to the score: the nearest tool gets as much as the best score by words, a tool of mean nearness or less gets
+            to the score: the nearest tool gets six tenths of the best score by words, a tool of mean nearness or less gets
             nothing. It is called for all tools here, in batches, and once in each search; when it fails, words alone decide
             and a warning is logged.
     """

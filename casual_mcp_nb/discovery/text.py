@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 
-from casual_mcp_nb.discovery import _vocabulary
+from casual_mcp_nb.discovery import _topics, _vocabulary
 
 MAX_QUERY = 8_000
 """How many characters of a query are read: far over any request in words, and it keeps a pasted document harmless."""
@@ -19,7 +20,8 @@ MAX_QUERY = 8_000
 MAX_CLAUSES = 20
 
 _STOP_WORDS = frozenset(_vocabulary.STOP_WORDS.split())
-_WORD = re.compile(r"[A-Z]{2,}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_COMPOUNDS = "|".join(sorted(_vocabulary.COMPOUNDS.split(), key=len, reverse=True))
+_WORD = re.compile(rf"{_COMPOUNDS}|[A-Z]{{2,}}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _LETTERS = re.compile(r"[^\W\d_]+|\d+")
 _CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _UNSPACED = re.compile(
@@ -36,6 +38,8 @@ _SUFFIXES = {
 }  # fmt: skip
 """Endings that are cut, longest first, each with how many letters must be left."""
 _ENDS = tuple(_SUFFIXES)
+_WEAK, _NUMBER = 0.4, 0.5
+_SMALL = re.compile(r"[a-z]{2,}")
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -128,12 +132,40 @@ def _single_end(word: str) -> str:
 @cache
 def synonyms() -> dict[str, tuple[str, ...]]:
     """For each term that has any, the terms that may stand for it, in alphabetical order."""
+    return _related(_vocabulary.SYNONYMS.splitlines())
+
+
+@cache
+def topics() -> dict[str, tuple[str, ...]]:
+    """For each term that has any, the terms of the same subjects, in alphabetical order."""
+    return _related(_topics.TOPICS.split(";"))
+
+
+def _related(groups: Iterable[str]) -> dict[str, tuple[str, ...]]:
     related: dict[str, set[str]] = {}
-    for line in _vocabulary.SYNONYMS.splitlines():
-        group = {stem(word) for word in line.split()}
+    for words in groups:
+        group = {stem(word) for word in words.split()}
         for term in group:
             related.setdefault(term, set()).update(group - {term})
-    return {term: tuple(sorted(others)) for term, others in related.items()}
+    return {term: tuple(sorted(others)) for term, others in related.items() if others}
+
+
+@cache
+def _weak_terms() -> frozenset[str]:
+    return frozenset(stem(word) for word in _vocabulary.WEAK_WORDS.split())
+
+
+def emphasis(term: str) -> float:
+    """How much a term of a request counts, from 0 to 1: words that fill requests count less, and so do numbers."""
+    if term in _weak_terms():
+        return _WEAK
+    return _NUMBER if term.isdigit() else 1.0
+
+
+def joined(text: str) -> list[str]:
+    """Each two neighbouring words of a text as one term: what one writes apart, another writes as one (`time zone`)."""
+    words = pairwise(_SMALL.findall(text.lower()))
+    return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
 
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())

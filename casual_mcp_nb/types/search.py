@@ -17,8 +17,8 @@ class TermShare:
 
     Args:
         term: The term as it is indexed; of other parts, what they are: `words of the name`, `clause "…"`, `exact name`,
-            `meaning`, `says the same as a better hit` (which takes away).
-        field: Where it was found: `name`, `server`, `description`, `parameter name` or `parameter description`.
+            `what its server is about`, `meaning`, `says the same as a better hit` (which takes away).
+        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
         frequency: How often it stands there.
         idf: How rare it is over all tools; 0 for parts that are no terms.
         share: What it adds to the score.

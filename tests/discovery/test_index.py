@@ -381,7 +381,43 @@ def test_each_share_names_term_field_frequency_and_rarity() -> None:
 
 def test_a_synonym_says_which_word_it_stands_for() -> None:
     shares = INDEX.explain("document", TOOLS[0]).shares
-    assert {(share.term, share.asked) for share in shares} == {("fil", "docu")}
+    assert {(share.term, share.asked) for share in shares if share.idf} == {("fil", "docu")}
+
+
+def test_of_equal_tools_that_comes_first_whose_server_is_about_the_request() -> None:
+    named = [tool("music", f"song_{n}", "Plays a song of an album") for n in range(3)]
+    index = ToolSearchIndex([*named, tool("music", "search", "Find a thing"), tool("attic", "search", "Find a thing")])
+    hits = index.search("find a song", 9)
+    assert [hit.tool.server for hit in hits if hit.tool.name == "search"] == ["music", "attic"]
+    parts = {share.term: share.share for share in hits[0].explain().shares}
+    assert parts["what its server is about"] > 0
+    for hit in hits:
+        assert_adds_up(hit.explain())
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("time zone", "timezone_of"), ("timezone", "timezone_of"), ("File System", "filesystem")]
+)
+def test_words_that_one_writes_apart_find_what_another_writes_as_one(query: str, name: str) -> None:
+    tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
+    assert found(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
+
+
+def test_a_word_of_the_same_subject_finds_a_tool_behind_those_that_have_the_word() -> None:
+    tools = [tool("a", "laptop", "Sells a laptop"), tool("b", "lookup", "Finds a product"), tool("c", "rain", "Will it rain")]
+    assert found("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
+
+
+def test_words_that_fill_a_request_count_less_than_those_that_say_what_is_wanted() -> None:
+    tools = [tool("a", "latest_items", "The latest items"), tool("b", "weather", "The weather")]
+    assert found("the latest weather", 1, index=ToolSearchIndex(tools)) == ["b:weather"]
+    assert found("latest items", 1, index=ToolSearchIndex(tools)) == ["a:latest_items"]
+
+
+def test_what_a_long_description_says_late_is_found() -> None:
+    late = tool("a", "x", f"{'Nothing of note. ' * 40} It paints unicorns.")
+    index = ToolSearchIndex([late, tool("b", "y", "Other")])
+    assert [share.field for share in index.explain("unicorn", late).shares if share.idf] == ["details"]
 
 
 def test_a_word_counts_more_than_its_synonym() -> None:
@@ -457,6 +493,12 @@ def test_an_embedding_finds_what_words_do_not() -> None:
     assert [share.term for share in hits[0].explain().shares] == ["meaning"]
 
 
+def test_a_tool_is_embedded_by_its_name_in_words_and_its_description() -> None:
+    from casual_mcp_nb.discovery._meaning import embedded_text
+
+    assert embedded_text(tool("s", "getStock_price-now", "What a share costs.")) == "get Stock price now: What a share costs."
+
+
 def test_with_an_embedding_the_shares_still_add_up_and_exact_names_still_come_first() -> None:
     index = ToolSearchIndex(TOOLS, embed=LetterTriples())
     hits = index.search("git_log of the weather, then send a message", 50)
@@ -505,6 +547,23 @@ def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any
     assert [(hit.tool, hit.score) for hit in hits] == [(hit.tool, hit.score) for hit in INDEX.search("read a file")]
     assert "words only" in caplog.text
     assert "sk-secret" not in caplog.text
+
+
+def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_much() -> None:
+    import numpy as np
+
+    from casual_mcp_nb.discovery._lookup import Memory
+
+    looked_up: list[str] = []
+
+    def find(term: str) -> Any:
+        looked_up.append(term)
+        return np.arange(3), np.ones(3)
+
+    memory = Memory(limit=8)
+    for term in ("a", "b", "a", "b", "c", "a"):
+        assert len(memory.of(term, find)[0]) == 3
+    assert looked_up == ["a", "b", "c", "a"]
 
 
 # the base

@@ -42,7 +42,7 @@ CATALOG = Catalog(
         ToolSpec("math", "add", "Add two numbers."),
         ToolSpec("time", "convert_time", "Convert a time between zones.\n\nUse it for meetings.", ZONES),
         ToolSpec("time", "get_current_time", "Get the current time."),
-        ToolSpec("git", "log", "Show the commit history."),
+        ToolSpec("git", "log", "Show the ancestry."),
         ToolSpec("git", "hub_status", "Show the working tree."),
         ToolSpec("git_hub", "log", "List the workflow runs."),
         ToolSpec("git_hub", "status", "Show whether the site is up."),
@@ -86,8 +86,8 @@ async def ask(**args: Any) -> SyntheticToolResult:
         ({"tool_names": ["my_server_a"], "server_name": "my_server"}, "my_server__a"),
         ({"tool_names": ["convert_time", "nonsense"]}, "time__convert_time"),
         ({"tool_names": ["log"], "query": "convert time zones"}, "git__log git_hub__log"),
-        ({"tool_names": ["nonsense"], "query": "commit history"}, "git__log git__hub_status"),
-        ({"tool_names": ["convert_time"], "server_name": "git", "query": "commit history"}, "git__log git__hub_status"),
+        ({"tool_names": ["nonsense"], "query": "ancestry"}, "git__log git__hub_status"),
+        ({"tool_names": ["convert_time"], "server_name": "git", "query": "ancestry"}, "git__log git__hub_status"),
         ({"tool_names": ["convert_time"], "server_name": "git"}, ""),
         ({"tool_names": ["git__log", "git:log"], "server_name": "git_hub"}, ""),
     ],
@@ -125,13 +125,13 @@ async def test_a_query_finds_at_most_the_limit_and_says_the_scores() -> None:
 
 
 async def test_fewer_hits_than_asked_for_are_filled_up_from_the_best_server() -> None:
-    result = await tool(max_search_results=2).execute({"query": "commit history"})
+    result = await tool(max_search_results=2).execute({"query": "ancestry"})
     assert names(result) == ["git__log", "git__hub_status"]
     assert [(row.score is None, row.same_server) for row in result.rows or ()] == [(False, False), (True, True)]
     assert "## git__hub_status\nServer: git (the best match's server; this tool does not match by itself)" in result.content
-    assert names(await tool(max_search_results=1).execute({"query": "commit history"})) == ["git__log"]
+    assert names(await tool(max_search_results=1).execute({"query": "ancestry"})) == ["git__log"]
     loaded = tool(loaded=[ToolName("git", "hub_status")])
-    assert loaded_in((await loaded.execute({"query": "commit history"})).content) == ["git__log"]
+    assert loaded_in((await loaded.execute({"query": "ancestry"})).content) == ["git__log"]
 
 
 async def test_after_the_hits_the_other_tools_of_their_servers_are_named_and_not_loaded() -> None:
@@ -187,7 +187,7 @@ async def test_what_was_found_before_is_already_loaded() -> None:
     assert first.content.startswith("Found 2 tools: 1 is loaded now, 1 was already loaded; call them by their names.")
     assert "## git__log\nAlready loaded." in first.content
     assert [row.newly_loaded for row in first.rows or ()] == [False, True]
-    again = await search.execute({"query": "working tree"})
+    again = await search.execute({"query": "working"})
     assert names(again) == []
     assert again.content == "Found 1 tool, already loaded; call it by its name.\n\n## git__hub_status\nAlready loaded."
 
@@ -265,15 +265,15 @@ NOTHING = "Error: Give at least one of query, server_name and tool_names."
         ({"query": 10**5000}, "", "Error: query must be a text"),
         ({"query": True}, "", "Error: query must be a text, not true or false"),
         ({"query": {"text": "time"}}, "", "Error: query must be a text, not an object"),
-        ({"query": ["commit", "history"]}, "git__log git__hub_status", "Found 2 tools."),
+        ({"query": ["ancestry", "ancestry"]}, "git__log git__hub_status", "Found 2 tools."),
         ({"query": ["commit", ["x"]]}, "", "Error: query must be a text, not a list"),
         ({"query": "z" * 200_000}, "", "No tools found matching 'zzz"),
-        ({"query": "commit history " + "z" * 200_000}, "git__log git__hub_status", "Found 2 tools."),
+        ({"query": "ancestry " + "z" * 200_000}, "git__log git__hub_status", "Found 2 tools."),
         ({"query": "\ud800\n## zzzz__zzzz"}, "", r"No tools found matching '\ud800\n## zzzz__zzzz'."),
         ({"server_name": 7}, "", "Error: Unknown server '7'."),
         ({"server_name": ["my"]}, "my__server_a", "Found 1 tool."),
         ({"server_name": ["my", "git"]}, "", "Error: server_name must be the name of one server, not a list"),
-        ({"server_name": "null", "query": "commit history"}, "git__log git__hub_status", "Found 2 tools."),
+        ({"server_name": "null", "query": "ancestry"}, "git__log git__hub_status", "Found 2 tools."),
         ({"server_name": "x\n## math__add"}, "", r"Error: Unknown server 'x\n## math__add'."),
         ({"tool_names": "convert_time"}, "time__convert_time", "Found 1 tool."),
         ({"tool_names": "convert_time, log"}, "time__convert_time git__log git_hub__log", "Found 3 tools."),
@@ -368,12 +368,12 @@ async def test_a_long_answer_is_bounded_and_loads_only_what_it_shows() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        {"query": "commit history"},
+        {"query": "ancestry"},
         {"server_name": "git"},
-        {"server_name": "git", "query": "commit history"},
+        {"server_name": "git", "query": "ancestry"},
         {"tool_names": ["log", "git__log", "git:log", "git_log"]},
         {"tool_names": ["log"], "server_name": "git"},
-        {"tool_names": ["git__log"], "query": "commit history"},
+        {"tool_names": ["git__log"], "query": "ancestry"},
         {"tool_names": ["git_hub__status"]},
         {"server_name": "time"},
     ],

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, readable, stem, synonyms, terms
+from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, joined, readable, stem, synonyms, terms, topics
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,22 @@ def test_the_number_of_parts_is_limited() -> None:
     assert len(clauses("one more part, " * 1_000)) == MAX_CLAUSES
 
 
-def test_synonyms_stand_for_each_other_both_ways() -> None:
-    table = synonyms()
-    assert stem("email") in table[stem("mail")]
+@pytest.mark.parametrize("written", ["GitHub", "github", "searchGitHubIssues", "the GitHub."])
+def test_a_name_with_a_capital_inside_is_one_word(written: str) -> None:
+    assert "github" in terms(written)
+
+
+def test_neighbouring_words_are_joined_and_stop_words_are_not() -> None:
+    assert joined("Time zone of a web site to do") == [stem("timezone"), stem("website")]
+
+
+def test_fillers_and_numbers_count_less() -> None:
+    assert emphasis(stem("latest")) < emphasis("42") < emphasis("weather") == 1
+
+
+@pytest.mark.parametrize(("table", "one", "other"), [(synonyms(), "email", "mail"), (topics(), "laptop", "product")])
+def test_related_words_stand_for_each_other_both_ways(table: dict[str, tuple[str, ...]], one: str, other: str) -> None:
+    assert stem(one) in table[stem(other)]
     assert all(term in table[other] for term, others in table.items() for other in others)
     assert all(term not in others for term, others in table.items())
 

@@ -1,0 +1,159 @@
+"""The ways to find tools that `discovery.py` measures, each behind the same three methods."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from casual_mcp_nb.discovery._meaning import embedded_text
+from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.types.tool import ToolSpec
+
+Name = tuple[str, str]
+Embed = Callable[[list[str]], Any]
+MakeRanker = Callable[[Sequence[ToolSpec]], "Ranker"]
+
+
+class Ranker(Protocol):
+    """One way to find tools. Made with the tools, so that `build` is the index alone."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None: ...
+    def build(self) -> None:
+        """Make the index."""
+
+    def search(self, query: str, count: int) -> Any:
+        """Find the best tools."""
+
+    def names(self, found: Any) -> list[Name]:
+        """Server and name of each tool that a search found."""
+
+
+class Ours:
+    """This package."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+
+    def build(self) -> None:
+        self._index = ToolSearchIndex(self._tools)
+
+    def search(self, query: str, count: int) -> Any:
+        return self._index.search(query, count)
+
+    def names(self, found: Any) -> list[Name]:
+        return [(hit.tool.server, hit.tool.name) for hit in found]
+
+
+class Fused(Ours):
+    """This package with an embedding at its seam. Texts are embedded once, however often they come."""
+
+    def __init__(self, tools: Sequence[ToolSpec], embed: Embed) -> None:
+        super().__init__(tools)
+        self._embed = embed
+
+    def build(self) -> None:
+        self._index = ToolSearchIndex(self._tools, embed=self._embed)
+
+
+class Meaning:
+    """The embedding alone: the nearest tools by cosine."""
+
+    def __init__(self, tools: Sequence[ToolSpec], embed: Embed) -> None:
+        self._tools = tools
+        self._embed = embed
+
+    def build(self) -> None:
+        self._vectors = self._embed([embedded_text(tool) for tool in self._tools])
+
+    def search(self, query: str, count: int) -> Any:
+        near = self._vectors @ self._embed([query])[0]
+        return [self._tools[place] for place in (-near).argsort(kind="stable")[:count]]
+
+    def names(self, found: Any) -> list[Name]:
+        return [(tool.server, tool.name) for tool in found]
+
+
+class CasualMcp:
+    """casual-mcp; its tools are called `server_tool`."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        import mcp.types
+
+        self._by_name = {f"{tool.server}_{tool.name}": tool for tool in tools}
+        self._tools = [
+            mcp.types.Tool(name=name, description=tool.description, input_schema=dict(tool.input_schema))
+            for name, tool in self._by_name.items()
+        ]
+        self._owners = {name: tool.server for name, tool in self._by_name.items()}
+
+    def build(self) -> None:
+        from casual_mcp.tool_search_index import ToolSearchIndex as Theirs
+
+        self._index = Theirs(self._tools, self._owners)
+
+    def search(self, query: str, count: int) -> Any:
+        return self._index.search(query, count)
+
+    def names(self, found: Any) -> list[Name]:
+        return [(server, self._by_name[tool.name].name) for server, tool in found]
+
+
+class FastMcp:
+    """FastMCP's transform as it searches: it builds at the first search, and hashes the catalog at each one."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        from fastmcp.tools.base import Tool
+
+        self._by_name = {tool.wire_name: tool for tool in tools}
+        self._tools = [
+            Tool(name=name, description=tool.description, parameters=dict(tool.input_schema))
+            for name, tool in self._by_name.items()
+        ]
+        self._loop = asyncio.new_event_loop()
+
+    def build(self) -> None:
+        from fastmcp.server.transforms.search import BM25SearchTransform
+
+        self._transform = BM25SearchTransform(max_results=5)
+        self.search("", 5)
+
+    def search(self, query: str, count: int) -> Any:
+        self._transform._max_results = count
+        return self._loop.run_until_complete(self._transform._search(self._tools, query))
+
+    def names(self, found: Any) -> list[Name]:
+        owners = (self._by_name[tool.name] for tool in found)
+        return [(tool.server, tool.name) for tool in owners]
+
+
+def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
+    """The rankers that can be measured here, ours first."""
+    found: dict[str, MakeRanker] = {"ours": Ours}
+    if embed is not None:
+        found |= {"ours + embedding": partial(Fused, embed=embed), "embedding": partial(Meaning, embed=embed)}
+    if importlib.util.find_spec("casual_mcp"):
+        found["casual-mcp"] = CasualMcp
+    else:
+        print("casual-mcp not installed, column left out")
+    return found | {"FastMCP BM25": FastMcp}
+
+
+def embedding(name: str) -> Embed:
+    """The function that `MODULE:FUNCTION` names, with a memory: most texts come several times here."""
+    module, _, function = name.partition(":")
+    embed = getattr(importlib.import_module(module), function)
+    known: dict[str, Any] = {}
+
+    def remembered(texts: list[str]) -> Any:
+        import numpy as np
+
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        vectors = np.asarray(embed(new), dtype=np.float64) if new else ()
+        known.update((text, row / (np.linalg.norm(row) or 1.0)) for text, row in zip(new, vectors, strict=True))
+        return np.array([known[text] for text in texts])
+
+    return remembered

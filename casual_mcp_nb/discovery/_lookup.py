@@ -1,0 +1,118 @@
+"""Terms looked up in a corpus, by themselves and by the terms that may stand for them."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import takewhile
+
+import numpy as np
+
+from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats, Ints
+from casual_mcp_nb.discovery.text import synonyms, topics
+
+RELATED = 0.45
+"""What a synonym counts, or for a word that no tool has, a word that begins like it."""
+SAME_TOPIC = 0.2
+"""What a word of the same subject counts."""
+_LIKE = 0.6
+"""How much of two words must be their common beginning, so that one stands for the other."""
+_MAX_REMEMBERED = 4_000_000
+
+Entries = tuple[Ints, Floats]
+"""Numbers, in order, each with a value."""
+
+
+class Memory:
+    """What was found for each term; all is forgotten where it becomes too much.
+
+    Args:
+        limit: How many entries are remembered, a term counting as one more.
+    """
+
+    def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._found: dict[str, Entries] = {}
+        self._size = 0
+
+    def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
+        """What was found for a term, or is found now."""
+        known = self._found.get(term)
+        if known is None:
+            known = find(term)
+            self._size += len(known[0]) + 1
+            if self._size > self._limit:
+                self._found.clear()
+                self._size = len(known[0]) + 1
+            self._found[term] = known
+        return known
+
+
+class Lookup:
+    """Finds the documents for a term. What was looked up is remembered.
+
+    Args:
+        bm25: The corpus.
+    """
+
+    def __init__(self, bm25: FieldedBM25) -> None:
+        self._bm25 = bm25
+        self.idf: Mapping[str, float] = bm25.idf
+        self._memory = Memory()
+
+    def sum(self, weights: Mapping[str, float]) -> Floats:
+        """What terms, each with its weight, are worth to each document."""
+        scores = np.zeros(self._bm25.corpus_size)
+        for term, weight in weights.items():
+            documents, values = self.entries(term)
+            scores[documents] += values if weight == 1 else weight * values
+        return scores
+
+    def entries(self, term: str) -> Entries:
+        """The documents that have a term or one that stands for it, each with the best that any of them is worth."""
+        return self._memory.of(term, self._looked_up)
+
+    def best(self, asked: str, document: int) -> tuple[str, float]:
+        """The indexed term by which a document answers a term best, and what that is worth."""
+        best, worth = asked, 0.0
+        for term, weight in self.stand_ins(asked):
+            value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
+            if value > worth:
+                best, worth = term, value
+        return best, worth
+
+    def stand_ins(self, term: str) -> list[tuple[str, float]]:
+        """The indexed terms that a term of the query is looked up by, each with its weight; itself first."""
+        idf = self.idf
+        others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
+        others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
+        if term not in idf:
+            return list((others | dict.fromkeys(self._alike(term), RELATED)).items())
+        own = idf[term]
+        return [(term, 1.0), *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items())]
+
+    def _looked_up(self, term: str) -> Entries:
+        standing = [(self._bm25.vocabulary[other], weight) for other, weight in self.stand_ins(term)]
+        if len(standing) == 1 and standing[0][1] == 1:
+            return self._bm25.postings.of(standing[0][0])
+        best = np.zeros(self._bm25.corpus_size)
+        for other, weight in standing:
+            documents, values = self._bm25.postings.of(other)
+            best[documents] = np.maximum(best[documents], weight * values)
+        documents = np.flatnonzero(best)
+        return documents, best[documents]
+
+    def _alike(self, term: str) -> list[str]:
+        """Terms that begin like one that no tool has: other forms of the word, or the word as it should be spelled."""
+        if len(term) < 5 or not term.isascii() or not term.isalpha():
+            return []
+        beginning = term[: max(4, math.ceil(len(term) * _LIKE))]
+        places = range(bisect_left(self._sorted, beginning), len(self._sorted))
+        others = takewhile(lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places))
+        return [other for other in others if len(beginning) >= _LIKE * len(other)]
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._bm25.idf)
