@@ -15,8 +15,9 @@ from typing import Any, Literal
 from casual_mcp_nb.display.calls import call_view
 from casual_mcp_nb.display.conversation import conversation_view, document_view
 from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
+from casual_mcp_nb.display.exploration import exploration_view
 from casual_mcp_nb.display.help import diagnosis_view, help_view
-from casual_mcp_nb.display.html import to_html, to_page
+from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.display.request import diff_view, request_view, step_view
@@ -26,7 +27,7 @@ from casual_mcp_nb.display.session import clients_view, models_view, selection_v
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
-from casual_mcp_nb.display.turn import Shown, answer_view, turn_view, whole_turn_view
+from casual_mcp_nb.display.turn import Shown, answer_view, transcript_view, turn_view, whole_turn_view
 from casual_mcp_nb.display.view import LADDER, Limits, Text, View, fit
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
@@ -37,6 +38,7 @@ from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import (
     Clients,
+    Exploration,
     Manifest,
     Models,
     Servers,
@@ -51,7 +53,18 @@ from casual_mcp_nb.types.step import Step, StepDiff, ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
-__all__ = ["MAX_BYTES", "Detail", "document", "live_bundle", "mimebundle", "page", "turn_bundle", "view_of"]
+__all__ = [
+    "MAX_BYTES",
+    "Detail",
+    "document",
+    "live_bundle",
+    "mimebundle",
+    "page",
+    "style",
+    "transcript_html",
+    "turn_bundle",
+    "view_of",
+]
 
 Detail = Literal["text", "output", "all"]
 """How much of a turn is shown."""
@@ -84,6 +97,7 @@ view_of.register(Models, models_view)
 view_of.register(Tools, tools_view)
 view_of.register(ToolSpec, tool_view)
 view_of.register(Manifest, manifest_view)
+view_of.register(Exploration, exploration_view)
 view_of.register(ToolSets, tool_sets_view)
 view_of.register(SearchResults, search_view)
 view_of.register(Explanation, explanation_view)
@@ -132,6 +146,17 @@ def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
     return _drawn(turn, _live_forms, _detailed(detail, now))
 
 
+def transcript_html(turn: Turn, now: float | None = None) -> str:
+    """What followed on the prompt of a turn, as HTML for a place that has the style sheet, see `style`.
+
+    Args:
+        turn: The turn, also one that runs.
+        now: Seconds since the turn began, for the time that a running call has taken.
+    """
+    forms = _drawn(turn, _bare_html, lambda shown, limits: transcript_view(shown, limits, now))
+    return forms["text/html"]
+
+
 def page(noun: Any, title: str) -> str:
     """A noun as a whole HTML document, in one file, without scripts and without the network."""
     return _drawn(noun, lambda view: {"text/html": to_page(view, title)})["text/html"]
@@ -151,6 +176,10 @@ def _detailed(detail: Detail, now: float | None) -> Callable[[Any, Limits], View
             return lambda turn, limits: whole_turn_view(turn, limits, now)
         case _:
             return lambda turn, limits: turn_view(turn, limits, Shown(now=now))
+
+
+def _bare_html(view: View) -> dict[str, str]:
+    return {"text/html": to_html(view, styled=False)}
 
 
 def _live_forms(view: View) -> dict[str, str]:

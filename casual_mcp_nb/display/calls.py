@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.html import IMAGE_TYPES
 from casual_mcp_nb.display.schema import pretty
@@ -23,6 +25,7 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.types.event import CallStatus, ContentPart, SearchRow, ToolProgress, ToolsSearched
+from casual_mcp_nb.types.image import Picture
 from casual_mcp_nb.types.step import ToolCall
 
 _STATUS: dict[CallStatus, Mark] = {
@@ -75,7 +78,10 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     if live:
         blocks.append(Facts(_running(call, now)))
     if call.result:
-        blocks.append(Text(call.result, label="Result", code=True, limit=limit))
+        label = "Result" if call.unedited is None else "Result, edited by hand"
+        blocks.append(Text(call.result, label=label, code=True, limit=limit))
+    if call.unedited is not None:
+        blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
     blocks += [_content(part, call, images) for part in call.content if part.kind != "text"]
     blocks += structured_blocks(call.structured)
     note = words.seconds(call.seconds) if call.seconds is not None else ""
@@ -117,14 +123,23 @@ def _progress(progress: ToolProgress) -> Bar:
     return Bar(f"{text}: {progress.message}" if progress.message else text, part)
 
 
+def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
+    """The images of a message, where there is room for them; else what they are, in words."""
+    return tuple(_picture("image", picture.media_type.lower(), picture.data, source, images) for picture in pictures)
+
+
+def _picture(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
+    note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
+    if kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
+        return Image(mime_type, data, note)
+    return Text(note)
+
+
 def _content(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):
-        note = f"{mime_type or part.kind}, {words.size(len(data))}, from {call.name}"
-        if part.kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
-            return Image(mime_type, data, note)
-        return Text(note)
+        return _picture(part.kind, mime_type, data, call.name, images)
     size = words.size(len(data)) if data else words.count(len(part.text), "character") if part.text else ""
     address = f"{part.uri} (not fetched)" if part.uri and part.kind == "link" else part.uri
     return Text(", ".join(filter(None, (part.kind, mime_type, size if part.kind != "link" else part.text, address))))

@@ -24,7 +24,9 @@ def frame_of(stats: ChatStats) -> Any:
             "request": step.parts.total,
             "request_origin": step.parts.origin,
             "with_nothing_deferred": step.undeferred_tokens,
+            "cached": step.cached_tokens,
             "answer": step.completion_tokens,
+            "cost": step.cost.amount if step.cost else None,
             "seconds": step.seconds,
             "tool_calls": step.tool_calls,
         }

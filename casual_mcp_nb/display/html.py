@@ -25,13 +25,19 @@ def _environment() -> Environment:
     # What the renderer of prose returns was escaped as it was made.
     environment.filters["prose"] = lambda text: Markup(prose_html(text))
     # Our own file, without any text of others.
-    environment.globals["style"] = Markup(_compact((_FOLDER / "style.css").read_text(encoding="utf-8")))
+    environment.globals["style"] = Markup(style())
     return environment
 
 
-def to_html(view: View) -> str:
-    """The view as one `<div>` that brings its style along."""
-    return _environment().get_template("view.html.j2").render(view=view)
+@cache
+def style() -> str:
+    """The style sheet of all displays."""
+    return _compact((_FOLDER / "style.css").read_text(encoding="utf-8"))
+
+
+def to_html(view: View, styled: bool = True) -> str:
+    """The view as one `<div>`, which brings its style along unless its place has it already."""
+    return _environment().get_template("view.html.j2").render(view=view, styled=styled)
 
 
 def to_page(view: View, title: str) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import ImageBudget, call_section
+from casual_mcp_nb.display.calls import ImageBudget, call_section, picture_blocks
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import change_table, make_up_table
 from casual_mcp_nb.display.tools import SUMMARY
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
 from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step, StepDiff, text_of
 from casual_mcp_nb.types.tokens import estimate_tokens
 
@@ -32,9 +33,14 @@ def request_blocks(request: Request, limits: Limits) -> tuple[Block, ...]:
     """The make-up of a request, its messages and the tools that it offers."""
     return (
         Section("Made of", (make_up_table(request.tokens),)),
-        Section("Messages", _messages(request.messages, limits), note=words.count(len(request.messages), "message")),
+        Section("Messages", _messages(request.messages, limits), note=_how_many(request)),
         Section("Tools offered", _offered(request.tools, limits), note=words.count(len(request.tools), "tool")),
     )
+
+
+def _how_many(request: Request) -> str:
+    count = words.count(len(request.messages), "message")
+    return f"{count}; {request.left_out:,} older ones left out" if request.left_out else count
 
 
 def step_view(step: Step, limits: Limits) -> View:
@@ -46,6 +52,10 @@ def step_view(step: Step, limits: Limits) -> View:
         ("Answer", answer),
         ("Took", words.seconds(step.seconds)),
     ]
+    if usage and usage.cached_tokens is not None:
+        facts.append(("Of the request, cached", words.tokens(usage.cached_tokens, usage.origin)))
+    if step.cost is not None:
+        facts.append(("Cost", str(step.cost)))
     if step.first_token_seconds is not None:
         facts.append(("First text after", words.seconds(step.first_token_seconds)))
     if step.finish_reason:
@@ -73,11 +83,12 @@ def change_blocks(diff: StepDiff, limits: Limits) -> tuple[Block, ...]:
     """How a request differs from the one before it."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
+    gone = f"; {diff.messages_left_out:,} old ones left out" if diff.messages_left_out else ""
     lines = [*(f"+ {name}" for name in diff.tools_added), *(f"- {name}" for name in diff.tools_removed)]
     tools = Text("\n".join(lines) or "The same as before.", code=True)
     return (
         Section("Tokens", (tokens,)),
-        Section("Messages added", _messages(added, limits), note=words.count(len(added), "message")),
+        Section("Messages added", _messages(added, limits), note=words.count(len(added), "message") + gone),
         Section("Tools", (tools,), note=f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"),
     )
 
@@ -98,9 +109,7 @@ def _messages(messages: Sequence[ChatMessage], limits: Limits) -> tuple[Block, .
 def _message(message: ChatMessage, number: int, limit: int) -> Section:
     text = text_of(message.content)
     blocks: list[Block] = [Text(text, code=True, limit=limit)] if text else []
-    others = [part for part in message.content if part.type != "text"] if isinstance(message.content, list) else []
-    if others:
-        blocks.append(Text(f"{words.count(len(others), 'part')} of the message that is no text"))
+    blocks += picture_blocks(pictures_of([message]), "this message", ImageBudget(0))
     for call in getattr(message, "tool_calls", None) or ():
         blocks.append(Text(call.function.arguments, label=f"Calls {call.function.name}", code=True, limit=limit))
     title = f"{number + 1}. {message.role}"

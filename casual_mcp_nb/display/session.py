@@ -6,10 +6,15 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.selection import Selection, Strategy
 from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
 
 PLANNER = "a deterministic planner, not a language model"
+
+_FOUND: dict[Strategy, str] = {
+    "search": "deferred tools are found by search",
+    "browse": "deferred tools are found by browsing categories",
+}
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
@@ -28,7 +33,7 @@ def session_view(session: SessionStatus, limits: Limits) -> View:
     about = (
         ("Model", model_words(session.model, session.provider)),
         ("Toolset", tool_set_words(session.tool_set)),
-        ("Discovery", "on: deferred tools are found by search" if session.discovery else "off: nothing is deferred"),
+        ("Discovery", f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"),
         ("Conversation", words.count(session.turns, "turn")),
     )
     blocks: list[Block] = [
@@ -93,8 +98,10 @@ def selection_view(selection: Selection, limits: Limits) -> View:
         ("Toolset", tool_set_words("custom" if isinstance(tool_set, ToolSetConfig) else tool_set)),
         ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
         ("Defer all", "yes: loaded servers count as deferred" if selection.defer_all else "no"),
+        ("Strategy", f"{selection.strategy}: {_FOUND[selection.strategy]}"),
         ("A search finds", f"at most {words.count(selection.max_search_results, 'tool')}"),
-        ("Strategy", selection.strategy),
+        ("Browsing loads", f"at most {words.count(selection.max_active_tools, 'tool')} at a time"),
+        ("The manifest costs", f"at most {words.tokens(selection.manifest_max_tokens, 'estimated')}"),
         ("Single tools off", ", ".join(off) if off else "none"),
     ]
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])

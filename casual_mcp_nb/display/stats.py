@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_table
 from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns, fraction
+from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.stats import ChatStats
 
 
@@ -30,9 +31,18 @@ def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
         ("Answer tokens", words.tokens(tokens.completion_tokens, tokens.origin)),
         ("All tokens", words.tokens(tokens.total_tokens, tokens.origin)),
     ]
+    if tokens.cached_tokens is not None:
+        facts.append(("Of the requests, cached", words.tokens(tokens.cached_tokens, tokens.origin)))
     if tokens.unknown_calls:
         facts.append(("Not in these sums", f"{words.count(tokens.unknown_calls, 'call')} of the model without a count"))
-    return tuple(facts)
+    return (*facts, *_cost(stats.cost))
+
+
+def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
+    if cost is None:
+        return ()
+    missing = f"{words.count(cost.unknown_calls, 'call')} of the model without a price or a count"
+    return (("Cost", str(cost)), *((("Not in this cost", missing),) if cost.unknown_calls else ()))
 
 
 def _make_up(stats: ChatStats, limits: Limits) -> tuple[Section, ...]:

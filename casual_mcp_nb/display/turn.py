@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import ImageBudget, call_section
+from casual_mcp_nb.display.calls import ImageBudget, call_section, picture_blocks
 from casual_mcp_nb.display.request import change_blocks, request_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.tokens import deferral_facts, step_table
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View, unfolded
-from casual_mcp_nb.types.event import ModelRetry, Notice, ServerLog, StepStarted, TurnStatus
+from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, ServerLog, StepStarted, TurnStatus
+from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
 
@@ -47,6 +48,16 @@ def whole_turn_view(turn: Turn, limits: Limits, now: float | None = None) -> Vie
     return unfolded(turn_view(turn, limits, Shown("new", now)))
 
 
+def transcript_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+    """What followed on the prompt, as a chat shows it: the answer at the end."""
+    if not len(turn.trace):
+        return turn_view(turn, limits)
+    shown, steps, images = Shown(now=now), turn.steps, ImageBudget(limits.images)
+    blocks = (*_timeline(turn, steps, limits, shown, images), *_remarks(turn, limits), *_answer(turn, steps, limits))
+    title = model_words(turn.started.model, turn.started.provider)
+    return View("transcript", title, blocks, mark=turn_mark(turn), note=_took(turn, shown))
+
+
 def answer_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
     """Only the answer, as far as it has come, and the error."""
     if not len(turn.trace):
@@ -69,20 +80,35 @@ def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:
     if not len(turn.trace):
         return ()
     steps = turn.steps
+    images = ImageBudget(limits.images)
     blocks: list[Block] = [
         Facts(_facts(turn)),
-        Section("Prompt", (Text(turn.prompt),)),
-        *_timeline(turn, steps, limits, shown),
+        _prompt(turn, images),
+        *_timeline(turn, steps, limits, shown, images),
         *_answer(turn, steps, limits),
-        *_retries(turn.retries, limits),
-        *_notices(turn.notices, limits),
-        *_logs(turn.server_logs, limits),
+        *_remarks(turn, limits),
     ]
     if steps:
         stats = turn.stats
         tokens: tuple[Block, ...] = (step_table(stats.steps, limits),)
         blocks.append(Section("Tokens", (*tokens, deferral_facts(stats)) if stats.discovery else tokens, fold="closed"))
     return tuple(blocks)
+
+
+def _remarks(turn: Turn, limits: Limits) -> tuple[Section, ...]:
+    return (
+        *_trimmings(turn.trimmings),
+        *_waits(turn.waits, limits),
+        *_retries(turn.retries, limits),
+        *_notices(turn.notices, limits),
+        *_logs(turn.server_logs, limits),
+    )
+
+
+def _prompt(turn: Turn, images: ImageBudget) -> Section:
+    before = [Text(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None]
+    pictures = picture_blocks(pictures_of(turn.asked), "the prompt", images)
+    return Section("Prompt", (Text(turn.prompt), *before, *pictures), note="edited" if before else "")
 
 
 def _took(turn: Turn, shown: Shown | None) -> str:
@@ -102,6 +128,9 @@ def _facts(turn: Turn) -> tuple[tuple[str, Cell], ...]:
         ("Toolset", tool_set_words(started.tool_set)),
         ("Tools", tools),
     ]
+    cost = turn.cost if started.price else None
+    if cost is not None:
+        facts.append(("Cost", str(cost)))
     sent = next(iter(turn.trace.of(StepStarted)), None)
     if started.discovery and sent is not None:
         facts.append(("First call's definitions", _definitions(sent, started.undeferred_tokens)))
@@ -114,7 +143,7 @@ def _definitions(sent: StepStarted, without: int) -> str:
     return f"{words.tokens(price, 'estimated')}; with nothing deferred {words.tokens(without, 'estimated')}: {saving}"
 
 
-def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown) -> list[Section]:
+def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown, images: ImageBudget) -> list[Section]:
     if not steps:
         return []
     kept = steps
@@ -123,7 +152,6 @@ def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown) -> li
     calls = max(_FIRST_CALLS, 2 * limits.rows // len(kept))
     drawn = sum(min(calls, len(step.tool_calls)) for step in kept)
     share = max(120, min(limits.text, 4 * limits.text // max(1, drawn)))
-    images = ImageBudget(limits.images)
     now = (shown.now if shown.now is not None else turn.seconds) if turn.running else None
     sections = [_step_section(step, calls, share, images, now) for step in kept]
     if shown.requests:
@@ -158,7 +186,10 @@ def _step_note(step: Step) -> str:
     request = f"request {words.tokens(parts.total, parts.origin)}"
     if step.response is None:
         return f"{request}, no answer yet"
-    return f"{words.seconds(step.seconds)}, {request}, answer {_answer_tokens(step)}"
+    cached = step.usage.cached_tokens if step.usage else None
+    more = [f"{words.number(cached)} cached"] if cached else []
+    answer = f"answer {_answer_tokens(step)}"
+    return ", ".join([words.seconds(step.seconds), request, *more, answer, *([str(step.cost)] if step.cost else [])])
 
 
 def _answer_tokens(step: Step) -> str:
@@ -177,6 +208,23 @@ def _answer(turn: Turn, steps: list[Step], limits: Limits) -> list[Section]:
     if turn.error:
         sections.append(Section("Error", (Text(turn.error),), mark=_STATUS[turn.status]))
     return sections
+
+
+def _trimmings(trimmings: list[ContextTrimmed]) -> list[Section]:
+    if not trimmings:
+        return []
+    last = trimmings[-1]
+    oldest = f"the oldest {words.count(last.exchanges, 'exchange')} of the conversation"
+    text = f"From step {last.step + 1} on, {oldest} {'is' if last.exchanges == 1 else 'are'} not sent"
+    said = Text(f"{text}: the model can read {words.count(last.window, 'token')}.")
+    return [Section("Left out", (said,), note=words.count(last.messages, "message"))]
+
+
+def _waits(waits: list[ModelWait], limits: Limits) -> list[Section]:
+    if not waits:
+        return []
+    lines = [f"Step {wait.step + 1}: {words.seconds(wait.seconds)} for {wait.reason}." for wait in waits[-limits.rows :]]
+    return [Section("Waits", (Text("\n".join(lines)),), note=words.count(len(waits), "wait"))]
 
 
 def _retries(retries: list[ModelRetry], limits: Limits) -> list[Section]:

@@ -114,7 +114,13 @@ class McpToolChat:
             log=lambda server, level, text: chat._log(server, level, text), elicitation=elicitation, changed=changed
         )
         chat = cls(
-            Fleet(config.servers, in_process=in_process, cache_ttl=settings.tool_cache_ttl, handlers=handlers),
+            Fleet(
+                config.servers,
+                in_process=in_process,
+                cache_ttl=settings.tool_cache_ttl,
+                handlers=handlers,
+                secrets=secrets,
+            ),
             ModelFactory(config),
             selection=initial_selection(config, in_process or {}),
             tool_sets=config.tool_sets,

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import importlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.chat import DEFAULT_TEMPLATE
+from casual_mcp_nb.engine.prepare import DEFAULT_TEMPLATE
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.nouns import SessionNouns
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.status import clients_of, tools_of
 from casual_mcp_nb.notebook.twins import awaited, blocking
+from casual_mcp_nb.toolsets import resolve_tool_set
+from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.session import Clients, SystemPrompt, Tools
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.evaluation import Strategy
+    from casual_mcp_nb.widgets.explorer import Explorer
 
 
 class SessionReports(SessionNouns):
     """The part of `Session` that reports."""
+
+    _observers: Observers
 
     @property
     def conversation(self) -> Conversation:
@@ -54,6 +68,106 @@ class SessionReports(SessionNouns):
         return SystemPrompt(self._chat.templates.render(name, tools=view.offered, variables=variables), name)
 
     preview, preview_async = blocking(_preview), awaited(_preview)
+
+    def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
+        """Write a toolset into the config file, whose other content stays as it is, and know it from now on.
+
+        Args:
+            name: Its name.
+            tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
+            overwrite: Replace another toolset of that name.
+
+        Returns:
+            The file, changed whole or not at all.
+
+        Raises:
+            UsageError: The config was not read from a file, or there is another toolset of that name.
+            ToolSetError: It is no toolset.
+            ConfigError: The file cannot be read or written, or with this toolset it would not be right.
+        """
+        from casual_mcp_nb.config.saving import save_tool_set
+
+        made = resolve_tool_set(tool_set, {})
+        if self.config.path is None or made is None:
+            raise UsageError(
+                "This config was not read from a file, so there is nowhere to save a toolset.",
+                hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
+                "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
+            )
+        outside = [server for server in made.servers if server in self.servers and server not in self.config.servers]
+        if outside:
+            raise UsageError(
+                f"Server {shown(outside[0])} lives in this process and does not stand in the config file.",
+                hint="Leave it out of the toolset, or use the toolset without saving it.",
+                server=outside[0],
+            )
+        path = save_tool_set(self.config.path, name, made, overwrite=overwrite)
+        self._chat.tool_sets[name] = made
+        self._observers.changed()
+        return path
+
+    def explore(self) -> Explorer:
+        """A widget with all servers and tools: what each costs, what the model sees, the manifest, the budget, the search.
+
+        Everything that is done in it can be done in Python, with `selection`, `reconnect`, `search`, `call_tool` and
+        `save_tool_set`.
+        """
+        explorer: Explorer = importlib.import_module("casual_mcp_nb.widgets").Explorer(self)
+        return explorer
+
+    async def _evaluate(
+        self,
+        cases: Iterable[Case] | str | Path,
+        strategies: Mapping[str, Strategy] | None = None,
+        *,
+        k: int | None = None,
+        executor: Executor | None = None,
+        progress: bool = True,
+    ) -> Evaluation:
+        """See how well the tools that the selection lets through are found.
+
+        Args:
+            cases: The questions with what should be found, or a file of them, `{"query": text, "gold": [[[server, tool]]]}` in
+                a line, where `gold` has for each need the tools that meet it.
+            strategies: What is compared, as for `casual_mcp_nb.evaluation.evaluate`; None for the search alone.
+            k: How many tools of each search count; None for the selection's limit.
+            executor: Does the work elsewhere, see `evaluate`.
+            progress: Show a progress bar on stderr.
+
+        Returns:
+            A score for each strategy, with its misses and why they are misses. No model is asked.
+
+        Raises:
+            UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
+        """
+        from casual_mcp_nb.evaluation import evaluate, load_cases
+
+        read = load_cases(cases) if isinstance(cases, str | Path) else cases
+        tools = (await (await self._view()).searchable(whole=True)).tools
+        return await asyncio.to_thread(
+            evaluate,
+            tools,
+            read,
+            strategies,
+            k=self.selection.max_search_results if k is None else k,
+            executor=executor,
+            progress=progress,
+            manifest_max_tokens=self.selection.manifest_max_tokens,
+        )
+
+    evaluate, evaluate_async = blocking(_evaluate), awaited(_evaluate)
+
+    async def _lint(self) -> Lint:
+        """Look the tools that the selection lets through over for what makes them hard to find, or dear.
+
+        Returns:
+            A finding for each thing that the people who write the servers should mend.
+        """
+        from casual_mcp_nb.evaluation import lint
+
+        return await asyncio.to_thread(lint, (await (await self._view()).searchable(whole=True)).tools)
+
+    lint, lint_async = blocking(_lint), awaited(_lint)
 
     def doctor(self) -> Diagnosis:
         """Look at what a session needs, and say of each thing that does not work what to do about it.

@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.rich import Rich
-from casual_mcp_nb.types.selection import Mode
+from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
@@ -215,6 +215,34 @@ class Clients(Sequence[ClientRow], Rich):
 
 
 @dataclass(frozen=True)
+class Exploration(Rich):
+    """What the model is shown, with the prices: the picture of an explorer.
+
+    Args:
+        servers: The servers with their state.
+        selection: What the person chose.
+        tool_sets: The toolsets.
+        manifest: What the model reads about the deferred tools.
+        prices: What each server's loaded tools cost in the first call.
+        offered: How many tools the model sees at once.
+        undeferred_tokens: What the first call would cost with nothing deferred.
+    """
+
+    servers: Servers
+    selection: Selection
+    tool_sets: ToolSets
+    manifest: Manifest
+    prices: Mapping[str, int] = field(default_factory=dict)
+    offered: int = 0
+    undeferred_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What the first call costs before anything is said: definitions, search tool and manifest."""
+        return sum(self.prices.values()) + self.manifest.finder_tokens + self.manifest.tokens
+
+
+@dataclass(frozen=True)
 class SystemPrompt(Rich):
     """The system prompt that a model would read.
 
@@ -250,6 +278,7 @@ class SessionStatus(Rich):
         tokens: What those offered cost together with the manifest, before anything is said.
         undeferred_tokens: What they would cost with nothing deferred.
         turns: How many turns the conversation has.
+        strategy: How deferred tools are found.
     """
 
     servers: Servers
@@ -263,3 +292,4 @@ class SessionStatus(Rich):
     undeferred_tokens: int = 0
     turns: int = 0
     notes: tuple[str, ...] = field(default_factory=tuple)
+    strategy: Strategy = "search"

@@ -11,7 +11,7 @@ _HOMES = {
     "Panel": "panel",
     "SearchBox": "small",
     "ServerToggles": "small",
-    "TokenMeter": "small",
+    "TokenMeter": "panel",
     "ToolsetPicker": "small",
 }
 

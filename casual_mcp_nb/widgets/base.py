@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import uuid
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anywidget
+import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
@@ -28,11 +28,10 @@ _SECONDS_BETWEEN_PICTURES = 1.0
 
 @dataclass(frozen=True)
 class _Display:
-    """Where a widget stands in a notebook: its view, the picture under it, and the context of their cell."""
+    """Where a widget stands in a notebook: its view, and the picture under it."""
 
     view: Any
     picture: Any
-    context: contextvars.Context
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
@@ -44,7 +43,7 @@ class SessionWidget(anywidget.AnyWidget):
 
     A page that opens it gets everything at once, and after that only what changed. What the person does arrives as a call of a
     command of a state, runs on the engine thread, and is always answered. In a saved notebook a picture of its last state
-    stands for it.
+    stands for it; where its session closes, it freezes into that picture.
 
     Args:
         session: What it is about.
@@ -52,13 +51,17 @@ class SessionWidget(anywidget.AnyWidget):
 
     Attributes:
         files: The front-end files of a subclass, see `assets`.
+        more_css: Goes before their style sheet.
         shown: What the front end has been told, by name of the state.
         picture_key: By what the front end knows the picture of this widget, which it hides while it lives.
     """
 
     files: ClassVar[tuple[str, ...]] = ()
+    more_css: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
     picture_key = traitlets.Unicode().tag(sync=True)
+    # None spares each widget a second model; a layout can be given, as to any widget.
+    layout = traitlets.Instance(ipywidgets.Layout, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
 
     def __init__(self, session: Session, **states: State) -> None:
         self.session = session
@@ -69,10 +72,11 @@ class SessionWidget(anywidget.AnyWidget):
         self._pictures = Pace(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
         self._closed = False
-        self._esm, self._css = assets(*self.files)
+        self._esm, css = assets(*self.files)
+        self._css = f"{self.more_css}\n{css}"
         super().__init__(picture_key=uuid.uuid4().hex[:12])
         self.on_msg(self._on_message)
-        self._cancels = [state.watch(self._on_change) for state in states.values()]
+        self._cancels = [*(state.watch(self._on_change) for state in states.values()), session.on_close(self.freeze)]
         # What changed while it was made.
         self._on_change()
 
@@ -148,8 +152,7 @@ class SessionWidget(anywidget.AnyWidget):
         if self._closed:
             DisplayHandle().display(self._static_bundle(), raw=True)  # type: ignore[no-untyped-call]
             return
-        # The kernel finds the cell that an output belongs to by the context.
-        display = _Display(DisplayHandle(), DisplayHandle(), contextvars.copy_context())  # type: ignore[no-untyped-call]
+        display = _Display(DisplayHandle(), DisplayHandle())  # type: ignore[no-untyped-call]
         said = f"{type(self).__name__}: its last state stands below."
         display.view.display({"text/plain": said, **self._view_bundle()}, raw=True)
         display.picture.display(self._picture_bundle(), raw=True)
@@ -171,4 +174,4 @@ class SessionWidget(anywidget.AnyWidget):
     def _draw_picture(self) -> None:
         bundle = self._picture_bundle()
         for display in list(self._displays):
-            display.context.run(display.picture.update, bundle, raw=True)
+            display.picture.update(bundle, raw=True)

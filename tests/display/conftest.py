@@ -39,6 +39,7 @@ from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import (
     ClientRow,
     Clients,
+    Exploration,
     Manifest,
     ModelRow,
     Models,
@@ -227,6 +228,11 @@ def manifest(say: Say) -> Manifest:
     return Manifest(say("- weather (1 tool): get_forecast\n  The weather forecast for a city."), 1, 110)
 
 
+def exploration(say: Say) -> Exploration:
+    shown, prices = servers(say), {say("weather"): 320, "files": 90}
+    return Exploration(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890)
+
+
 def conversation(say: Say) -> Conversation:
     return Conversation([Turn(Trace(turn_events(say))), Turn(Trace(turn_events(str)))])
 
@@ -268,6 +274,7 @@ MAKERS: dict[str, Callable[[Say], Any]] = {
     "tools": tools,
     "tool": weather_tool,
     "manifest": manifest,
+    "exploration": exploration,
     "toolsets": tool_sets,
     "models": models,
     "search": search_results,

@@ -30,6 +30,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Manifest, ServerStatus, SessionStatus
 from casual_mcp_nb.types.stats import ChatStats, TokenUsageStats
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -394,3 +395,14 @@ def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
     header = next(line for line in lines if "Transport" in line)
     row = next(line for line in lines if line.lstrip().startswith("weather"))
     assert row.index("stdio") == header.index("Transport")
+
+
+@pytest.mark.parametrize(("strategy", "words"), [("search", "found by search"), ("browse", "found by browsing categories")])
+def test_a_session_says_how_deferred_tools_are_found(make: Any, strategy: str, words: str) -> None:
+    assert words in plain(dataclasses.replace(make("session"), strategy=strategy))
+
+
+def test_a_selection_says_what_browsing_and_the_manifest_may_take() -> None:
+    text = plain(Selection(strategy="browse", max_active_tools=7, manifest_max_tokens=900))
+    assert re.search(r"Browsing loads +at most 7 tools at a time", text)
+    assert re.search(r"The manifest costs +at most 900 tokens \(estimated\)", text)

@@ -14,6 +14,7 @@ COMPONENTS = [
     "servers",
     "tool",
     "manifest",
+    "exploration",
     "selection",
     "clients",
     "prompt",

@@ -163,7 +163,7 @@ def test_each_front_end_file_belongs_to_the_package() -> None:
     script, style = assets()
     assert "function connect(model)" in script
     assert ".cmn-widget" in style
-    for path in STATIC.iterdir():
+    for path in STATIC.rglob("*.*"):
         text = path.read_text(encoding="utf-8")
         assert "http://" not in text
         assert "https://" not in text
@@ -214,10 +214,27 @@ def told(kernel: Kernel, comm: str, content: dict[str, Any], count: int) -> list
         message = kernel.client.get_iopub_msg(timeout=LIMIT)
         if message["msg_type"] == "comm_msg" and message["content"]["data"].get("method") == "custom":
             heard.append(message["content"]["data"]["content"])
+    answered(kernel)
+    return heard
+
+
+def updated(kernel: Kernel, code: str, count: int) -> list[dict[str, Any]]:
+    """What displays are replaced by while code runs, the first so many; the updates belong to the cells of the displays."""
+    kernel.start(code)
+    updates: list[dict[str, Any]] = []
+    while len(updates) < count:
+        message = kernel.client.get_iopub_msg(timeout=LIMIT)
+        if message["msg_type"] == "update_display_data":
+            updates.append(message["content"]["data"])
+    kernel.client.get_shell_msg(timeout=LIMIT)
+    return updates
+
+
+def answered(kernel: Kernel) -> None:
+    """Take the answers that nobody waits for."""
     with suppress(Empty):
         while True:
             kernel.client.get_shell_msg(timeout=0)
-    return heard
 
 
 @pytest.mark.kernel
@@ -260,8 +277,7 @@ def test_a_widget_is_shown_with_a_picture_of_its_state_and_freezes_into_it(kerne
     view, picture = shown.outputs
     assert set(view["data"]) == {"text/plain", "application/vnd.jupyter.widget-view+json"}
     assert "cmn-picture-" in picture["data"]["text/html"]
-    frozen = kernel.run("other.freeze()\nother.freeze()")
-    updates = [m["content"]["data"] for m in frozen.messages if m["msg_type"] == "update_display_data"]
+    updates = updated(kernel, "other.freeze()\nother.freeze()", 2)
     assert "application/vnd.jupyter.widget-view+json" not in updates[0]
     assert "<div" in updates[0]["text/html"]
     assert updates[1] == {"text/plain": "", "text/html": ""}
@@ -273,3 +289,10 @@ def test_a_widget_is_shown_with_a_picture_of_its_state_and_freezes_into_it(kerne
 def test_a_new_page_is_told_what_the_others_have_been_told(kernel: Kernel) -> None:
     kernel.run("counter.number = 41\nwidget._send_patch()")
     assert kernel.run("print(widget.get_state('state')['state'])").text().strip() == "{'counter': {'number': 41}}"
+
+
+@pytest.mark.kernel
+def test_a_widget_freezes_when_its_session_closes(kernel: Kernel) -> None:
+    kernel.run("second = Session.from_config({'clients': {}})\nlast = SessionWidget(second, counter=Counter(second))\nlast")
+    assert "<div" in updated(kernel, "second.close()", 2)[0]["text/html"]
+    assert kernel.run("print(last.comm)").text().strip() == "None"

@@ -38,12 +38,14 @@ function drawn(element, html) {
 
 /** Bring the children of an element in line with items, keeping the nodes of those that stay. */
 function keyed(parent, items, keyOf, make, change) {
+  const wanted = new Set(items.map(keyOf));
+  // What goes, goes first: a node that is moved loses the focus, and the click that is under way.
+  for (const child of [...parent.children]) if (!wanted.has(child._key)) child.remove();
   const there = new Map([...parent.children].map((child) => [child._key, child]));
   let next = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
     let child = there.get(key);
-    there.delete(key);
     if (!child) {
       child = make(item);
       child._key = key;
@@ -52,13 +54,13 @@ function keyed(parent, items, keyOf, make, change) {
     else parent.insertBefore(child, next);
     change?.(child, item);
   }
-  for (const child of there.values()) child.remove();
 }
 
 function mergePatch(target, patch) {
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
   const merged = target !== null && typeof target === "object" && !Array.isArray(target) ? { ...target } : {};
   for (const [key, value] of Object.entries(patch)) {
+    if (key === "__proto__") continue;
     if (value === null) delete merged[key];
     else merged[key] = mergePatch(merged[key], value);
   }
@@ -126,18 +128,21 @@ function widget(title, build) {
       const fail = (error) => update(alert, { text: error ? `⚠ ${error.message ?? error}` : "", hidden: !error });
       const parts = {
         link,
+        alert,
         root,
         fail,
         get state() {
           return link.state;
         },
         /** Run a command; an error shows in the widget and comes back as undefined. */
-        call: (name, args) => link.call(name, args).then((result) => (fail(null), result), (error) => fail(error)),
+        call: (name, args) => link.call(name, args).then((result) => (fail(null), result), (error) => void fail(error)),
         say: (text) => update(status, { text }),
         large: largeText(root),
       };
       const { body, show, close } = build(parts);
-      root.append(alert, body, status);
+      // A widget may have a place of its own for it, near to where the eye is.
+      if (!body.contains(alert)) root.append(alert);
+      root.append(body, status);
       el.append(root);
       const picture = document.head.appendChild(h("style", {}, `.cmn-picture-${model.get("picture_key")} { display: none; }`));
       const safely = (state) => {
@@ -149,7 +154,16 @@ function widget(title, build) {
       };
       link.onState(safely);
       safely(link.state);
+      // Keys that are pressed here mean nothing to the notebook, where a single letter can cut a cell; those with Ctrl or ⌘ do.
+      // JupyterLab looks at the focused element before all that it stands in, so that element has to carry the mark.
+      const shield = (event) => {
+        if (root.contains(event.target)) event.target.toggleAttribute("data-lm-suppress-shortcuts", !event.ctrlKey && !event.metaKey);
+      };
+      window.addEventListener("keydown", shield, true);
+      // JupyterLab takes the Enter key away from every input in a cell: no new line in a text, no form that is sent.
+      root.addEventListener("beforeinput", (event) => event.stopPropagation(), true);
       return () => {
+        window.removeEventListener("keydown", shield, true);
         close?.();
         link.close();
         picture.remove();

@@ -1,0 +1,149 @@
+"""How quick the explorer is in a real JupyterLab in chromium: `python benchmarks/widgets.py [--tools 10000] [--rounds 5]`.
+
+It needs JupyterLab, playwright and chromium. Each figure is the best of the rounds, for other processes only ever add to it; a
+freeze is the longest time between two frames of the page. An explorer was made before, so that nothing is imported meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+
+from kit.lab import Lab, started_lab  # noqa: E402
+from kit.pages import execute, opened, written  # noqa: E402
+
+SETUP = """
+import sys
+sys.path.insert(0, {tests!r})
+from kit.shops import shelves
+from casual_mcp_nb import Session
+session = Session.from_config({{"tool_discovery": {{"enabled": True}}}}, in_process=shelves(20, {tools}), name="of {tools}")
+session.connect()
+session.explore().close()
+"""
+OPEN = """async () => {
+  const frames = [];
+  let running = true;
+  const tick = (now) => { frames.push(now); if (running) requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+  const old = document.querySelector('[data-testid=explorer]');
+  const begin = performance.now();
+  window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0;
+  window.jupyterapp.commands.execute('notebook:run-cell');
+  await new Promise((done) => {
+    const look = () => {
+      const now = document.querySelector('[data-testid=explorer]');
+      if (now && now !== old && now.querySelector('[role=row]')) requestAnimationFrame(() => setTimeout(done));
+      else setTimeout(look, 2);
+    };
+    look();
+  });
+  const end = performance.now();
+  await new Promise((done) => setTimeout(done, 500));
+  running = false;
+  const gaps = frames.slice(1).map((at, place) => at - frames[place]);
+  return { rendered: end - begin, freeze: Math.max(...gaps) };
+}"""
+TOGGLE = """async (mode) => {
+  const total = document.querySelector('[data-testid=now-all]');
+  const before = total.textContent;
+  const begin = performance.now();
+  document.querySelector(`[data-testid=server-shelf-00] [value=${mode}]`).click();
+  await new Promise((done) => {
+    const look = () => (total.textContent !== before ? requestAnimationFrame(() => setTimeout(done)) : setTimeout(look, 1));
+    look();
+  });
+  return performance.now() - begin;
+}"""
+FILTER = """async (text) => {
+  const filter = document.querySelector('[data-testid=filter]');
+  const list = document.querySelector('[data-testid=tools]');
+  const begin = performance.now();
+  filter.value = text;
+  filter.dispatchEvent(new Event('input'));
+  list.getBoundingClientRect();
+  const took = performance.now() - begin;
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return took;
+}"""
+QUERIES = ("c", "create", "create ev", "ticket 77", "shelf-03", "zzz", "")
+
+
+class Frames:
+    """The messages of the kernel that reach the page, by kind."""
+
+    def __init__(self, page: Any) -> None:
+        self.sizes: list[tuple[str, int]] = []
+        page.on("websocket", lambda socket: socket.on("framereceived", self._note))
+
+    def _note(self, frame: Any) -> None:
+        content = frame if isinstance(frame, bytes) else frame.encode()
+        kind = re.search(rb'"msg_type": ?"(comm_open|comm_msg|display_data|update_display_data)"', content)
+        if kind:
+            self.sizes.append((kind[1].decode(), len(content)))
+
+    def taken(self) -> list[tuple[str, int]]:
+        """What has come since the last time."""
+        taken, self.sizes = self.sizes, []
+        return taken
+
+
+def measured(browser: Any, lab: Lab, tools: int, rounds: int) -> dict[str, float]:
+    """The figures for so many tools."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1200})
+    page.set_default_timeout(120_000)
+    frames = Frames(page)
+    name = f"with-{tools}.ipynb"
+    written(lab, name, ["session.explore()"])
+    opened(page, lab, name)
+    execute(page, SETUP.format(tests=str(TESTS), tools=tools))
+    found: list[dict[str, float]] = []
+    for _ in range(rounds):
+        frames.taken()
+        row = dict(page.evaluate(OPEN))
+        page.wait_for_timeout(1_500)
+        opening = frames.taken()
+        row["models"] = sum(kind.startswith("comm") for kind, _ in opening)
+        row["messages"] = len(opening)
+        row["megabytes"] = sum(size for _, size in opening) / 1e6
+        row["toggle"] = min(page.evaluate(TOGGLE, mode) for mode in ("deferred", "off", "loaded"))
+        page.wait_for_timeout(200)
+        row["toggle kB"] = max(size for kind, size in frames.taken() if kind == "comm_msg") / 1e3
+        row["filter"] = max(page.evaluate(FILTER, query) for query in QUERIES)
+        found.append(row)
+    page.close()
+    return {key: min(row[key] for row in found) for key in found[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tools", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home, started_lab(Path(home)) as lab, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        for tools in (1_000, options.tools):
+            row = measured(browser, lab, tools, options.rounds)
+            print(f"{tools:,} tools")
+            print(f"  from the click on Run to the list on screen {row['rendered']:8.0f} ms  (wanted: below 500 for 10,000)")
+            print(f"  longest freeze of the page meanwhile        {row['freeze']:8.0f} ms  (wanted: below 100)")
+            print(f"  messages to open, of them to models         {row['messages']:8.0f}, {row['models']:.0f}")
+            print(f"  size of these                               {row['megabytes']:8.2f} MB")
+            print(f"  from a toggle to the new budget on screen   {row['toggle']:8.0f} ms  (wanted: below 100 for 1,000)")
+            print(f"  size of its message                         {row['toggle kB']:8.1f} kB (wanted: below 20)")
+            print(f"  a key in the filter, the slowest of {len(QUERIES)}       {row['filter']:8.1f} ms  (wanted: below 16)")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What is known of a session's tools at any moment, without waiting for servers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.session import Exploration, Manifest, Servers, ToolSets
+from casual_mcp_nb.types.tool import Catalog, ToolName
+from casual_mcp_nb.widgets._budget import budget_of
+from casual_mcp_nb.widgets.state import State
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+
+class KnownTools(State):
+    """Follows the selection and the servers of a session. Servers that are not connected yet are connected in the background,
+    and their tools are known one server after the other.
+
+    Args:
+        session: What it is about.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._chat = session._chat
+        self._looking = False
+        self._look_again = False
+        self.follow(session.selection.watch(self.changed))
+        self.follow(session.on_change(self._look))
+        session.engine.submit(self._connect())
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        return self._chat.catalog
+
+    @property
+    def view(self) -> ToolView:
+        """What the model sees of them; without a toolset where the selection names one that does not exist."""
+        return self._compiled(self.session.selection)[0]
+
+    @property
+    def servers(self) -> Servers:
+        """The servers as a noun."""
+        return servers_of(self._chat)
+
+    @property
+    def tool_sets(self) -> ToolSets:
+        """The toolsets as a noun."""
+        return tool_sets_of(self._chat, self.view)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as a noun."""
+        view = self.view
+        return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
+
+    @property
+    def exploration(self) -> Exploration:
+        """All of it as a noun."""
+        view = self.view
+        return Exploration(
+            servers=self.servers,
+            selection=self.session.selection.snapshot(),
+            tool_sets=self.tool_sets,
+            manifest=self.manifest,
+            prices=budget_of(view)["servers"],
+            offered=len(view.loaded),
+            undeferred_tokens=view.undeferred_tokens,
+        )
+
+    def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
+        """What a selection comes to, and what is wrong with it."""
+        try:
+            return self._chat.current_view(selection), ""
+        except UsageError as error:
+            return self._chat.current_view(selection.model_copy(update={"tool_set": None})), str(error)
+
+    def _off(self, selection: Selection) -> frozenset[ToolName]:
+        """The tools that are taken out one by one."""
+        return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
+
+    def _look(self) -> None:
+        """A server or its tools changed, on whatever thread."""
+        self.changed()
+        self.session.engine.submit(self._look_once())
+
+    async def _look_once(self) -> None:
+        self._look_again = self._looking
+        if self._looking:
+            return
+        self._looking = True
+        before = self.catalog
+        try:
+            with contextlib.suppress(UsageError):
+                await self._chat.look()
+        finally:
+            self._looking = False
+        if self.catalog is not before:
+            self.changed()
+        if self._look_again:
+            await self._look_once()
+
+    async def _connect(self) -> None:
+        # A session that is closed shows what it knew.
+        with contextlib.suppress(UsageError):
+            await self.session._view()
+        self.changed()

@@ -1,0 +1,45 @@
+"""The explorer: everything that the model is shown, what it costs, and how it is found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.types.session import Exploration
+from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.widgets.search import SearchState
+from casual_mcp_nb.widgets.selection import SelectionState
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+
+class Explorer(SessionWidget):
+    """Servers and tools with their prices, what the model sees of them, the manifest, the budget, the toolsets and the search.
+
+    Args:
+        session: What it is about; servers that are not connected yet are connected in the background.
+    """
+
+    files = (
+        "parts/look",
+        "parts/prices",
+        "parts/rows",
+        "parts/servers",
+        "parts/choices",
+        "parts/tools",
+        "parts/card",
+        "parts/toolsets",
+        "parts/manifest",
+        "parts/budget",
+        "parts/search",
+        "explorer",
+    )
+
+    def __init__(self, session: Session) -> None:
+        self.selection = SelectionState(session)
+        self.search = SearchState(session)
+        super().__init__(session, selection=self.selection, search=self.search)
+
+    def static(self) -> Exploration:
+        """The servers, the budget, the toolsets and the manifest, as they are now."""
+        return self.selection.exploration

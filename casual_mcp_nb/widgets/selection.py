@@ -1,0 +1,295 @@
+"""What the model is shown, and what that costs: servers, tools, toolset, discovery."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.config.saving import plain_tool_set, saved_names
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.display.text import clean, cut
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.toolsets import check_tool_set, filter_tools, resolve_tool_set
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.selection import Mode, Selection, Strategy
+from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.widgets._budget import budget_of, undeferred_budget_of, verdict
+from casual_mcp_nb.widgets._card import card_of
+from casual_mcp_nb.widgets._fields import arguments_of
+from casual_mcp_nb.widgets._known import KnownTools
+from casual_mcp_nb.widgets._rows import Rows, fates, rows_of
+from casual_mcp_nb.widgets._rules import ticked, with_tools
+from casual_mcp_nb.widgets.state import command
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+_LONGEST_REASON = 2_000
+_LONGEST_TAIL = 4_000
+_OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
+
+
+class SelectionState(KnownTools):
+    """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
+
+    Everything that it does, it does to `session.selection`; a change from elsewhere shows in the same way.
+
+    Args:
+        session: What it is about.
+        tools: Whether single tools are shown; without them a snapshot stays small, however many there are.
+    """
+
+    def __init__(self, session: Session, *, tools: bool = True) -> None:
+        super().__init__(session)
+        self._with_tools = tools
+        self._selection = session.selection.snapshot()
+        self._before: Selection | None = None
+        self._rows: tuple[Catalog | None, Rows] = (None, {})
+        self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it as JSON; prices are estimated tokens."""
+        selection = self.session.selection.snapshot()
+        if selection != self._selection:
+            self._before, self._selection = self._selection, selection
+        view, problem = self._compiled(selection)
+        servers = self.servers
+        shown: dict[str, Any] = {
+            "order": list(servers),
+            "servers": {name: _server(status, selection, servers.modes[name]) for name, status in servers.items()},
+            "options": selection.model_dump(include=_OPTIONS),
+            "tool_sets": self._tool_sets(selection, view),
+            "budget": self._budget(view),
+            "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
+            "deferral": verdict(view),
+        }
+        if self._with_tools:
+            shown["tools"] = self._rows_of(view.catalog)
+            shown["fates"] = fates(view, selection.servers, self._off(selection))
+        return {**shown, "problem": problem} if problem else shown
+
+    @command
+    def set_mode(self, server: str, mode: Mode) -> None:
+        """Have a server loaded, deferred or off.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        self._known_server(server)
+        self.session.selection.servers[server] = mode
+
+    @command
+    def set_tool(self, name: str, on: bool) -> None:
+        """Take one tool in or out; one that the toolset leaves out joins it, which then is a toolset of its own.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self._set_tools([self.catalog.resolve(name)], on)
+
+    @command
+    def set_tools(self, server: str, on: bool) -> None:
+        """Take all tools of a server in or out.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        self._known_server(server)
+        self._set_tools(list(self.catalog.by_server.get(server, ())), on)
+
+    @command
+    def set_discovery(self, on: bool) -> None:
+        """Whether deferred tools are hidden behind the search tool."""
+        self.session.selection.discovery = on
+
+    @command
+    def set_defer_all(self, on: bool) -> None:
+        """Whether loaded servers count as deferred."""
+        self.session.selection.defer_all = on
+
+    @command
+    def set_limit(self, tools: int) -> None:
+        """How many tools one search finds at most.
+
+        Raises:
+            UsageError: It is less than 1.
+        """
+        if tools < 1:
+            raise UsageError("A search finds at least 1 tool.")
+        self.session.selection.max_search_results = tools
+
+    @command
+    def set_strategy(self, strategy: Strategy) -> None:
+        """How deferred tools are found: `search` or `browse`."""
+        self.session.selection.strategy = strategy
+
+    @command
+    def set_tool_set(self, name: str | None = None) -> None:
+        """Use a toolset; None for all tools.
+
+        Raises:
+            UnknownNameError: There is no such toolset.
+        """
+        resolve_tool_set(name, self._chat.tool_sets)
+        self.session.selection.tool_set = name
+
+    @command
+    def draft(self) -> dict[str, Any]:
+        """What toolset, servers and single tools let through together, as a toolset: `description` and `servers`."""
+        selection, catalog = self.session.selection, self.catalog
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        return plain_tool_set(ticked(selection, tool_set, catalog, self._off(selection)))
+
+    @command
+    def edit_tool_set(self, servers: dict[str, Any], description: str = "") -> None:
+        """Use a toolset of its own: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
+
+        Raises:
+            ToolSetError: It is none, or names what does not exist; the message has the closest names.
+        """
+        self.session.selection.tool_set = self._made(servers, description)
+
+    @command
+    async def save_tool_set(
+        self, name: str, servers: dict[str, Any], description: str = "", overwrite: bool = False
+    ) -> dict[str, str]:
+        """Write a toolset into the config file, and use it.
+
+        Returns:
+            `saved`: the file's name; or `question`, where there is another toolset of that name and `overwrite` is not set.
+
+        Raises:
+            UsageError: The config has no file. Beside this, what `Session.save_tool_set` raises.
+        """
+        tool_set = self._made(servers, description)
+        path = self.session.config.path
+        if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
+            return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
+        saved = await asyncio.to_thread(self.session.save_tool_set, name, tool_set, overwrite=overwrite)
+        self.session.selection.tool_set = name
+        return {"saved": saved.name}
+
+    @command
+    async def reconnect(self, server: str) -> None:
+        """Connect one server anew.
+
+        Raises:
+            UnknownNameError: There is no such server.
+            ConnectError: It could not be connected.
+        """
+        try:
+            await self.session._reconnect(server)
+        finally:
+            self.changed()
+
+    @command
+    async def tool(self, name: str) -> dict[str, Any]:
+        """All that is known of a tool.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        tool = self.catalog.resolve(name)
+        return await asyncio.to_thread(card_of, tool, self._chat.changed_tools.get(tool.tool_name))
+
+    @command
+    def accept_change(self, name: str) -> None:
+        """Take a tool as its server describes it now.
+
+        Raises:
+            UnknownNameError: There is no such tool, or it has not changed.
+        """
+        self.session.accept_change(name)
+        self.changed()
+
+    @command
+    async def try_tool(self, name: str, filled: dict[str, str]) -> dict[str, str]:
+        """Call a tool by hand, from a form that was filled in.
+
+        Args:
+            name: The tool.
+            filled: The text in each field.
+
+        Returns:
+            `html`: the call as it is displayed; `status`: how it ended.
+
+        Raises:
+            UsageError: A text is not what its field takes.
+            ServerError: The server failed.
+        """
+        tool = self.catalog.resolve(name)
+        call = await self.session._call_tool(tool.wire_name, **arguments_of(tool, filled))
+        return {"html": (await asyncio.to_thread(mimebundle, call))["text/html"], "status": call.status}
+
+    def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
+        selection, catalog = self.session.selection, self.catalog
+        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        names = {tool.tool_name for tool in tools}
+        if on and tool_set is not None:
+            missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
+            if missing:
+                selection.tool_set = with_tools(tool_set, tools, catalog)
+        rest = {name for name in selection.tools_off if (found := catalog.get(name)) is None or found.tool_name not in names}
+        selection.tools_off = rest if on else rest | {tool.wire_name for tool in tools}  # type: ignore[assignment]
+
+    def _made(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
+        tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
+        check_tool_set(tool_set, self._chat.fleet.statuses, self.catalog)
+        assert tool_set is not None
+        return tool_set
+
+    def _known_server(self, name: str) -> None:
+        if name not in self._chat.fleet.statuses:
+            raise UnknownNameError("server", name, self._chat.fleet.statuses)
+
+    def _rows_of(self, catalog: Catalog) -> Rows:
+        known, rows = self._rows
+        if known is not catalog:
+            fresh = rows_of(catalog)
+            # What did not change stays the same object, so that it is not sent again.
+            rows = {server: rows[server] if rows.get(server) == found else found for server, found in fresh.items()}
+            self._rows = (catalog, rows)
+        return rows
+
+    def _budget(self, view: ToolView) -> dict[str, Any]:
+        budget = {"now": budget_of(view), "undeferred": undeferred_budget_of(view)}
+        if self._before is not None:
+            budget["before"] = budget_of(self._compiled(self._before)[0])
+        return budget
+
+    def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
+        path = self.session.config.path
+        found = {
+            name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
+            for name, tool_set in tuple(self._chat.tool_sets.items())
+        }
+        shown: dict[str, Any] = {"order": list(found), "known": found, "file": path.name if path else ""}
+        if isinstance(selection.tool_set, ToolSetConfig):
+            return {**shown, "own": plain_tool_set(selection.tool_set)}
+        return {**shown, "selected": selection.tool_set} if selection.tool_set is not None else shown
+
+    def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
+        """How many tools a toolset lets through, counted once."""
+        known = self._sizes.get(name)
+        if known is None or known[0] is not catalog or known[1] is not tool_set:
+            known = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))
+        return known[2]
+
+
+def _server(status: ServerStatus, selection: Selection, effective: Mode) -> dict[str, Any]:
+    """One server; `mode` is what was chosen, `effective` what it comes to."""
+    shown: dict[str, Any] = {
+        "state": status.state,
+        "mode": selection.servers.get(status.name, "loaded"),
+        "effective": effective,
+        "tools": status.tools,
+        "tokens": status.tokens,
+        "transport": status.transport,
+    }
+    if status.error:
+        shown["error"] = cut(clean(status.error), _LONGEST_REASON)
+        shown["tail"] = cut(clean(status.stderr_tail), _LONGEST_TAIL)
+    return shown if status.seconds is None else {**shown, "seconds": words.seconds(status.seconds)}

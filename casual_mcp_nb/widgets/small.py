@@ -1,0 +1,72 @@
+"""Single parts of the explorer, to be put together as one likes, also in `ipywidgets.VBox` and in marimo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.session import Manifest, Servers, ToolSets
+from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.widgets.search import SearchState
+from casual_mcp_nb.widgets.selection import SelectionState
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+
+class ToolsetPicker(SessionWidget):
+    """Which toolset is in force, and an editor that saves one to the config file. In Python: `session.selection.tool_set` and
+    `session.save_tool_set`."""
+
+    files = ("parts/look", "parts/prices", "parts/toolsets", "toolset_picker")
+
+    def __init__(self, session: Session) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> ToolSets:
+        """The toolsets as they are now."""
+        return self.selection.tool_sets
+
+
+class ServerToggles(SessionWidget):
+    """Each server loaded, deferred or off, with its price. In Python: `session.selection.servers[name]` and
+    `session.reconnect`."""
+
+    files = ("parts/look", "parts/prices", "parts/servers", "parts/choices", "server_toggles")
+
+    def __init__(self, session: Session) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> Servers:
+        """The servers as they are now."""
+        return self.selection.servers
+
+
+class ManifestView(SessionWidget):
+    """The manifest as the model reads it, always the present one. In Python: `session.manifest`."""
+
+    files = ("parts/look", "parts/prices", "parts/manifest", "manifest_view")
+
+    def __init__(self, session: Session) -> None:
+        self.selection = SelectionState(session, tools=False)
+        super().__init__(session, selection=self.selection)
+
+    def static(self) -> Manifest:
+        """The manifest as it is now."""
+        return self.selection.manifest
+
+
+class SearchBox(SessionWidget):
+    """Ranks tools at each key, as the model's own search does. In Python: `session.search`."""
+
+    files = ("parts/look", "parts/prices", "parts/search", "search_box")
+
+    def __init__(self, session: Session) -> None:
+        self.search = SearchState(session)
+        super().__init__(session, search=self.search)
+
+    def static(self) -> SearchResults:
+        """What the last query found."""
+        return self.search.results

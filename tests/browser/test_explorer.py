@@ -1,0 +1,536 @@
+"""The explorer in a real JupyterLab: every control by mouse and by keyboard, live, in both themes, and without barriers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.lab import Lab
+from kit.pages import LOOKS, clear_cell, execute, look, opened, pictured, run_cell, value, violations, written
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+BOOK = "explorer.ipynb"
+MINUS = "\N{MINUS SIGN}"
+EXPLORER = "[data-testid=explorer]"
+TESTS = str(Path(__file__).resolve().parents[1])
+# A server that cannot start before a file is there.
+SHY = """
+import pathlib, sys
+if not pathlib.Path("ready").exists():
+    sys.exit("The file <b>ready</b> is missing.")
+from fastmcp import FastMCP
+shy = FastMCP("shy")
+@shy.tool
+def greet() -> str:
+    "Say hello."
+    return "hello"
+shy.run(show_banner=False)
+"""
+SETUP = f"""
+import sys
+sys.path.insert(0, {TESTS!r})
+from kit.shops import shop
+from casual_mcp_nb import Session
+session = Session.from_config("casual_mcp_config.json", in_process={{"shop": shop()}})
+session.connect()
+start = session.selection.snapshot()
+"""
+
+
+@pytest.fixture(scope="module")
+def book(browser: Any, lab: Lab) -> Iterator[Any]:
+    """A page with a notebook whose session is connected; its second cell shows an explorer."""
+    config = {
+        "servers": {
+            "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
+            "units": {"bundled": "units", "transport": "in-process"},
+            "shy": {"command": sys.executable, "args": ["shy.py"], "cwd": ".", "init_timeout": 60},
+        },
+        "tool_sets": {"numbers": {"description": "Numbers", "servers": {"math": True, "units": ["convert_units"]}}},
+        "tool_discovery": {"enabled": True},
+    }
+    (lab.folder / "casual_mcp_config.json").write_text(json.dumps(config, indent=4))
+    (lab.folder / "shy.py").write_text(SHY)
+    written(lab, BOOK, [SETUP, "explorer = session.explore()\nexplorer", "again = session.explore()\nagain"])
+    page = browser.new_page(viewport={"width": 1500, "height": 1400})
+    page.set_default_timeout(20_000)
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    opened(page, lab, BOOK)
+    execute(page, SETUP)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def page(book: Any) -> Iterator[Any]:
+    """The explorer, made anew over the selection that the config asks for."""
+    execute(book, "session.selection.assign(start)")
+    shown(book, 1, EXPLORER)
+    yield book
+    assert book.evaluate("() => document.body.dataset.pwned === undefined")
+    assert book.complaints == []
+
+
+def shown(page: Any, cell: int, selector: str) -> None:
+    """Run a cell and wait until what it shows is another one than before."""
+    page.evaluate("selector => document.querySelectorAll(selector).forEach(one => one.dataset.old = 'yes')", selector)
+    run_cell(page, cell)
+    page.wait_for_selector(f"{selector}:not([data-old]) >> visible=true")
+
+
+def at(page: Any, name: str, nth: int = 0) -> Any:
+    return page.get_by_test_id(name).nth(nth)
+
+
+def tool(page: Any, name: str) -> Any:
+    """The row of a tool: only those in sight are elements, so the list is filtered."""
+    at(page, "filter").fill(name.partition("__")[2])
+    row = page.get_by_test_id(f"tool-{name}")
+    row.wait_for()
+    return row
+
+
+def expect(page: Any, locator: Any, **attributes: str) -> None:
+    for name, text in attributes.items():
+        sync_api.expect(locator).to_have_attribute(name.replace("_", "-"), text)
+
+
+def selection(page: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(value(page, "session.selection.model_dump_json()"))
+    return found
+
+
+def reads(page: Any, name: str, text: str) -> None:
+    sync_api.expect(at(page, name)).to_contain_text(text)
+
+
+def focused(page: Any) -> str:
+    found: str = page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName")
+    return found
+
+
+# --- servers
+
+
+def test_a_server_is_loaded_deferred_or_off_by_mouse(page: Any) -> None:
+    math = page.get_by_test_id("server-math")
+    for mode in ("loaded", "off", "deferred"):
+        math.locator(f"label:has([value={mode}])").click()
+        expect(page, math, data_mode=mode)
+        assert selection(page)["servers"]["math"] == mode
+
+
+def test_a_server_is_loaded_deferred_or_off_by_keyboard(page: Any) -> None:
+    units = page.get_by_test_id("server-units")
+    units.get_by_test_id("mode-loaded").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page, units, data_mode="deferred")
+    page.keyboard.press("ArrowRight")
+    expect(page, units, data_mode="off")
+    assert selection(page)["servers"]["units"] == "off"
+
+
+def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> None:
+    assert at(page, "server-shy").get_attribute("data-status") == "failed"
+    reads(page, "reason", "The file <b>ready</b> is missing.")
+    at(page, "reconnect").click()
+    page.wait_for_function("() => document.querySelector('[data-testid=alert]').textContent.includes('<b>ready</b>')")
+    (lab.folder / "ready").touch()
+    at(page, "reconnect").focus()
+    page.keyboard.press("Enter")
+    expect(page, at(page, "server-shy"), data_status="ready")
+    tool(page, "shy__greet")
+    at(page, "filter").fill("")
+    assert page.get_by_test_id("reconnect").count() == 0
+    (lab.folder / "ready").unlink()
+    execute(page, "try:\n    session.reconnect('shy')\nexcept Exception:\n    pass")
+    expect(page, at(page, "server-shy"), data_status="failed")
+
+
+# --- tools
+
+
+def test_a_tool_goes_out_and_in_by_mouse_and_the_budget_follows(page: Any) -> None:
+    before = at(page, "now-all").inner_text()
+    row = tool(page, "units__list_units")
+    price = int(row.locator(".cmn-price").inner_text())
+    row.get_by_test_id("in").uncheck()
+    expect(page, row, data_status="out")
+    sync_api.expect(at(page, "now-all")).to_have_text(f"{int(before.replace(',', '')) - price:,}")
+    reads(page, "change-all", f"{MINUS}{price}")
+    reads(page, "headline", f"{MINUS}{price}")
+    assert selection(page)["tools_off"] == ["units__list_units"]
+    row.get_by_test_id("in").check()
+    expect(page, row, data_status="loaded")
+    assert selection(page)["tools_off"] == []
+
+
+def test_tools_and_servers_are_ticked_and_folded_by_keyboard(page: Any) -> None:
+    at(page, "filter").focus()
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "server-math"
+    page.keyboard.press("Space")
+    sync_api.expect(page.get_by_test_id("server-math")).to_contain_text("0 in, 13 tools")
+    page.keyboard.press("Space")
+    page.keyboard.press("Space")
+    page.keyboard.press("Space")
+    sync_api.expect(page.get_by_test_id("server-math")).not_to_contain_text("in, 13 tools")
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "tool-math__evaluate_expression"
+    page.keyboard.press("Space")
+    expect(page, page.get_by_test_id("tool-math__evaluate_expression"), data_status="out")
+    page.keyboard.press("ArrowLeft")
+    assert focused(page) == "server-math"
+    page.keyboard.press("ArrowLeft")
+    expect(page, page.get_by_test_id("server-math"), aria_expanded="false")
+    page.keyboard.press("ArrowDown")
+    assert focused(page) == "server-units"
+    page.keyboard.press("End")
+    assert focused(page) == "tool-shop__evil"
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page, page.get_by_test_id("server-math"), aria_expanded="true")
+    assert selection(page)["tools_off"] == ["math__evaluate_expression"]
+
+
+def test_a_letter_in_the_list_does_nothing_to_the_notebook(page: Any) -> None:
+    cells = page.locator(".jp-Notebook .jp-CodeCell").count()
+    at(page, "filter").focus()
+    page.keyboard.press("ArrowDown")
+    for key in ("x", "d", "d", "a", "b", "m"):
+        page.keyboard.press(key)
+    assert focused(page) == "server-math"
+    assert page.locator(".jp-Notebook .jp-CodeCell").count() == cells
+
+
+def test_the_list_is_filtered_and_sorted(page: Any) -> None:
+    at(page, "filter").fill("convert_un")
+    sync_api.expect(page.get_by_test_id("count")).to_have_text("1 of 19 tools")
+    page.keyboard.press("Escape")
+    sync_api.expect(page.get_by_test_id("count")).to_have_text("19 tools")
+    at(page, "sort").select_option("price")
+    prices = [int(text) for text in page.locator(".cmn-tool .cmn-price").all_inner_texts()]
+    assert prices == sorted(prices, reverse=True)
+    assert len(prices) > 10
+    at(page, "sort").select_option("name")
+    names = page.locator(".cmn-tool [data-testid=open]").all_inner_texts()
+    assert names == sorted(names)
+    at(page, "sort").select_option("server")
+    at(page, "fold-all").click()
+    assert page.locator(".cmn-tool").count() == 0
+    page.get_by_test_id("server-math").get_by_test_id("name").click()
+    page.get_by_test_id("tool-math__add").wait_for()
+
+
+def test_a_slash_leads_to_the_filter(page: Any) -> None:
+    at(page, "fold-all").focus()
+    page.keyboard.press("/")
+    assert focused(page) == "filter"
+    page.keyboard.type("a/b")
+    assert at(page, "filter").input_value() == "a/b"
+
+
+# --- a tool's card
+
+
+def test_a_card_opens_with_enter_closes_with_escape_and_gives_the_focus_back(page: Any) -> None:
+    tool(page, "shop__stock").focus()
+    page.keyboard.press("Enter")
+    at(page, "parameters").wait_for()
+    assert focused(page) == "H3"
+    reads(page, "card", "List what is in the shop.")
+    assert at(page, "parameters").locator("tbody tr").count() == 3
+    page.keyboard.press("Escape")
+    at(page, "card").wait_for(state="hidden")
+    assert focused(page) == "tool-shop__stock"
+
+
+def test_a_tool_is_tried_from_its_card(page: Any) -> None:
+    tool(page, "shop__stock").get_by_test_id("open").click()
+    at(page, "call").click()
+    reads(page, "alert", "kind is required")
+    assert focused(page) == "field-kind"
+    at(page, "field-kind").select_option('"tea"')
+    at(page, "field-most").fill("seven")
+    at(page, "call").click()
+    reads(page, "alert", "'most' is no whole number")
+    at(page, "field-most").fill("7")
+    at(page, "field-filters").fill('{"price": 3}')
+    at(page, "field-most").press("Enter")
+    expect(page, at(page, "result"), data_status="ok")
+    reads(page, "result", "shop__stock")
+    assert at(page, "alert").is_hidden()
+
+
+def test_hostile_texts_of_a_tool_stay_texts(page: Any) -> None:
+    row = tool(page, "shop__evil")
+    assert "<img src=x" in row.inner_text()
+    row.get_by_test_id("open").click()
+    reads(page, "description", "<img src=x onerror")
+    at(page, "call").click()
+    expect(page, at(page, "result"), data_status="ok")
+    reads(page, "result", "<img src=x")
+    assert page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])").count() == 0
+
+
+# --- discovery, manifest, budget
+
+
+def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
+    reads(page, "manifest-text", "- math (13 tools)")
+    assert at(page, "manifest-text").inner_text() == value(page, "str(session.manifest)")
+    at(page, "defer-all").check()
+    reads(page, "manifest-text", "- units (3 tools)")
+    at(page, "strategy").focus()
+    page.keyboard.press("b")
+    sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.manifest)"))
+    at(page, "limit").fill("3")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('[data-testid=found]') !== null")
+    chosen = selection(page)
+    assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == ("browse", 3, True)
+    at(page, "discovery").focus()
+    page.keyboard.press("Space")
+    reads(page, "manifest-text", "Nothing is deferred")
+    assert at(page, "limit").is_disabled()
+    reads(page, "verdict", "Nothing is deferred.")
+
+
+def test_a_limit_that_cannot_be_is_refused_and_taken_back(page: Any) -> None:
+    at(page, "limit").fill("0")
+    page.keyboard.press("Tab")
+    reads(page, "alert", "at least 1 tool")
+    sync_api.expect(at(page, "limit")).to_have_value("5")
+
+
+# --- toolsets
+
+
+def test_a_toolset_is_picked(page: Any) -> None:
+    at(page, "tool-set").select_option("n:numbers")
+    expect(page, tool(page, "units__list_units"), data_status="not in toolset")
+    reads(page, "tool-set-about", "Numbers")
+    at(page, "tool-set").focus()
+    page.keyboard.press("Home")
+    expect(page, tool(page, "units__list_units"), data_status="loaded")
+    assert selection(page)["tool_set"] is None
+
+
+def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page: Any, lab: Lab) -> None:
+    file = lab.folder / "casual_mcp_config.json"
+    before = file.read_text()
+    tool(page, "math__add").get_by_test_id("in").uncheck()
+    at(page, "edit-tool-set").click()
+    at(page, "tool-set-name").fill("few")
+    at(page, "save-tool-set").click()
+    reads(page, "alert", "'shop' lives in this process")
+    at(page, "rule-shop").get_by_test_id("rule").select_option("none")
+    assert at(page, "rule-math").get_by_test_id("rule-tools").input_value() == "add"
+    at(page, "tool-set-name").fill("few")
+    at(page, "rule-units").get_by_test_id("rule").select_option("only")
+    at(page, "rule-units").get_by_test_id("rule-tools").fill("convert_unit")
+    at(page, "save-tool-set").click()
+    reads(page, "alert", "Did you mean 'convert_units'")
+    assert file.read_text() == before
+    at(page, "rule-units").get_by_test_id("rule-tools").fill("convert_units")
+    page.keyboard.press("Tab")
+    at(page, "save-tool-set").press("Enter")
+    sync_api.expect(page.get_by_test_id("tool-set")).to_have_value("n:few")
+    saved = json.loads(file.read_text())["tool_sets"]["few"]["servers"]
+    assert saved == {"math": {"exclude": ["add"]}, "units": ["convert_units"]}
+    at(page, "rule-math").get_by_test_id("rule").select_option("all")
+    at(page, "save-tool-set").click()
+    reads(page, "question", "There is a toolset “few”")
+    assert focused(page) == "keep"
+    page.keyboard.press("Enter")
+    assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
+    at(page, "save-tool-set").click()
+    at(page, "replace").click()
+    reads(page, "explorer", "Saved to casual_mcp_config.json.")
+    assert json.loads(file.read_text())["tool_sets"]["few"]["servers"]["math"] is True
+    at(page, "tool-set-name").press("Escape")
+    assert focused(page) == "edit-tool-set"
+
+
+def test_a_toolset_of_its_own_is_used_without_saving(page: Any) -> None:
+    at(page, "edit-tool-set").click()
+    at(page, "rule-math").get_by_test_id("rule").select_option("none")
+    at(page, "use-tool-set").click()
+    sync_api.expect(page.get_by_test_id("tool-set")).to_have_value("own")
+    expect(page, tool(page, "math__add"), data_status="not in toolset")
+    tool(page, "math__add").get_by_test_id("in").check()
+    expect(page, tool(page, "math__add"), data_status="deferred")
+    assert selection(page)["tool_set"]["servers"]["math"] == ["add"]
+
+
+# --- search
+
+
+def test_the_search_ranks_at_each_key_and_marks_the_cut(page: Any) -> None:
+    execute(page, "session.selection.max_search_results = 2")
+    at(page, "query").press_sequentially("add two num")
+    page.get_by_test_id("hit-math__add").wait_for()
+    reads(page, "found", "2 tools of 13, the cut is at 2")
+    rows = page.get_by_test_id("hits").locator("> li")
+    assert rows.nth(0).get_attribute("data-testid") == "hit-math__add"
+    assert rows.nth(2).get_attribute("data-testid") == "cut"
+    sync_api.expect(at(page, "terms")).to_contain_text("add")
+    execute(page, "session.selection.max_search_results = 3")
+    reads(page, "found", "3 tools of 13, the cut is at 3")
+    at(page, "scope").select_option("all")
+    reads(page, "found", "3 tools of 19")
+    at(page, "query").fill("zzzz")
+    reads(page, "found", "No tool of 19 matches.")
+    at(page, "query").fill("")
+    sync_api.expect(page.get_by_test_id("found")).to_have_text("")
+
+
+def test_a_score_is_explained_and_why_a_tool_is_not_found(page: Any) -> None:
+    at(page, "query").fill("add two numbers")
+    hit = page.get_by_test_id("hit-math__add")
+    hit.get_by_test_id("why-hit").focus()
+    page.keyboard.press("Enter")
+    sync_api.expect(hit).to_contain_text("Place 1 of the 5 asked for.")
+    sync_api.expect(hit.locator("tbody tr").first).to_contain_text("add")
+    at(page, "why-not-name").fill("units__list_units")
+    page.keyboard.press("Enter")
+    reads(page, "why-not", "Not found: it is not deferred.")
+    at(page, "why-not-name").fill("math__ad")
+    at(page, "why-not-ask").click()
+    reads(page, "alert", "math__add")
+    hit.get_by_test_id("hit-name").click()
+    expect(page, at(page, "card"), data_tool="math__add")
+    at(page, "why").click()
+    reads(page, "why-not", "Place 1")
+
+
+# --- one session, several hands
+
+
+def test_a_change_from_code_shows_at_once_also_while_a_cell_sleeps(page: Any) -> None:
+    execute(page, "session.selection.servers['units'] = 'off'")
+    expect(page, at(page, "server-units"), data_mode="off")
+    code = """
+import threading, time
+def later():
+    time.sleep(0.3)
+    session.selection.servers['units'] = 'deferred'
+threading.Thread(target=later).start()
+time.sleep(5)
+slept = True
+"""
+    execute(page, "slept = False")
+    execute(page, code, wait=False)
+    expect(page, at(page, "server-units"), data_mode="deferred")
+    busy = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
+    assert page.evaluate(f"() => {busy}") == "busy"
+    page.wait_for_function(f"() => {busy} === 'idle'")
+
+
+def test_two_explorers_agree(page: Any) -> None:
+    shown(page, 2, f".jp-CodeCell:nth-of-type(3) {EXPLORER}, .jp-Cell:nth-child(3) {EXPLORER}")
+    page.wait_for_function("() => document.querySelectorAll('[data-testid=explorer]').length === 2")
+    first, second = page.get_by_test_id("explorer").nth(0), page.get_by_test_id("explorer").nth(1)
+    second.get_by_test_id("server-math").locator("label:has([value=off])").click()
+    expect(page, first.get_by_test_id("server-math"), data_mode="off")
+    first.get_by_test_id("discovery").uncheck()
+    sync_api.expect(second.get_by_test_id("discovery")).not_to_be_checked()
+    sync_api.expect(second.get_by_test_id("now-all")).to_have_text(first.get_by_test_id("now-all").inner_text())
+    execute(page, "again.close()")
+    clear_cell(page, 2)
+
+
+# --- looks, access, saved notebooks
+
+
+@pytest.mark.parametrize(("theme", "light"), LOOKS)
+def test_there_are_no_barriers_in_either_theme(page: Any, axe: Path, theme: str, light: str) -> None:
+    look(page, theme, light)
+    execute(page, "session.selection.tools_off.add('math__add'); session.selection.servers['shop'] = 'deferred'")
+    at(page, "query").fill("add two numbers")
+    at(page, "why-hit").click()
+    at(page, "edit-tool-set").click()
+    at(page, "limit").fill("0")
+    page.keyboard.press("Tab")
+    tool(page, "shop__stock").get_by_test_id("open").click()
+    at(page, "field-kind").select_option('"tea"')
+    at(page, "call").click()
+    at(page, "result").wait_for()
+    at(page, "filter").fill("")
+    pictured(page, f"explorer-{light}")
+    assert violations(page, axe, EXPLORER) == []
+
+
+@pytest.mark.parametrize("width", [600, 1150])
+def test_it_fits_its_width_in_large_text_too(page: Any, width: int) -> None:
+    page.evaluate("([selector, width]) => document.querySelector(selector).style.width = `${width}px`", [EXPLORER, width])
+    at(page, "edit-tool-set").click()
+    at(page, "query").fill("add two numbers")
+    page.get_by_test_id("hit-math__add").wait_for()
+    for _ in range(2):
+        box = page.evaluate(
+            "selector => [document.querySelector(selector).scrollWidth, document.querySelector(selector).clientWidth]", EXPLORER
+        )
+        assert box[0] <= box[1]
+        pictured(page, f"explorer-{width}")
+        at(page, "large-text").click()
+    assert at(page, "large-text").get_attribute("aria-pressed") == "false"
+
+
+def test_freezing_leaves_a_picture_for_good(page: Any) -> None:
+    execute(page, "session.selection.servers['math'] = 'off'")
+    execute(page, "explorer.freeze()")
+    page.wait_for_selector(".jp-OutputArea .cmn-exploration >> visible=true")
+    assert page.locator(EXPLORER).count() == 0
+    assert "off" in page.locator(".cmn-exploration").first.inner_text()
+    assert value(page, "explorer.freeze()") is None
+
+
+def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page: Any, lab: Lab) -> None:
+    assert page.locator(".cmn-exploration").count() == 1
+    assert not page.locator(".cmn-exploration").is_visible()
+    execute(page, "session.selection.servers['units'] = 'deferred'")
+    page.wait_for_function(
+        "() => document.querySelector('.cmn-exploration').textContent.includes('3 tools to be found') || "
+        "/16 tools to be found/.test(document.querySelector('.cmn-exploration').textContent)"
+    )
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    saved = (lab.folder / BOOK).read_text()
+    assert "16 tools to be found" in saved
+    (lab.folder / "again.ipynb").write_text(saved)
+    other = browser.new_page(viewport={"width": 1200, "height": 1400})
+    other.goto(lab.address("again.ipynb"))
+    other.wait_for_selector(".cmn-exploration >> visible=true")
+    assert "16 tools to be found" in other.locator(".cmn-exploration").first.inner_text()
+    pictured(other, "explorer-reopened")
+    other.close()
+
+
+def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:
+    code = (
+        "from ipywidgets import VBox\\n"
+        "from casual_mcp_nb.widgets import ManifestView, SearchBox, ServerToggles, ToolsetPicker\\n"
+        "VBox([ToolsetPicker(session), ServerToggles(session), ManifestView(session), SearchBox(session)])"
+    )
+    page.evaluate(f"() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.setSource(`{code}`)")
+    shown(page, 2, "[data-testid=server-toggles]")
+    box = page.locator(".jp-OutputArea .widget-vbox")
+    box.get_by_test_id("tool-set").select_option("n:numbers")
+    sync_api.expect(page.get_by_test_id("explorer").get_by_test_id("tool-set")).to_have_value("n:numbers")
+    box.get_by_test_id("server-math").locator("label:has([value=loaded])").click()
+    sync_api.expect(box.get_by_test_id("manifest-text")).to_contain_text("Nothing is deferred")
+    expect(page, page.get_by_test_id("explorer").get_by_test_id("server-math"), data_mode="loaded")
+    box.get_by_test_id("query").fill("add")
+    box.get_by_test_id("hit-math__add").wait_for()
+    pictured(page, "small-widgets")
+    assert violations(page, axe, ".widget-vbox") == []
+    clear_cell(page, 2)

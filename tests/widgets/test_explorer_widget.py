@@ -1,0 +1,80 @@
+"""The explorer and its parts as widgets, without a front end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kit.shops import shelves
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.display import MAX_BYTES
+from casual_mcp_nb.types.session import Exploration
+from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
+
+KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Callable[[Session], Any]) -> None:
+    widget = kind(session)
+    assert widget._esm.count("export default") == 1
+    assert not any(line.startswith("import") for line in widget._esm.splitlines())
+    bundle, _ = widget._repr_mimebundle_()
+    assert "cmn-" in bundle["text/html"]
+    assert bundle["text/plain"]
+    assert widget.layout is None, "a layout is a second model"
+    widget.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_widget_lets_go_of_the_session(session: Session, kind: Callable[[Session], Any]) -> None:
+    before = len(session.selection._listeners), len(session._observers._on_change)
+    widget = kind(session)
+    assert len(session.selection._listeners) > before[0]
+    widget.close()
+    widget.close()
+    assert (len(session.selection._listeners), len(session._observers._on_change)) == before
+
+
+@pytest.mark.parametrize("kind", [ManifestView, ServerToggles, ToolsetPicker])
+def test_a_small_widget_stays_small_over_many_tools(many: Session, kind: Callable[[Session], Any]) -> None:
+    widget = kind(many)
+    assert len(str(widget.shown)) < 40_000
+    widget.close()
+
+
+@pytest.fixture(scope="module")
+def many() -> Any:
+    with Session.from_config({"tool_discovery": {"enabled": True}}, in_process=shelves(20, 2_000)) as session:
+        yield session
+
+
+def test_the_picture_says_what_the_widget_says(session: Session) -> None:
+    session.selection.servers["units"] = "off"
+    widget = session.explore()
+    noun = widget.static()
+    assert isinstance(noun, Exploration)
+    assert noun.tokens == widget.shown["selection"]["budget"]["now"]["total"] == session.status.tokens
+    assert str(noun.manifest) == widget.shown["selection"]["manifest"]["text"]
+    text = noun._repr_mimebundle_()["text/plain"]
+    assert "✗ failed" in text
+    assert "a-secret-value" not in text
+    widget.close()
+
+
+def test_the_picture_of_many_tools_is_small(many: Session) -> None:
+    many.selection.defer_all = True
+    widget = many.explore()
+    bundle = widget.static()._repr_mimebundle_()
+    assert sum(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
+    widget.close()
+    many.selection.defer_all = False
+
+
+def test_an_explorer_of_a_closed_session_shows_what_it_knew(session: Session) -> None:
+    session.close()
+    widget = session.explore()
+    assert {info["state"] for info in widget.shown["selection"]["servers"].values()} == {"closed"}
+    widget.close()

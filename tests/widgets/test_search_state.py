@@ -1,0 +1,95 @@
+"""The search box without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.shops import shelves
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.widgets.search import BEHIND_THE_CUT, SearchState
+
+Do = Callable[..., Any]
+
+
+@pytest.fixture
+def state(session: Session) -> Iterator[SearchState]:
+    state = SearchState(session)
+    yield state
+    state.close()
+
+
+def test_hits_are_those_of_the_search_of_the_session_with_the_next_ones_behind_the_cut(
+    session: Session, state: SearchState, do: Do
+) -> None:
+    session.selection.max_search_results = 2
+    answer = do(state, "search", query="numbers", whole=True)
+    assert (answer["query"], answer["cut"], answer["searched"]) == ("numbers", 2, len(session.known_tools))
+    assert [hit["wire_name"] for hit in answer["hits"][:2]] == [hit.tool.wire_name for hit in session.search("numbers")]
+    assert [hit["rank"] for hit in answer["hits"]] == list(range(1, 2 + BEHIND_THE_CUT + 1))
+    assert answer["hits"][0]["share"] == 1.0
+    scores = [hit["score"] for hit in answer["hits"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_only_deferred_tools_are_searched_as_the_model_does(state: SearchState, do: Do) -> None:
+    assert {hit["server"] for hit in do(state, "search", query="convert temperature")["hits"]} == {"math"}
+    assert do(state, "search", query="convert temperature", whole=True)["hits"][0]["name"] == "convert_temperature"
+    assert state.snapshot() == {"deferred": 13, "all": 19, "cut": 5}
+
+
+def test_where_nothing_is_deferred_all_tools_are_searched(session: Session, state: SearchState, do: Do) -> None:
+    session.selection.discovery = False
+    assert do(state, "search", query="convert temperature")["hits"][0]["name"] == "convert_temperature"
+
+
+def test_words_that_count_come_by_themselves(state: SearchState, do: Do) -> None:
+    answer = do(state, "terms", query="add two numbers")
+    assert answer["query"] == "add two numbers"
+    assert "add" in answer["terms"]["math__add"]
+    assert all(" " not in term for terms in answer["terms"].values() for term in terms)
+
+
+def test_an_explanation_adds_up(state: SearchState, do: Do) -> None:
+    found = do(state, "explain", query="add two numbers", name="math__add")
+    assert found["verdict"].startswith("Place 1 of")
+    assert sum(share["share"] for share in found["shares"]) == pytest.approx(found["score"], abs=0.01)
+    assert sum(share["part"] for share in found["shares"]) == pytest.approx(1, abs=0.01)
+
+
+def test_it_is_said_why_a_tool_is_not_found(session: Session, state: SearchState, do: Do) -> None:
+    assert "none of the query's terms" in do(state, "explain", query="weather", name="math__add")["verdict"]
+    assert do(state, "explain", query="weather", name="units__list_units")["verdict"] == "Not found: it is not deferred."
+    session.selection.servers["units"] = "off"
+    outside = do(state, "explain", query="units", name="units__list_units", whole=True)
+    assert outside["verdict"] == "Not found: the selection does not let it through."
+    with pytest.raises(UnknownNameError, match="math__add"):
+        do(state, "explain", query="weather", name="math__ad")
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\x00", "x" * 100_000, "(((", "'; DROP TABLE tools"])
+def test_any_text_is_a_query(state: SearchState, do: Do, query: str) -> None:
+    assert do(state, "search", query=query)["hits"] == []
+    assert do(state, "terms", query=query)["terms"] == {}
+
+
+def test_the_last_results_are_a_noun(state: SearchState, do: Do) -> None:
+    assert len(state.results) == 0
+    assert state.results._repr_html_()
+    do(state, "search", query="add two numbers")
+    assert state.results.query == "add two numbers"
+    assert state.results[0].tool.name == "add"
+
+
+def test_each_key_is_answered_quickly_over_ten_thousand_tools() -> None:
+    config = {"tool_discovery": {"enabled": True, "defer_all": True}}
+    with Session.from_config(config, in_process=shelves(10, 10_000)) as session:
+        state = SearchState(session)
+        session.engine.run(state.call("search", {"query": "ticket"}))
+        for query in ("s", "se", "search t", "search ticket 81"):
+            answer = session.engine.run(state.call("search", {"query": query}))
+            assert answer["query"] == query
+        assert answer["hits"][0]["name"].startswith("search_")
