@@ -16,6 +16,9 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 ECHO = ("none", "text", "output", "all")
 """The echo levels of `Session.chat`, here again so that loading the magics loads no engine."""
 
+STRATEGIES = ("search", "browse")
+"""The strategies of discovery, here again for the same reason."""
+
 CELL_OPTIONS = {
     "--model": "NAME",
     "--toolset": "NAME",

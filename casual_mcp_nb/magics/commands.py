@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import one_word, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.talk import panel, rerun, stop, undo
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
-    from casual_mcp_nb.types.selection import Mode
+    from casual_mcp_nb.types.selection import Mode, Strategy
     from casual_mcp_nb.types.step import Step
 
 
@@ -24,7 +25,7 @@ class Command:
         summary: What it is for, in one line.
         usage: What stands behind its name.
         example: One way to write it.
-        names: What can be completed behind it: `servers`, `tools`, `tool_sets`, `models`, `templates`.
+        names: What can be completed behind it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
         run: Does it; its result is what the cell shows. None for a command that makes or ends the session.
     """
 
@@ -136,6 +137,25 @@ def _no_server() -> list[str]:
     raise UsageError("Name at least one server.", hint="%mcp servers lists them.")
 
 
+def strategy(session: Session, rest: str) -> Any:
+    """Choose how deferred tools are found."""
+    if rest:
+        name = one_word("strategy", rest, "of search and browse")
+        _check("strategy", name, STRATEGIES)
+        session.selection.strategy = cast("Strategy", name)
+    return session.selection
+
+
+def evaluate(session: Session, rest: str) -> Any:
+    """See how well tools are found for the cases of a file."""
+    words = words_of(rest)
+    if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
+        raise UsageError(
+            "%mcp evaluate needs a file of cases, and may have a number.", hint="For example: %mcp evaluate cases.jsonl 5"
+        )
+    return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
+
+
 def _reconnect(session: Session, rest: str) -> Any:
     return session.reconnect(one_word("reconnect", rest, "server"))
 
@@ -166,6 +186,7 @@ COMMANDS: dict[str, Command] = {
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_LOOK, "the models and whether their key is set", run=lambda session, _: session.models),
     "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
+    "explore": Command(_CHOOSE, "all of it to be clicked: servers, tools, prices", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "what is chosen now", run=lambda session, _: session.selection),
     "load": Command(
         _CHOOSE, "send a server's tools with each request", "SERVER …", "%mcp load math", "servers", set_mode("loaded")
@@ -176,6 +197,9 @@ COMMANDS: dict[str, Command] = {
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
     "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: session.toolsets),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
+    "strategy": Command(
+        _CHOOSE, "how the model finds deferred tools", "search | browse", "%mcp strategy browse", "strategies", strategy
+    ),
     "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
     "search": Command(
         _TRY, "find tools as the model would, with scores", "WORDS", "%mcp search convert a time zone", run=search
@@ -183,6 +207,10 @@ COMMANDS: dict[str, Command] = {
     "call": Command(
         _TRY, "call a tool by hand", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
     ),
+    "evaluate": Command(
+        _TRY, "how well tools are found for the cases of a file", "FILE [K]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
+    ),
+    "lint": Command(_TRY, "what makes tools hard to find, or dear", run=lambda session, _: session.lint()),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one call of the model", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
@@ -202,6 +230,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "export": Command(_TALK, "write it to .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
     "new": Command(_TALK, "start another conversation", run=new),
+    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=panel),
+    "rerun": Command(_TALK, "ask the last turn, or turn N, again", "[N] [OTHER TEXT]", "%mcp rerun 2", run=rerun),
+    "undo": Command(_TALK, "take back the last turn", run=undo),
+    "stop": Command(_TALK, "stop the turn that a panel runs", run=stop),
     "doctor": Command(_TROUBLE, "check packages, keys, servers", run=lambda session, _: session.doctor()),
     "reconnect": Command(_TROUBLE, "connect one server anew", "SERVER", "%mcp reconnect files", "servers", _reconnect),
     "nested": Command(_TROUBLE, "let your own cells call asyncio.run (patches asyncio)", "on"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.magics.args import CELL_OPTIONS, ECHO
+from casual_mcp_nb.magics.args import CELL_OPTIONS, ECHO, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Names:
     models: Sequence[str] = ()
     templates: Sequence[str] = ()
     variables: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    strategies: Sequence[str] = STRATEGIES
     commands: Sequence[str] = tuple(COMMANDS)
 
     @classmethod
@@ -40,6 +43,7 @@ class Names:
             models=list(session.config.models),
             templates=[name.removesuffix(".j2") for name in session.templates],
             variables=own,
+            cases=sorted(path.name for path in Path.cwd().glob("*.jsonl")),
         )
 
 

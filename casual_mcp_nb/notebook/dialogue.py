@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 
@@ -24,16 +25,24 @@ class Dialogue:
 
     Args:
         chat: Runs the turns.
+        observers: Are told of the events, and when the turns change.
 
     Attributes:
         turns: The turns, oldest first; a running one stands at the end from its start on.
     """
 
-    def __init__(self, chat: McpToolChat) -> None:
+    def __init__(self, chat: McpToolChat, observers: Observers) -> None:
         self.turns: list[Turn] = []
         self._chat = chat
+        self._observers = observers
         self._running: asyncio.Task[object] | None = None
+        self._stopped: asyncio.Task[object] | None = None
         self._ended: str | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is running, or about to begin."""
+        return self._running is not None
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -43,35 +52,92 @@ class Dialogue:
     async def take(
         self,
         turn: Turn,
-        messages: Sequence[ChatMessage],
+        begin: Callable[[], Awaitable[Sequence[ChatMessage]]],
         options: TurnOptions,
         on_event: Callable[[Event], None] | None = None,
+        place: int | None = None,
     ) -> Turn:
-        """Run one turn to its end; see `McpToolChat.run`. A close in the middle ends it as a stop.
+        """Run one turn to its end; see `McpToolChat.run`. A stop or a close in the middle ends it, and it is returned as it is.
+
+        Args:
+            turn: The turn whose trace takes the events.
+            begin: Gets ready, and gives what the person adds.
+            options: What this turn does differently.
+            on_event: Called with each event after it was recorded.
+            place: The turn takes the place of the one there and of all after it; None adds it at the end.
 
         Raises:
-            UsageError: Another turn is running; nothing was sent.
+            UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
             ClosedError: It was closed before the turn began.
         """
         await self._take_the_floor()
         turns = self.turns
+        history = [message for before in turns[:place] for message in before.messages]
 
         def note(event: Event) -> None:
             if isinstance(event, TurnStarted):
-                turns.append(turn)
+                self._add(turn, turns, place)
+            self._observers.event(turn, event)
             if on_event is not None:
                 on_event(event)
 
         try:
-            return await self._chat.run(messages, options, history=self.messages, turn=turn, on_event=note)
+            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=note)
         except asyncio.CancelledError:
-            if self._ended is None:
+            if self._ended is None and self._stopped is not self._running:
                 raise
             if not turn.trace.of(TurnStarted):
                 self.check_open()
+                raise UsageError("The turn was stopped before it began; nothing was sent.") from None
             return turn
         finally:
-            self._running = None
+            self._running = self._stopped = None
+            self._observers.changed()
+
+    async def stop(self) -> None:
+        """Stop the turn that is running, if one is, and wait for its end."""
+        running = self._running
+        self.cancel()
+        if running is not None:
+            await asyncio.wait({running}, timeout=STOP_SECONDS)
+
+    def cancel(self) -> None:
+        """Stop the turn that is running, if one is; on the engine's loop."""
+        if self._running is not None and self._stopped is not self._running:
+            self._stopped = self._running
+            self._running.cancel()
+
+    def clear(self) -> None:
+        """Start with no turns; those there were are forgotten here, and stay whole for whoever holds them."""
+        self.turns = []
+        self._observers.changed()
+
+    def undo(self) -> Turn | None:
+        """Take back the last turn.
+
+        Raises:
+            UsageError: A turn is running.
+        """
+        self._check_free()
+        last = self.turns[-1] if self.turns else None
+        self.turns = self.turns[:-1]
+        self._observers.changed()
+        return last
+
+    def asked_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
+        """The place of a turn, counted from the front, and what the person added there, with another text if one is given.
+
+        Raises:
+            UsageError: There is no such turn, or a turn is running.
+        """
+        self._check_free()
+        count = len(self.turns)
+        if not -count <= index < count:
+            hint = f"There are turns 0 to {count - 1}." if count else "Nothing has been said yet."
+            raise UsageError(f"There is no turn {index}.", hint=hint)
+        place = index % count
+        asked = self.turns[place].asked
+        return place, asked if text is None else _with_text(asked, text)
 
     def check_open(self) -> None:
         """Do nothing, unless it has ended.
@@ -100,6 +166,17 @@ class Dialogue:
             self._running.cancel()
             await asyncio.wait({self._running}, timeout=STOP_SECONDS)
 
+    def _add(self, turn: Turn, turns: list[Turn], place: int | None) -> None:
+        if place is None:
+            turns.append(turn)
+        elif self.turns is turns:
+            self.turns = [*turns[:place], turn]
+        self._observers.changed()
+
+    def _check_free(self) -> None:
+        if self._running is not None:
+            raise UsageError("A turn of this session is still running.", hint="Wait for its end, or stop it.")
+
     async def _take_the_floor(self) -> None:
         running = self._running
         if running is not None and running.cancelling():
@@ -111,3 +188,18 @@ class Dialogue:
                 hint="Wait for its end, or chat in a session of its own: Session.from_config(…, name='second').",
             )
         self._running = asyncio.current_task()
+        self._observers.changed()
+
+
+def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
+    """The messages with another text in the person's last one, whose images stay."""
+    from casual_llm.messages import ImageContent, TextContent, UserMessage
+
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, UserMessage):
+            parts = message.content if isinstance(message.content, list) else []
+            kept = [part for part in parts if isinstance(part, ImageContent)]
+            content: str | list[TextContent | ImageContent] = [TextContent(text=text), *kept] if kept else text
+            return [*messages[:place], UserMessage(content=content), *messages[place + 1 :]]
+    return [UserMessage(content=text)]

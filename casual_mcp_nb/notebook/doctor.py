@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.notebook.live import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.reports import SessionReports
+    from casual_mcp_nb.types.config import ClientConfig
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
 _NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")
@@ -26,6 +29,7 @@ _SDK_OF_PROVIDER = {
     "ollama": "ollama",
     "litellm": "litellm",
 }
+_HOME_OF_KEY = {"OPENAI_API_KEY": "openai.com", "ANTHROPIC_API_KEY": "anthropic.com"}
 _LAUNCHERS = {
     "npx": "Install Node.js from nodejs.org: it brings npx.",
     "node": "Install Node.js from nodejs.org.",
@@ -44,6 +48,7 @@ def diagnose(session: SessionReports) -> Diagnosis:
             *_commands(session),
             *_config(session),
             *_keys(session),
+            *_prices(session),
             *_servers(session),
             *_templates(session),
         )
@@ -112,10 +117,36 @@ def _config(session: SessionReports) -> Iterator[Finding]:
 def _keys(session: SessionReports) -> Iterator[Finding]:
     for client in clients_of(session.config):
         variable = f"{''.join(c if c.isascii() and c.isalnum() else '_' for c in client.name.upper())}_API_KEY"
-        advice = f"Set {variable} in the environment or in .env, and start the session anew." if client.key == "not set" else ""
-        yield Finding(
-            "Keys", client.name, "fail" if advice and client.models else "warn" if advice else "ok", client.key, advice
-        )
+        config = session.config.clients[client.name]
+        if client.key == "not set":
+            advice = f"Set {variable} in the environment or in .env, and start the session anew."
+            yield Finding("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
+        elif config.key_variable in _HOME_OF_KEY and not _is_at_home(config):
+            found = f"set, from {config.key_variable}, and sent to the client's base_url, which is not the provider's"
+            places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
+            places.pop(config.key_variable, None)
+            advice = f"Set {' or '.join(places)} to a key for that address, or to any text where it needs none."
+            yield Finding("Keys", client.name, "warn", found, advice)
+        else:
+            yield Finding("Keys", client.name, "ok", client.key)
+
+
+def _is_at_home(client: ClientConfig) -> bool:
+    """Whether the key from the provider's own variable goes to the provider."""
+    home = _HOME_OF_KEY[client.key_variable or ""]
+    try:
+        host = urlsplit(client.base_url or f"https://{home}").hostname or ""
+    except ValueError:
+        return False
+    return host == home or host.endswith(f".{home}")
+
+
+def _prices(session: SessionReports) -> Iterator[Finding]:
+    config = session.config
+    for name, model in config.models.items() if config.prices else ():
+        if config.clients[model.client].provider != "offline" and price_of(config.prices, name, model.model) is None:
+            advice = f"Add {name} to the price table: input and output per million tokens."
+            yield Finding("Prices", name, "warn", "no price, so its cost is not known", advice)
 
 
 def _servers(session: SessionReports) -> Iterator[Finding]:

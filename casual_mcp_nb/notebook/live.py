@@ -77,6 +77,7 @@ class LiveOutput:
         self._lock = threading.Lock()
         self._ended = False
         self._running: set[str] = set()
+        self._silent = False
         self._pending: asyncio.TimerHandle | None = None
         self._painting: Future[None] | None = None
         self._next = 0.0
@@ -88,12 +89,14 @@ class LiveOutput:
         self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event; called on the engine's loop. Steps are drawn at once, the rest at most ten times a second."""
+        """Take note of an event; called on the engine's loop. Steps and the first text of each are drawn at once, the rest at
+        most ten times a second."""
         loop = asyncio.get_running_loop()
         self._began = loop.time() - event.at
         match event:
             case StepStarted():
                 self._running.add(_MODEL)
+                self._silent = True
             case StepFinished():
                 self._running.discard(_MODEL)
             case ToolStarted():
@@ -102,7 +105,10 @@ class LiveOutput:
                 self._running.discard(event.call_id)
             case TextDelta() if not self._streamed:
                 return
-        if isinstance(event, StepStarted | StepFinished) and loop.time() >= self._next:
+        if isinstance(event, TextDelta) and self._silent:
+            self._silent = False
+            self._draw_now(loop)
+        elif isinstance(event, StepStarted | StepFinished) and loop.time() >= self._next:
             self._draw(loop)
         else:
             self._draw_at(loop, max(self._next, loop.time()))
@@ -115,6 +121,14 @@ class LiveOutput:
         with self._lock:
             self._ended = True
             self._update(turn_bundle(self._turn, self._detail) if began else _NOTHING)
+
+    def _draw_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        painting = self._painting
+        if painting is None or painting.done():
+            self._draw(loop)
+        else:
+            # What is being painted may have begun too early to show it.
+            painting.add_done_callback(lambda _: loop.call_soon_threadsafe(self._draw, loop))
 
     def _draw_at(self, loop: asyncio.AbstractEventLoop, time: float) -> None:
         if self._pending is not None:

@@ -26,12 +26,22 @@ class EngineThread:
     """Runs coroutines on a loop of its own, for callers that block and for callers that await.
 
     While a cell sleeps, computes or waits, this loop goes on: connections stay alive and displays move.
+
+    Attributes:
+        blocked: How many threads block in `run` at this moment.
     """
 
     def __init__(self) -> None:
+        self.blocked = 0
+        self._blocking = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
         self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is on the engine thread itself."""
+        return threading.current_thread() is self._thread
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -61,12 +71,13 @@ class EngineThread:
         Raises:
             UsageError: The caller is on the engine thread itself, which would wait for ever.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise UsageError(
                 "A blocking call was made from the engine thread.", hint="Await the method that ends in _async instead."
             )
         future, ended = self.submit(work)
+        self._count(1)
         try:
             return future.result()
         except BaseException as error:
@@ -75,6 +86,8 @@ class EngineThread:
             if isinstance(error, KeyboardInterrupt):
                 _show_in_one_line(error)
             raise
+        finally:
+            self._count(-1)
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
@@ -101,6 +114,10 @@ class EngineThread:
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
         """Have a short function called on the loop after a time; from any thread."""
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
+
+    def _count(self, change: int) -> None:
+        with self._blocking:
+            self.blocked += change
 
     def stop(self) -> None:
         """End the thread; what still runs on it is dropped."""

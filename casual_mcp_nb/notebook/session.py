@@ -5,42 +5,35 @@ from __future__ import annotations
 import asyncio
 import importlib
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
+from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.notebook.approve import ask_with_input
+from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.by_hand import call_by_hand
 from casual_mcp_nb.notebook.demo import demo_config
 from casual_mcp_nb.notebook.dialogue import Dialogue
+from casual_mcp_nb.notebook.extract import SessionExtract
 from casual_mcp_nb.notebook.lifetime import close_in_background, leave, take_place
-from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo, notebook_shell
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import engine_thread
-from casual_mcp_nb.notebook.reports import SessionReports
-from casual_mcp_nb.notebook.turn import ShownTurn
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.twins import awaited, blocking
-from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.session import Servers, ServerStatus
 from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
-    from casual_llm import Model
-    from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.providers.base import ChatModel
 
-
-class Session(SessionReports):
+class Session(SessionExtract):
     """MCP servers, models and one conversation, for a notebook or a script.
 
     Every method that takes time blocks; its twin with `_async` at the end of the name is awaited instead. Both run on the
@@ -54,11 +47,11 @@ class Session(SessionReports):
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
         name: What tells this session from another one of the same config.
+        prices: What models cost, in the place of the config's `prices`: a JSON file or plain objects, see `read_prices`.
 
     Attributes:
         config: The config as loaded.
         name: The name as given.
-        model: Name of the model that is used unless a call names another; None where the config has none.
 
     Raises:
         ConfigError: The config is wrong; nothing was started.
@@ -70,17 +63,29 @@ class Session(SessionReports):
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
+        prices: str | Path | Mapping[str, Any] | None = None,
     ) -> None:
         self.config = load_config(config)
+        if prices is not None:
+            self.config = self.config.model_copy(update={"prices": read_prices(prices)})
         self.name = name
-        self.model: str | None = next(iter(self.config.models), None)
+        self._model = next(iter(self.config.models), None)
+        self._observers = Observers()
         self.engine = engine_thread()
+        self._questions = Questions(self.engine, self._observers)
         variables = read_environment(self.config.folder)
         settings = Settings.from_environ(variables)
         if variables.get("LOG_LEVEL", "").strip():
             show_log(settings.log_level)
-        self._chat = McpToolChat.from_config(self.config, settings=settings, in_process=in_process, approver=ask_with_input)
-        self._dialogue = Dialogue(self._chat)
+        self._chat = McpToolChat.from_config(
+            self.config,
+            settings=settings,
+            in_process=in_process,
+            approver=self._questions.approve,
+            elicitation=self._questions.elicit,
+            changed=self._observers.changed,
+        )
+        self._dialogue = Dialogue(self._chat, self._observers)
         self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._forgotten.atexit = False
         self._before = take_place(self)
@@ -92,9 +97,10 @@ class Session(SessionReports):
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
+        prices: str | Path | Mapping[str, Any] | None = None,
     ) -> Self:
         """A session from a config file or value; it connects on first use, or by `connect`."""
-        return cls(config, in_process=in_process, name=name)
+        return cls(config, in_process=in_process, name=name, prices=prices)
 
     @classmethod
     def demo(cls) -> Self:
@@ -133,6 +139,7 @@ class Session(SessionReports):
         said stays readable."""
         self._forgotten.detach()
         leave(self)
+        self._observers.closed()
         await self._dialogue.close("it was closed")
         await self._chat.close()
 
@@ -152,72 +159,6 @@ class Session(SessionReports):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close_async()
 
-    def chat(
-        self,
-        prompt: str | Sequence[ChatMessage],
-        *,
-        model: str | Model | ChatModel | None = None,
-        tool_set: str | ToolSetConfig | None = None,
-        system: str | None = None,
-        template: str | None = None,
-        discovery: bool | None = None,
-        echo: Echo = "output",
-        max_steps: int | None = None,
-        stream: bool | None = None,
-        variables: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> Turn:
-        """Say something, and go on with the conversation.
-
-        Args:
-            prompt: The text, or messages to add.
-            model: Name of a model of the config, or a model object; None for the session's.
-            tool_set: Name of a toolset for this turn; None for the selection's.
-            system: The system prompt for this turn; None for the template's.
-            template: File in `prompt-templates/` for this turn; None for the model's.
-            discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
-            max_steps: Calls of the model at most; None for the config's limit.
-            stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
-                provider streams.
-            variables: More variables for the template.
-            meta: Handed through to the servers with each call.
-
-        Returns:
-            The turn. When the model or a limit failed it, its status is `failed` and `raise_for_status` raises.
-
-        Raises:
-            UsageError: A name does not exist; nothing was sent.
-            KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation is valid.
-        """
-        options = TurnOptions(
-            model or self.model, tool_set, system, template, variables or {}, discovery, max_steps, meta, stream
-        )
-        with _shown(echo, stream) as (turn, live):
-            return self.engine.run(self._take(turn, prompt, options, live))
-
-    async def chat_async(
-        self,
-        prompt: str | Sequence[ChatMessage],
-        *,
-        model: str | Model | ChatModel | None = None,
-        echo: Echo = "output",
-        stream: bool | None = None,
-        **options: Any,
-    ) -> Turn:
-        """`chat`, awaited; takes the same arguments.
-
-        Raises:
-            CancelledError: It was interrupted or cancelled; the turn is in `turns`, marked as stopped.
-        """
-        turn_options = TurnOptions(model=model or self.model, stream=stream, **options)
-        with _shown(echo, stream) as (turn, live):
-            return await self.engine.wait(self._take(turn, prompt, turn_options, live))
-
-    def new_conversation(self) -> None:
-        """Start another conversation: nothing said and nothing discovered. The selection stays."""
-        self._dialogue.turns = []
-
     async def _search(self, query: str, k: int | None = None, server: str | None = None) -> SearchResults:
         """Search all tools that the selection lets through, in the way in which the model searches the deferred ones.
 
@@ -230,7 +171,7 @@ class Session(SessionReports):
             The hits, best first; each explains itself, and `why_not(name)` explains any other tool.
         """
         view = await self._view()
-        return (await view.searchable(whole=True)).find(query, k or view.max_search_results, server)
+        return (await view.searchable(whole=True)).find(query, k or view.selection.max_search_results, server)
 
     search, search_async = blocking(_search), awaited(_search)
 
@@ -249,7 +190,8 @@ class Session(SessionReports):
             ServerError: The server failed.
         """
         tool = (await self._view()).catalog.resolve(name)
-        return await call_by_hand(self._chat.fleet, tool, arguments)
+        with self._questions.put_by():
+            return await call_by_hand(self._chat.fleet, tool, arguments)
 
     call_tool, call_tool_async = blocking(_call_tool), awaited(_call_tool)
 
@@ -265,29 +207,6 @@ class Session(SessionReports):
         """Close in the background, from any thread; use from now on is an error that says why."""
         self._dialogue.end(why)
         return close_in_background(self.engine, self._close)
-
-    async def _take(
-        self, turn: Turn, prompt: str | Sequence[ChatMessage], options: TurnOptions, live: LiveOutput | None
-    ) -> Turn:
-        from casual_llm.messages import UserMessage
-
-        await self._view()
-        added = [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
-        return await self._dialogue.take(turn, added, options, live.on_event if live else None)
-
-
-@contextmanager
-def _shown(echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
-    """A turn that its cell shows while the body runs, where there is a cell and `echo` wants it."""
-    check_echo(echo)
-    shell = notebook_shell() if echo != "none" else None
-    turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-    live = LiveOutput(turn, echo, streamed=stream is not False) if shell and echo != "none" else None
-    try:
-        yield turn, live
-    finally:
-        if live:
-            live.finish()
 
 
 def _warm_up() -> None:

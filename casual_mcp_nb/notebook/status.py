@@ -95,6 +95,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
         tokens=view.first_call_tokens if view else 0,
         undeferred_tokens=view.undeferred_tokens if view else 0,
         turns=turns,
+        strategy=chat.selection.strategy,
     )
 
 

@@ -8,7 +8,7 @@ The plan, all keys optional:
     ignore_sigterm, ignore_eof
     stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the handshake
     handshake      "silent" or "error"
-    version        the protocol version that it offers; capabilities: what it declares
+    version        the protocol version that it offers; capabilities: what it declares; greeting: more of the handshake's answer
     listing        "silent", "error" or "endless"; tools: the listing, else one tool for each of `calls`
     tool_count     that many plain tools `tool_0`, `tool_1` ... in the listing
     calls          tool name -> what a call of it does, in this order:
@@ -136,6 +136,7 @@ class RawServer:
             "protocolVersion": plan.get("version", "2025-06-18"),
             "capabilities": plan.get("capabilities", {"tools": {"listChanged": True}}),
             "serverInfo": {"name": "raw", "version": "1.0"},
+            **plan.get("greeting", {}),
         }
         return self.send({"id": message["id"], "result": result})
 

@@ -15,6 +15,7 @@ NAMES = Names(
     models=["gpt", "llama"],
     templates=["careful", "teacher"],
     variables=["city"],
+    cases=["cases.jsonl"],
 )
 
 
@@ -32,6 +33,9 @@ NAMES = Names(
         ("%mcp reconnect t", ["time"]),
         ("%mcp toolset ", ["reading", "all"]),
         ("%mcp model l", ["llama"]),
+        ("%mcp strategy ", ["search", "browse"]),
+        ("%mcp evaluate ", ["cases.jsonl"]),
+        ("%mcp evaluate cases.jsonl ", []),
         ("%mcp preview t", ["teacher"]),
         ("%mcp help doc", ["doctor"]),
         ("%mcp search ma", []),

@@ -51,6 +51,9 @@ def kernel() -> Iterator[Kernel]:
         ("%mcp step 1", "Search"),
         ("%mcp request 2", "Tools offered"),
         ("%mcp diff 1.2", "+ time__convert_time"),
+        ("%mcp lint", "Catalog lint"),
+        ("%mcp strategy", "search: deferred tools are found by search"),
+        ("%mcp help strategy", "search | browse"),
         ("%mcp help diff", "%mcp diff 2"),
         ("%mcp help", "When something does not work"),
     ],
@@ -70,6 +73,10 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp preview no-such", "no template 'no-such"),
         ("%mcp server mth", "Did you mean 'math'"),
         ("%mcp export", "needs one file"),
+        ("%mcp strategy brows", "Did you mean 'browse'"),
+        ("%mcp evaluate", "needs a file of cases"),
+        ("%mcp evaluate cases.jsonl five", "may have a number"),
+        ("%mcp evaluate no-such.jsonl", "cannot be read"),
         ("%mcp export talk.pdf", "Did you mean '.md'"),
         ("%mcp helo", "Did you mean 'help'"),
         ("%%mcp --echo txt\nhello", "Did you mean 'text'"),
@@ -85,6 +92,25 @@ def test_a_mistake_is_one_line_and_the_cell_is_an_error(kernel: Kernel, code: st
     (output,) = [output for output in ran.outputs if "traceback" in output]
     assert words in "\n".join(output["traceback"])
     assert len("\n".join(output["traceback"]).splitlines()) == 1
+
+
+def test_a_strategy_is_chosen_and_shown(kernel: Kernel) -> None:
+    assert "browsing categories" in kernel.run("%mcp strategy browse").text()
+    assert "found by browsing" in kernel.run("%mcp status").text()
+    kernel.run("%mcp strategy search;")
+    assert kernel.run("session.selection.strategy").text() == "'search'"
+
+
+def test_a_file_of_cases_is_evaluated(kernel: Kernel, tmp_path: Path) -> None:
+    case = {"query": "convert a time between zones", "gold": [[["time", "convert_time"]]]}
+    miss = {"query": "bake a cake", "gold": [[["kitchen", "bake"]]]}
+    cases = tmp_path / "cases.jsonl"
+    cases.write_text(f"{json.dumps(case)}\n{json.dumps(miss)}\n", encoding="utf-8")
+    ran = kernel.run(f"%mcp evaluate {cases} 3 -o found")
+    assert ran.status == "ok", ran.text()
+    kernel.run(f"%mcp evaluate {cases} 3 -o found")
+    assert kernel.run("found['search'].recall_any, found.k, found.cases").text() == "(0.5, 3, 2)"
+    assert "The catalog has no tool for it." in kernel.run("found").text()
 
 
 def test_results_are_objects_that_can_be_kept(kernel: Kernel) -> None:

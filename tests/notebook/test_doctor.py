@@ -50,6 +50,40 @@ def test_a_key_that_is_missing_is_told_with_the_variable_that_it_comes_from(
     assert words in finding.advice
 
 
+HOME = "https://eu.api.openai.com/v1"
+ELSEWHERE = "https://models.example/openai.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "environment", "verdict"),
+    [
+        ("my-client", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET}, "warn"),
+        ("my-client", {"base_url": "https://openai.com.example"}, {"OPENAI_API_KEY": SECRET}, "warn"),
+        ("openai", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET}, "warn"),
+        ("my-client", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET, "MY_CLIENT_API_KEY": "own"}, "ok"),
+        ("my-client", {"base_url": ELSEWHERE, "api_key": "${OPENAI_API_KEY}"}, {"OPENAI_API_KEY": SECRET}, "ok"),
+        ("my-client", {"base_url": HOME}, {"OPENAI_API_KEY": SECRET}, "ok"),
+        ("my-client", {}, {"OPENAI_API_KEY": SECRET}, "ok"),
+        ("my-client", {"base_url": ELSEWHERE, "provider": "ollama"}, {"OLLAMA_API_KEY": SECRET}, "ok"),
+    ],
+)
+def test_a_providers_key_that_goes_to_another_address_is_warned_of(
+    name: str, client: dict[str, Any], environment: dict[str, str], verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OPENAI_API_KEY", "MY_CLIENT_API_KEY", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    clients = {name: {"provider": "openai", **client}}
+    finding = find({"clients": clients, "models": {"m": {"client": name, "model": "m"}}}, "Keys", name)
+    assert finding.verdict == verdict
+    if verdict == "warn":
+        assert "OPENAI_API_KEY, and sent to the client's base_url" in finding.found
+        assert f"clients.{name}.api_key" in finding.advice
+        assert ("MY_CLIENT_API_KEY" in finding.advice) == (name == "my-client")
+        assert "OPENAI_API_KEY" not in finding.advice
+
+
 def test_a_command_that_is_missing_is_a_failure_with_what_to_do() -> None:
     finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Commands", "no-such-command-anywhere")
     assert finding.verdict == "fail"

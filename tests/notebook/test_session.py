@@ -18,6 +18,8 @@ from kit.raw_server import raw_config
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError
 from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.evaluation import Case
+from casual_mcp_nb.types.tool import ToolName
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
@@ -89,6 +91,23 @@ def test_a_search_explains_its_hits_and_what_it_did_not_find(session: Session) -
     assert results[0].tool.wire_name == "time__convert_time"
     assert results[0].explain().score == pytest.approx(results[0].score)
     assert results.why_not("math__add").rank is None
+
+
+def test_cases_are_evaluated_on_the_tools_that_the_selection_lets_through(session: Session) -> None:
+    case = Case("convert a time between zones", (frozenset([ToolName("time", "convert_time")]),))
+    assert session.evaluate([case], progress=False)["search"].recall_any == 1
+    assert (
+        session.evaluate([case], {"nothing": lambda tools: lambda query, count: []}, k=1, progress=False)["nothing"].recall == 0
+    )
+    session.selection.servers["time"] = "off"
+    assert not session.evaluate([case], progress=False)["search"].misses[0].known
+
+
+async def test_a_lint_looks_at_the_tools_that_the_selection_lets_through(session: Session) -> None:
+    found = await session.lint_async()
+    assert found.tools == len(session.tools)
+    session.selection.servers["time"] = "off"
+    assert (await session.lint_async()).tools < found.tools
 
 
 def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session) -> None:

@@ -1,0 +1,221 @@
+"""The questions that wait for the person, and who puts them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, overload
+
+from casual_mcp_nb.engine.approval import ApprovalRequest, Verdict
+from casual_mcp_nb.engine.gate import Edit, Gate
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.approve import ask_with_input
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.questions import (
+    ApprovalQuestion,
+    Decision,
+    FormQuestion,
+    LinkQuestion,
+    Question,
+    StepQuestion,
+    Surface,
+)
+from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.tool import ToolSpec
+
+CLICKS_ARRIVE_SINCE = (7, 4)
+"""The version of ipykernel since which a click arrives while a cell awaits."""
+
+
+class Questions(Sequence[Question]):
+    """The questions that are open, oldest first. Its coroutines belong to the engine's loop.
+
+    Args:
+        engine: Tells whether a cell is blocked.
+        observers: Are told when a question comes or goes.
+
+    Attributes:
+        time_limit: Seconds until an unanswered question is given up: a call is denied, a server is told nothing, a step goes
+            on. None waits for ever.
+    """
+
+    def __init__(self, engine: EngineThread, observers: Observers) -> None:
+        self.time_limit: float | None = None
+        self._engine = engine
+        self._observers = observers
+        self._open: dict[str, Question] = {}
+        self._came = threading.Condition()
+        self._granted: set[tuple[str, str, str]] = set()
+        self._places: list[tuple[Surface | None, contextvars.Context]] = []
+        self._panels = 0
+        self._one_input = asyncio.Lock()
+
+    @overload
+    def __getitem__(self, key: int) -> Question: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Question]: ...
+    def __getitem__(self, key: int | slice) -> Question | Sequence[Question]:
+        return tuple(self._open.values())[key]
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self)) or "<Questions: none>"
+
+    def by_id(self, name: str) -> Question:
+        """The open question of this id.
+
+        Raises:
+            UsageError: It is not open any more.
+        """
+        if name not in self._open:
+            raise UsageError("This question is not open any more: it was answered, or its turn has ended.")
+        return self._open[name]
+
+    def wait(self, seconds: float = 60.0) -> Question:
+        """Block until a question is open, and give the oldest; for code that answers the questions of a turn that it submitted.
+
+        Raises:
+            UsageError: None came up in that time, or the caller is on the engine thread, where none could.
+        """
+        if self._engine.is_current:
+            raise UsageError("A blocking wait was asked for on the engine thread.", hint="Use session.on_change there.")
+        with self._came:
+            question = self._came.wait_for(self._unanswered, seconds)
+        if question is None:
+            raise UsageError(f"Nothing was asked within {seconds:g} s.")
+        return question
+
+    def panel_opened(self) -> Callable[[], None]:
+        """Note that something shows the questions and lets the person answer; returns what takes the note back."""
+        self._panels += 1
+        ended: list[None] = []
+
+        def end() -> None:
+            if not ended:
+                ended.append(None)
+                self._panels -= 1
+
+        return end
+
+    def surface_of_awaited_cells(self) -> Surface:
+        """Who asks while a cell awaits: a panel, where its clicks arrive by then."""
+        version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
+        return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
+
+    @property
+    def by_input(self) -> bool:
+        """Whether what comes up now is asked with `input()`, so that clicks may arrive only when the cell has ended."""
+        return self._surface() == "input"
+
+    @contextmanager
+    def put_by(self, surface: Surface | None = None) -> Iterator[None]:
+        """Have the questions that come up in the body put by `surface`, or by whatever can be answered then; `input()` asks in
+        the cell that the body runs for."""
+        place = (surface, contextvars.copy_context())
+        self._places.append(place)
+        try:
+            yield
+        finally:
+            self._places.remove(place)
+
+    def forget(self) -> None:
+        """Ask again for what was approved for a conversation."""
+        self._granted = set()
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        """Ask whether a call may run, unless that was answered for the conversation. An `Approver`."""
+        granted, key = self._granted, _key(request.tool)
+        if key in granted:
+            return True
+        decision: Decision = await self._answer(ApprovalQuestion(self._surface(), request))
+        if decision.verdict is True and decision.for_conversation:
+            granted.add(key)
+            self._settle_same(key)
+        return decision.verdict
+
+    async def elicit(self, server: str, message: str, _kind: Any, params: Any, _context: Any) -> Any:
+        """Ask what a server asks; see `Handlers.elicitation`."""
+        from mcp_types import ElicitResult
+
+        address = getattr(params, "url", None)
+        question: Question
+        if address is not None:
+            question = LinkQuestion(self._surface(), server, message, str(address))
+        else:
+            question = FormQuestion(self._surface(), server, message, getattr(params, "requested_schema", None) or {})
+        action, content = await self._answer(question)
+        return ElicitResult(action=action, content=content)
+
+    def gate(self, wanted: Callable[[], bool], stop: Callable[[], None]) -> Gate:
+        """What pauses one turn before each call of the model.
+
+        Args:
+            wanted: Whether it pauses now.
+            stop: Stops the turn.
+        """
+        to_the_end = False
+
+        async def pause(step: int, request: Request) -> Sequence[Edit] | None:
+            nonlocal to_the_end
+            if to_the_end or not wanted():
+                return None
+            word, edits = await self._answer(StepQuestion(self._surface(), step, request))
+            to_the_end = word == "run"
+            if word == "stop":
+                stop()
+                await asyncio.Event().wait()
+            return tuple(edits)
+
+        return pause
+
+    async def _answer(self, question: Question) -> Any:
+        with self._came:
+            self._open[question.id] = question
+            self._came.notify_all()
+        self._observers.changed()
+        by_input = asyncio.create_task(self._by_input(question)) if question.surface == "input" else None
+        waiting = asyncio.wrap_future(question.future)
+        try:
+            await asyncio.wait({waiting}, timeout=self.time_limit)
+            if not waiting.done():
+                with suppress(UsageError):
+                    question.give_up(f"Nobody answered within {self.time_limit:g} s.")
+            return await waiting
+        finally:
+            waiting.cancel()
+            if by_input is not None:
+                by_input.cancel()
+            del self._open[question.id]
+            self._observers.changed()
+
+    async def _by_input(self, question: Question) -> None:
+        # One after the other: two prompts at a time would take each other's answers.
+        async with self._one_input:
+            with suppress(UsageError):
+                await ask_with_input(question, self._places[-1][1] if self._places else contextvars.copy_context())
+
+    def _unanswered(self) -> Question | None:
+        return next((question for question in tuple(self._open.values()) if not question.future.done()), None)
+
+    def _surface(self) -> Surface:
+        surface = self._places[-1][0] if self._places else None
+        if surface is not None:
+            return surface
+        return "panel" if self._panels and not self._engine.blocked else "input"
+
+    def _settle_same(self, key: tuple[str, str, str]) -> None:
+        for question in tuple(self._open.values()):
+            if isinstance(question, ApprovalQuestion) and _key(question.tool) == key:
+                with suppress(UsageError):
+                    question.approve()
+
+
+def _key(tool: ToolSpec) -> tuple[str, str, str]:
+    return tool.server, tool.name, tool.digest

@@ -1,0 +1,180 @@
+"""The form that a server asks a person to fill in: its fields, and what was filled in, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from casual_mcp_nb.display.text import clean, cut, one_line
+from casual_mcp_nb.errors import UsageError, shown
+
+FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
+
+MOST_FIELDS = 40
+MOST_CHOICES = 200
+LONGEST_NOTE = 500
+_YES = ("y", "yes", "true", "1")
+_NO = ("n", "no", "false", "0")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a form. Title, description and labels are cleaned, since the server wrote them.
+
+    Args:
+        name: The property's name.
+        title: What stands beside it.
+        kind: What it takes; a `choice` is one of `choices`, `choices` are any of them.
+        description: What it is for.
+        required: Whether it must be filled in.
+        default: What the server proposes.
+        choices: Values with their labels.
+        minimum: Least number, or least length of a text.
+        maximum: Greatest number, or greatest length of a text.
+    """
+
+    name: str
+    title: str
+    kind: FieldKind
+    description: str = ""
+    required: bool = False
+    default: Any = None
+    choices: tuple[tuple[str, str], ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The fields that MCP allows in a form; whatever else a server puts into the schema becomes a field for a text."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    names = required if isinstance(required, list) else []
+    if not isinstance(properties, Mapping):
+        return ()
+    return tuple(
+        _field(name, part if isinstance(part, Mapping) else {}, name in names)
+        for name, part in list(properties.items())[:MOST_FIELDS]
+    )
+
+
+def checked(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was filled in, in the types that the fields want; fields that were left empty are left out.
+
+    Raises:
+        UsageError: A field is missing or wrong; the message names it. Or there is no such field.
+    """
+    unknown = next((name for name in values if name not in {field.name for field in fields}), None)
+    if unknown is not None:
+        raise UsageError(f"The form has no field {shown(str(unknown))}.", hint=f"It has: {', '.join(f.name for f in fields)}.")
+    given = {field.name: _value(field, values.get(field.name)) for field in fields}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _field(name: str, part: Mapping[str, Any], required: bool) -> Field:
+    kind = _kind(part)
+    low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
+    return Field(
+        name=name,
+        title=_words(part.get("title"), 100) or one_line(cut(name, 100)),
+        kind=kind,
+        description=_words(part.get("description"), LONGEST_NOTE),
+        required=required,
+        default=_default(part.get("default"), kind),
+        choices=_choices(part if kind == "choice" else part.get("items", {})) if kind in ("choice", "choices") else (),
+        minimum=_limit(part.get(low)),
+        maximum=_limit(part.get(high)),
+    )
+
+
+def _kind(part: Mapping[str, Any]) -> FieldKind:
+    match part.get("type"):
+        case "boolean":
+            return "boolean"
+        case "integer":
+            return "integer"
+        case "number":
+            return "number"
+        case "array" if isinstance(part.get("items"), Mapping) and _choices(part["items"]):
+            return "choices"
+    return "choice" if _choices(part) else "text"
+
+
+def _choices(part: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    values, names = part.get("enum"), part.get("enumNames")
+    if isinstance(values, list):
+        labels = names if isinstance(names, list) and len(names) == len(values) else values
+        pairs = list(zip(values, labels, strict=True))
+    else:
+        options = part.get("oneOf") or part.get("anyOf")
+        found = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
+        pairs = [(option["const"], option.get("title", option["const"])) for option in found if "const" in option]
+    return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MOST_CHOICES])
+
+
+def _default(value: Any, kind: FieldKind) -> Any:
+    if kind == "choices":
+        return [str(item) for item in value] if isinstance(value, list) else None
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+def _limit(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _words(text: Any, limit: int) -> str:
+    return clean(cut(text, limit)) if isinstance(text, str) else ""
+
+
+def _value(field: Field, given: Any) -> Any:
+    if given is None or given == "" or (given == [] and field.kind == "choices"):
+        if field.required:
+            raise UsageError(f"{shown(field.title)} must be filled in.")
+        return None
+    match field.kind:
+        case "boolean":
+            return _truth(field, given)
+        case "integer" | "number":
+            return _within(field, _number(field, given))
+        case "choice":
+            return _chosen(field, given)
+        case "choices":
+            return [_chosen(field, item) for item in (given if isinstance(given, list | tuple | set) else [given])]
+    text = str(given)
+    _within(field, len(text), " characters")
+    return text
+
+
+def _truth(field: Field, given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    word = str(given).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise UsageError(f"{shown(field.title)} takes yes or no, found {shown(str(given))}.")
+    return word in _YES
+
+
+def _number(field: Field, given: Any) -> float:
+    try:
+        number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
+    except ValueError:
+        raise UsageError(f"{shown(field.title)} takes a number, found {shown(str(given))}.") from None
+    if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
+        raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
+    return int(number) if field.kind == "integer" else number
+
+
+def _within(field: Field, number: float, unit: str = "") -> float:
+    if field.minimum is not None and number < field.minimum:
+        raise UsageError(f"{shown(field.title)} takes at least {field.minimum:g}{unit}.")
+    if field.maximum is not None and number > field.maximum:
+        raise UsageError(f"{shown(field.title)} takes at most {field.maximum:g}{unit}.")
+    return number
+
+
+def _chosen(field: Field, given: Any) -> str:
+    for value, label in field.choices:
+        if str(given) in (value, label):
+            return value
+    raise UsageError(f"{shown(field.title)} takes one of: {', '.join(label for _, label in field.choices)}.")

@@ -1,0 +1,282 @@
+"""What a running turn asks the person: approvals, forms and links of servers, pauses before a call of the model.
+
+A question is answered once, from any thread: by the panel, by `input()`, or by a method of it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from casual_mcp_nb.display.text import clean, cut
+from casual_mcp_nb.engine.approval import ApprovalRequest, Verdict
+from casual_mcp_nb.engine.gate import Edit, editable
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.form import Field, checked, fields_of
+from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.step import text_of
+
+Surface = Literal["input", "panel"]
+"""Who asks: `input()` in the running cell, or whatever shows `session.questions`, such as the panel."""
+
+LONGEST_MESSAGE = 4_000
+
+
+class Question(ABC):
+    """One question.
+
+    Args:
+        surface: Who asks it.
+        server: The server concerned; None for none.
+
+    Attributes:
+        kind: `approval`, `form`, `link` or `step`.
+        id: Names it.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, surface: Surface, server: str | None = None) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.surface: Surface = surface
+        self.server = server
+        self.future: Future[Any] = Future()
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """All that the person must know to answer."""
+
+    @abstractmethod
+    def give_up(self, why: str) -> None:
+        """Answer in the way that does no harm, since nobody can or will."""
+
+    def _settle(self, answer: Any) -> None:
+        try:
+            self.future.set_result(answer)
+        except InvalidStateError:
+            raise UsageError("This question is not open any more: it was answered, or its turn has ended.") from None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>\n{self.text}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the person says to a call.
+
+    Args:
+        verdict: See `Verdict`.
+        for_conversation: Whether it holds for all calls of this very tool in this conversation.
+    """
+
+    verdict: Verdict
+    for_conversation: bool = False
+
+
+class ApprovalQuestion(Question):
+    """Whether a call may run.
+
+    Args:
+        surface: Who asks it.
+        request: The call.
+
+    Attributes:
+        tool: The tool, with its server and what that claims of it.
+        arguments: The complete arguments.
+        policy: Why it is asked: the server's policy.
+    """
+
+    kind = "approval"
+
+    def __init__(self, surface: Surface, request: ApprovalRequest) -> None:
+        super().__init__(surface, request.tool.server)
+        self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
+
+    @property
+    def written(self) -> str:
+        """The complete arguments, with nothing hidden and nothing cut."""
+        return json.dumps(self.arguments, indent=2, ensure_ascii=True, default=str)
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """What the server claims of the tool, in words."""
+        return self.tool.annotations.badges if self.tool.annotations else ()
+
+    @property
+    def text(self) -> str:
+        """Server, tool and the complete arguments."""
+        claims = f" ({', '.join(self.claims)})" if self.claims else ""
+        return f"The model wants to call {self.tool.name!a} of server {self.tool.server!a}{claims} with\n{self.written}"
+
+    def approve(self, for_conversation: bool = False) -> None:
+        """Let the call run.
+
+        Args:
+            for_conversation: Do not ask again for this tool in this conversation, as long as its definition is the same.
+        """
+        self._settle(Decision(True, for_conversation))
+
+    def deny(self, reason: str = "") -> None:
+        """Do not let it run; the model is told so, and why."""
+        self._settle(Decision(reason or False))
+
+    def give_up(self, why: str) -> None:
+        """Deny it."""
+        self.deny(why)
+
+
+class Elicitation(Question):
+    """Something that a server asks. The answer goes to that server."""
+
+    def __init__(self, surface: Surface, server: str, message: str) -> None:
+        super().__init__(surface, server)
+        self.message = clean(cut(message, LONGEST_MESSAGE))
+
+    @property
+    def text(self) -> str:
+        """Who asks, and what."""
+        return f"Server {self.server!a} asks (not the model, and not this notebook):\n{self.message}"
+
+    def decline(self) -> None:
+        """Say no."""
+        self._settle(("decline", None))
+
+    def cancel(self) -> None:
+        """Say nothing."""
+        self._settle(("cancel", None))
+
+    def give_up(self, why: str) -> None:
+        """Say nothing."""
+        self.cancel()
+
+
+class FormQuestion(Elicitation):
+    """A form that a server asks the person to fill in.
+
+    Args:
+        surface: Who asks it.
+        server: The server.
+        message: Its words.
+        schema: The form as JSON schema.
+
+    Attributes:
+        fields: The form's fields.
+    """
+
+    kind = "form"
+
+    def __init__(self, surface: Surface, server: str, message: str, schema: Mapping[str, Any]) -> None:
+        super().__init__(surface, server, message)
+        self.fields: tuple[Field, ...] = fields_of(schema)
+
+    def answer(self, values: Mapping[str, Any]) -> None:
+        """Send the form.
+
+        Args:
+            values: What was filled in, by name of the field.
+
+        Raises:
+            UsageError: Something is missing or wrong; the question stays open.
+        """
+        self._settle(("accept", checked(self.fields, values)))
+
+
+class LinkQuestion(Elicitation):
+    """A page that a server asks the person to visit. It is never opened from here.
+
+    Args:
+        surface: Who asks it.
+        server: The server.
+        message: Its words.
+        address: The page.
+    """
+
+    kind = "link"
+
+    def __init__(self, surface: Surface, server: str, message: str, address: str) -> None:
+        super().__init__(surface, server, message)
+        self.address = clean(address)
+
+    @property
+    def text(self) -> str:
+        """Who asks, what, and the address."""
+        return f"{super().text}\nIt wants you to visit, by yourself: {self.address}"
+
+    def accept(self) -> None:
+        """Say that the page was, or is being, visited."""
+        self._settle(("accept", None))
+
+
+class StepQuestion(Question):
+    """A pause before a call of the model.
+
+    Args:
+        surface: Who asks it.
+        step: The step, from 0.
+        request: What the model would be sent.
+
+    Attributes:
+        texts: What it reads for the first time and can be edited: by the id of a call, or by "" the person's message.
+        labels: The same with what each is.
+    """
+
+    kind = "step"
+
+    def __init__(self, surface: Surface, step: int, request: Request) -> None:
+        super().__init__(surface)
+        self.step, self.request = step, request
+        messages = request.messages
+        self.texts: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+        for call_id, place in editable(messages).items():
+            key = call_id or ""
+            self.texts[key] = text_of(messages[place].content)
+            self.labels[key] = f"result of {getattr(messages[place], 'name', '')}" if key else "your message"
+
+    @property
+    def text(self) -> str:
+        """Which call of the model this is, and what it would be sent."""
+        tokens, tools = self.request.tokens, len(self.request.tools)
+        made = f"{len(self.request.messages)} messages, {tools} tools, {tokens.total:,} tokens ({tokens.origin})"
+        return f"Before step {self.step + 1}: the model would be sent {made}."
+
+    def next(self) -> None:
+        """Let the model be called, and pause again before the next call."""
+        self._settle(("next", ()))
+
+    def run(self) -> None:
+        """Go on to the end of the turn without another pause."""
+        self._settle(("run", ()))
+
+    def edit(self, texts: str | Mapping[str, str]) -> None:
+        """Let the model be called with other texts.
+
+        Args:
+            texts: By the keys of `texts`; a text alone is for the only one, or for the last one.
+
+        Raises:
+            UsageError: There is no such text; the question stays open.
+        """
+        if not self.texts:
+            raise UsageError("There is nothing to edit before this step.")
+        changes = {list(self.texts)[-1]: texts} if isinstance(texts, str) else texts
+        unknown = next((key for key in changes if key not in self.texts), None)
+        if unknown is not None:
+            raise UsageError(
+                f"There is no text {shown(unknown)} to edit.", hint=f"There is: {', '.join(map(repr, self.texts))}."
+            )
+        self._settle(("next", tuple(Edit(text, key or None) for key, text in changes.items())))
+
+    def stop(self) -> None:
+        """Stop the turn."""
+        self._settle(("stop", ()))
+
+    def give_up(self, why: str) -> None:
+        """Go on."""
+        self.run()

@@ -1,0 +1,210 @@
+"""Talking with the model: turns that a cell waits for, turns that nobody waits for, and going back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.gate import Gate
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.notebook.control import SessionControl
+from casual_mcp_nb.notebook.images import with_images
+from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo, notebook_shell
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS
+from casual_mcp_nb.notebook.questions import Surface
+from casual_mcp_nb.notebook.turn import ShownTurn
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+Prompt = str | Sequence["ChatMessage"]
+
+
+class SessionTalk(SessionControl):
+    """The part of `Session` that runs turns."""
+
+    def chat(
+        self,
+        prompt: str | Sequence[ChatMessage],
+        *,
+        images: Any = None,
+        model: str | Model | ChatModel | None = None,
+        tool_set: str | ToolSetConfig | None = None,
+        system: str | None = None,
+        template: str | None = None,
+        discovery: bool | None = None,
+        echo: Echo = "output",
+        max_steps: int | None = None,
+        stream: bool | None = None,
+        variables: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        step: bool | Gate | None = None,
+    ) -> Turn:
+        """Say something, and go on with the conversation.
+
+        Args:
+            prompt: The text, or messages to add.
+            images: One image or several, for models that can see: bytes, the path of a file, or an object with `savefig` or
+                `save`, such as a figure of matplotlib or an image of Pillow.
+            model: Name of a model of the config, or a model object; None for the session's.
+            tool_set: Name of a toolset for this turn; None for the selection's.
+            system: The system prompt for this turn; None for the template's.
+            template: File in `prompt-templates/` for this turn; None for the model's.
+            discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
+            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
+            max_steps: Calls of the model at most; None for the config's limit.
+            stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
+                provider streams.
+            variables: More variables for the template.
+            meta: Handed through to the servers with each call.
+            step: Whether to pause before each call of the model, or what to await there, see `Gate`; None for the session's
+                `step_mode`.
+
+        Returns:
+            The turn. When the model or a limit failed it, its status is `failed` and `raise_for_status` raises; when it was
+            stopped by `stop` or in a panel, its status is `stopped`.
+
+        Raises:
+            UsageError: A name does not exist; nothing was sent.
+            KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation is valid.
+        """
+        gate = self._gate(step)
+        options = TurnOptions(
+            model or self.model, tool_set, system, template, variables or {}, discovery, max_steps, meta, stream, gate
+        )
+        return self._wait_for(with_images(prompt, images), options, echo)
+
+    async def chat_async(
+        self, prompt: str | Sequence[ChatMessage], *, images: Any = None, echo: Echo = "output", **options: Any
+    ) -> Turn:
+        """`chat`, awaited; takes the same arguments.
+
+        Raises:
+            CancelledError: It was interrupted or cancelled; the turn is in `turns`, marked as stopped.
+        """
+        return await self._await(with_images(prompt, images), self._options(options), echo)
+
+    def submit(self, prompt: str | Sequence[ChatMessage], *, images: Any = None, **options: Any) -> Future[Turn]:
+        """Start a turn without a cell that waits for it; `observe` follows it.
+
+        What it asks the person waits in `questions`; `input()` is not used.
+
+        Args:
+            prompt: The text, or messages to add.
+            images: As of `chat`.
+            options: As of `chat`, without `echo`.
+
+        Returns:
+            Becomes the turn; cancelling it stops the turn.
+        """
+        return self._start(with_images(prompt, images), self._options(options))
+
+    def stop(self) -> None:
+        """Stop the running turn, from any thread: what it has stays in `turns`, marked as stopped.
+
+        Returns when it has ended, after half a second at most; on the engine's thread at once. Harmless when nothing runs.
+        """
+        _, ended = self.engine.submit(self._dialogue.stop())
+        if not self.engine.is_current:
+            ended.wait(CLEAN_UP_SECONDS)
+
+    def undo(self) -> Turn | None:
+        """Take back the last turn of the conversation, with what it has discovered.
+
+        Returns:
+            The turn; None where there is none.
+
+        Raises:
+            UsageError: A turn is running.
+        """
+        return self._dialogue.undo()
+
+    def rerun(self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Any) -> Turn:
+        """Go back to before a turn, and ask again; that turn and those after it leave the conversation.
+
+        Args:
+            index: The turn's place in `turns`.
+            prompt: Another text in the place of what was asked, whose images stay; None asks the same.
+            echo: As of `chat`.
+            options: As of `chat`; what is not given is the session's present choice.
+
+        Raises:
+            UsageError: There is no such turn, or a turn is running; the conversation is as before.
+        """
+        place, asked = self._dialogue.asked_at(index, prompt)
+        return self._wait_for(asked, self._options(options), echo, place)
+
+    async def rerun_async(self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Any) -> Turn:
+        """`rerun`, awaited; takes the same arguments."""
+        place, asked = self._dialogue.asked_at(index, prompt)
+        return await self._await(asked, self._options(options), echo, place)
+
+    def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Any) -> Future[Turn]:
+        """`rerun` as `submit` does it."""
+        place, asked = self._dialogue.asked_at(index, prompt)
+        return self._start(asked, self._options(options), place)
+
+    def new_conversation(self) -> None:
+        """Start another conversation: nothing said, nothing discovered, nothing approved. The selection stays."""
+        self._questions.forget()
+        self._dialogue.clear()
+
+    def _options(self, options: dict[str, Any]) -> TurnOptions:
+        known = {**options, "model": options.get("model") or self.model, "gate": self._gate(options.get("step"))}
+        known.pop("step", None)
+        return TurnOptions(**known)
+
+    def _gate(self, step: bool | Gate | None) -> Gate:
+        if callable(step):
+            return step
+        return self._questions.gate(lambda: self.step_mode if step is None else step, self._dialogue.cancel)
+
+    def _wait_for(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
+        with _shown(echo, options.stream) as (turn, live):
+            return self.engine.run(self._take(turn, prompt, options, live, "input", place))
+
+    async def _await(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
+        with _shown(echo, options.stream) as (turn, live):
+            surface = self._questions.surface_of_awaited_cells()
+            return await self.engine.wait(self._take(turn, prompt, options, live, surface, place))
+
+    def _start(self, prompt: Prompt, options: TurnOptions, place: int | None = None) -> Future[Turn]:
+        return self.engine.submit(self._take(Turn(Trace()), prompt, options, None, "panel", place))[0]
+
+    async def _take(
+        self, turn: Turn, prompt: Prompt, options: TurnOptions, live: LiveOutput | None, surface: Surface, place: int | None
+    ) -> Turn:
+        async def begin() -> Sequence[ChatMessage]:
+            await self._view()
+            return as_messages(prompt)
+
+        with self._questions.put_by(surface):
+            return await self._dialogue.take(turn, begin, options, live.on_event if live else None, place)
+
+
+def as_messages(prompt: Prompt) -> list[ChatMessage]:
+    """A prompt as the messages that it adds."""
+    from casual_llm.messages import UserMessage
+
+    return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
+
+
+@contextmanager
+def _shown(echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
+    """A turn that its cell shows while the body runs, where there is a cell and `echo` wants it."""
+    check_echo(echo)
+    shell = notebook_shell() if echo != "none" else None
+    turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
+    live = LiveOutput(turn, echo, streamed=stream is not False) if shell and echo != "none" else None
+    try:
+        yield turn, live
+    finally:
+        if live:
+            live.finish()

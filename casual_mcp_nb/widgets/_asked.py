@@ -1,0 +1,74 @@
+"""Questions as they stand in a panel, and the answers that can be given there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from casual_mcp_nb.display.text import one_line
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, Elicitation, FormQuestion, LinkQuestion, Question, StepQuestion
+
+
+def row_of(question: Question, order: int) -> dict[str, Any]:
+    """A question as JSON: what a person must know to answer, and nothing cut."""
+    row: dict[str, Any] = {"order": order, "kind": question.kind, "surface": question.surface}
+    if question.server is not None:
+        row["server"] = one_line(question.server)
+    match question:
+        case ApprovalQuestion():
+            row |= {"tool": one_line(question.tool.name), "arguments": question.written}
+            row |= {"claims": list(question.claims), "policy": question.policy}
+        case FormQuestion():
+            row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
+        case LinkQuestion():
+            row |= {"message": question.message, "address": question.address}
+        case StepQuestion():
+            labels = question.labels
+            row["message"] = question.text
+            row["texts"] = [{"key": key, "label": labels[key], "text": text} for key, text in question.texts.items()]
+    return row
+
+
+def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
+    """Give an answer.
+
+    Args:
+        question: The question.
+        answer: `approve`, `approve_for_conversation` or `deny`; `send`, `accept`, `decline` or `cancel`; `next`, `edit`, `run`
+            or `stop`.
+        values: What was filled in, or the edited texts.
+
+    Raises:
+        UsageError: It is no answer to this question, something filled in is wrong, or the question is not open any more.
+    """
+    answers = _answers(question, values)
+    if answer not in answers:
+        raise UsageError(f"{shown(answer)} is no answer to this question.", hint=f"There is: {', '.join(answers)}.")
+    answers[answer]()
+
+
+def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callable[[], None]]:
+    match question:
+        case ApprovalQuestion():
+            return {
+                "approve": question.approve,
+                "approve_for_conversation": lambda: question.approve(for_conversation=True),
+                "deny": lambda: question.deny(str(values.get("reason", ""))),
+            }
+        case StepQuestion():
+            return {
+                "next": question.next,
+                "edit": lambda: question.edit({key: str(text) for key, text in values.items()}),
+                "run": question.run,
+                "stop": question.stop,
+            }
+    answers: dict[str, Callable[[], None]] = {}
+    if isinstance(question, Elicitation):
+        answers = {"decline": question.decline, "cancel": question.cancel}
+    if isinstance(question, FormQuestion):
+        answers["send"] = lambda: question.answer(values)
+    if isinstance(question, LinkQuestion):
+        answers["accept"] = question.accept
+    return answers

@@ -1,0 +1,203 @@
+"""The conversation of a session: what was said, what runs, what waits for the person, and all that can be done about it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.types.event import Event, TurnStarted
+from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.widgets._asked import give, row_of
+from casual_mcp_nb.widgets._pace import Pace
+from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
+from casual_mcp_nb.widgets.state import State, command
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+_SECONDS_BETWEEN_TICKS = 1.0
+
+
+class ConversationState(State):
+    """The transcript, the running turn, the questions, and the choice of model and toolset.
+
+    Once a front end has shown it, the turns of awaited cells ask there, where clicks arrive by then.
+
+    Args:
+        session: The session.
+        options: For its turns, as of `Session.chat`; a model given here is the only one to choose.
+    """
+
+    def __init__(self, session: Session, **options: Any) -> None:
+        super().__init__(session)
+        self._options = options
+        self._pace = Pace(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS)
+        self._transcript = Transcript(again=self._pace)
+        self._pending: str | None = None
+        self._ticking = False
+        self._seen = False
+        for cancel in (
+            session.observe(self._on_event),
+            session.on_change(self.changed),
+            session.selection.watch(self.changed),
+            self._pace.end,
+        ):
+            self.follow(cancel)
+        self._tick()
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that the panel shows."""
+        session, turns = self.session, self.session.turns
+        rows = self._transcript.rows(turns)
+        tool_set, fixed = session.selection.tool_set, self._options.get("model")
+        name = fixed if isinstance(fixed, str | None) else fixed.name
+        return {
+            "turns": rows,
+            "earlier": len(turns) - len(rows),
+            "pending": self._pending,
+            "busy": session.busy,
+            "in_cell": session.busy and session.questions.by_input,
+            "doing": self._transcript.doing,
+            "said": self._transcript.said,
+            "models": [name] if name else list(session.config.models),
+            "model": name or session.model,
+            "tool_sets": list(session._chat.tool_sets),
+            "tool_set": tool_set if isinstance(tool_set, str) else None,
+            "custom": tool_set is not None and not isinstance(tool_set, str),
+            "step_mode": session.step_mode,
+            "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
+        }
+
+    @command
+    def seen(self) -> None:
+        """Note that a person sees it, and can answer what is asked."""
+        if not self._seen:
+            self._seen = True
+            self.follow(self.session.questions.panel_opened())
+
+    @command
+    async def send(self, prompt: str) -> None:
+        """Ask; returns when the turn has begun.
+
+        Raises:
+            UsageError: There is nothing to send, or a turn is running. Other errors of `Session.chat` that keep a turn from
+                beginning come through too.
+        """
+        if not prompt.strip():
+            raise UsageError("There is nothing to send: write a message first.")
+        await self._begin(self.session.submit(prompt, **self._options), prompt)
+
+    @command
+    async def rerun(self, turn: str, prompt: str | None = None) -> None:
+        """Go back to before a turn and ask again; returns when the new turn has begun.
+
+        Args:
+            turn: Its key in the transcript.
+            prompt: Another text; None asks the same.
+
+        Raises:
+            UsageError: The turn is not there any more, or one is running.
+        """
+        if prompt is not None and not prompt.strip():
+            raise UsageError("There is nothing to send: write a message first.")
+        keys = [self._transcript.key(each) for each in self.session.turns]
+        if turn not in keys:
+            raise UsageError("This turn is not part of the conversation any more.")
+        index = keys.index(turn)
+        asked = self.session.turns[index].prompt if prompt is None else prompt
+        await self._begin(self.session.submit_rerun(index, prompt, **self._options), asked)
+
+    @command
+    def stop(self) -> None:
+        """Stop the running turn."""
+        self.session.stop()
+
+    @command
+    def undo(self) -> str:
+        """Take back the last turn; gives its prompt.
+
+        Raises:
+            UsageError: There is none, or it is running.
+        """
+        turn = self.session.undo()
+        if turn is None:
+            raise UsageError("There is no turn to take back.")
+        return turn.prompt
+
+    @command
+    def clear(self) -> None:
+        """Start another conversation.
+
+        Raises:
+            UsageError: A turn is running.
+        """
+        if self.session.busy:
+            raise UsageError("A turn is running: stop it first.")
+        self.session.new_conversation()
+
+    @command
+    def set_model(self, name: str) -> None:
+        """Choose the model for the turns to come."""
+        if self._options.get("model") is not None:
+            raise UsageError("This panel was made for one model.", hint="Open another one with session.panel().")
+        if name not in self.session.config.models:
+            raise UnknownNameError("model", name, self.session.config.models)
+        self.session.model = name
+
+    @command
+    def set_tool_set(self, name: str | None = None) -> None:
+        """Choose the toolset for the turns to come; None for all tools."""
+        if name is not None and name not in self.session._chat.tool_sets:
+            raise UnknownNameError("toolset", name, self.session._chat.tool_sets)
+        self.session.selection.tool_set = name
+
+    @command
+    def set_step_mode(self, on: bool) -> None:
+        """Pause before each call of the model, or not."""
+        self.session.step_mode = on
+
+    @command
+    def answer(self, question: str, answer: str, values: dict[str, Any] | None = None) -> None:
+        """Answer a question by its id, see `give`.
+
+        Raises:
+            UsageError: It is not open any more, or the answer does not fit.
+        """
+        found = self.session.questions.by_id(question)
+        if found.surface != "panel":
+            raise UsageError("This is asked in the running cell: answer there.")
+        give(found, answer, values or {})
+
+    async def _begin(self, future: Future[Turn], prompt: str) -> None:
+        """Wait until the turn has begun; what keeps it from beginning is raised."""
+        loop = asyncio.get_running_loop()
+        begun = asyncio.Event()
+        cancel = self.session.observe(lambda _, event: begun.set() if isinstance(event, TurnStarted) else None)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(begun.set))
+        self._pending = prompt
+        self.changed()
+        try:
+            await begun.wait()
+        finally:
+            cancel()
+            self._pending = None
+            self.changed()
+        if future.done():
+            future.result()
+
+    def _on_event(self, turn: Turn, event: Event) -> None:
+        self._transcript.note(turn, event, len(self.session.turns))
+        self._pace()
+        if isinstance(event, TurnStarted):
+            self._tick()
+
+    def _tick(self, again: bool = False) -> None:
+        """Draw once a second while a turn runs: the time that a call takes moves on without any event."""
+        if self._ticking and not again:
+            return
+        self._ticking = self.session.busy and bool(self._cancels)
+        if self._ticking:
+            self._pace()
+            self.session.engine.call_later(_SECONDS_BETWEEN_TICKS, lambda: self._tick(again=True))

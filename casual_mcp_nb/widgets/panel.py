@@ -1,0 +1,56 @@
+"""The chat panel, and the meter of tokens that it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.display import style
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.tokens import TokensState
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+
+class Panel(SessionWidget):
+    """A chat with the session's model: message box, transcript, approvals, forms of servers, step mode, tokens.
+
+    In Python: `session.submit`, `stop`, `questions`, `step_mode`, `rerun`, `undo`, `new_conversation`.
+
+    Args:
+        session: The session; turns of cells and of other panels show here too.
+        options: For the turns that begin here, as of `Session.chat`.
+    """
+
+    files = ("parts/morph", "parts/tokens", "parts/questions", "parts/turns", "panel")
+    more_css = style()
+
+    def __init__(self, session: Session, **options: Any) -> None:
+        self.conversation = ConversationState(session, **options)
+        self.tokens = TokensState(session)
+        super().__init__(session, conversation=self.conversation, tokens=self.tokens)
+
+    def static(self) -> Conversation:
+        """The conversation as it is now."""
+        return self.session.conversation
+
+
+class TokenMeter(SessionWidget):
+    """What each step and turn took, as bars. In Python: `session.stats`.
+
+    Args:
+        session: The session.
+    """
+
+    files = ("parts/tokens", "token_meter")
+
+    def __init__(self, session: Session) -> None:
+        self.tokens = TokensState(session)
+        super().__init__(session, tokens=self.tokens)
+
+    def static(self) -> ChatStats:
+        """The counts as they are now."""
+        return self.session.stats

@@ -1,0 +1,71 @@
+"""What each call of the model took, step by step and turn by turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from casual_mcp_nb.display.tokens import PARTS
+from casual_mcp_nb.types.event import Event, StepFinished, StepStarted
+from casual_mcp_nb.types.stats import ChatStats, StepStats
+from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.widgets.state import State
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.session import Session
+
+MOST_STEPS = 200
+
+
+class TokensState(State):
+    """Tokens per step and turn, with where each number comes from. In Python: `session.stats`.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._known: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
+        self.follow(session.observe(self._on_event))
+        self.follow(session.on_change(self.changed))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Rows by turn and step, from 1, the sums, and the names of the parts that a request is made of."""
+        stats = [self._stats(turn) for turn in self.session.turns]
+        rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
+        return {
+            "parts": list(PARTS.values()),
+            "rows": dict(list(rows.items())[-MOST_STEPS:]),
+            "earlier": max(0, len(rows) - MOST_STEPS),
+            "turns": {str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps},
+            "all": _sum(sum(stats, ChatStats())),
+        }
+
+    def _stats(self, turn: Turn) -> ChatStats:
+        size = len(turn.trace)
+        known = self._known.get(turn)
+        if known is None or known[0] != size:
+            known = self._known[turn] = (size, turn.stats)
+        return known[1]
+
+    def _on_event(self, turn: Turn, event: Event) -> None:
+        if isinstance(event, StepStarted | StepFinished):
+            self.changed()
+
+
+def _row(step: StepStats, turn: int) -> dict[str, Any]:
+    return {
+        "turn": turn,
+        "step": step.step + 1,
+        "parts": list(step.parts.as_dict().values()),
+        "sent": step.parts.total,
+        "origin": step.parts.origin,
+        "answer": step.completion_tokens,
+        "answer_origin": step.answer_origin,
+    }
+
+
+def _sum(stats: ChatStats) -> dict[str, Any]:
+    sent: dict[str, Any] = {"sent": stats.sent_tokens, "origin": stats.parts.origin, "steps": len(stats.steps)}
+    return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}

@@ -1,0 +1,161 @@
+"""The widgets outside of JupyterLab, and inside of other widgets: Notebook 7, marimo, `ipywidgets.VBox`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+from kit.lab import Lab
+from kit.pages import execute, opened, pictured, run_cell, written
+from kit.waiting import wait_until
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+SETUP = """from casual_mcp_nb import Session
+from casual_mcp_nb.widgets import ManifestView, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
+session = Session.from_config({
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {
+        "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
+        "units": {"bundled": "units", "transport": "in-process"},
+    },
+    "tool_sets": {"numbers": {"description": "Numbers", "servers": {"math": True}}},
+    "tool_discovery": {"enabled": True},
+})
+session.connect();"""
+SMALL = "ServerToggles(session), ToolsetPicker(session), ManifestView(session), SearchBox(session), TokenMeter(session)"
+MARIMO = f"""import marimo
+app = marimo.App()
+
+@app.cell
+def _():
+    import marimo as mo
+{chr(10).join("    " + line for line in SETUP.splitlines())}
+    return mo, session, {SMALL.replace("(session)", "")}
+
+@app.cell
+def _(mo, session, {SMALL.replace("(session)", "")}):
+    mo.vstack([mo.ui.anywidget(widget) for widget in ({SMALL})])
+    return
+
+@app.cell
+def _(session):
+    session.explore()
+    return
+
+@app.cell
+def _(session):
+    session.panel()
+    return
+"""
+
+
+@pytest.fixture
+def tall(browser: Any) -> Iterator[Any]:
+    page = browser.new_page(viewport={"width": 1200, "height": 2400})
+    page.set_default_timeout(30_000)
+    yield page
+    page.close()
+
+
+def at(page: Any, *names: str) -> Any:
+    """The first element with a test id inside of one with another, and so on."""
+    place = page
+    for name in names:
+        place = place.get_by_test_id(name).first
+    return place
+
+
+def defers_units_and_finds_addition(page: Any) -> None:
+    """Use the small widgets: what one changes, the others show."""
+    manifest = at(page, "manifest-text")
+    manifest.wait_for()
+    sync_api.expect(manifest).to_contain_text("math")
+    sync_api.expect(manifest).not_to_contain_text("units")
+    at(page, "server-toggles", "server-units").locator("label:has([value=deferred])").click()
+    sync_api.expect(manifest).to_contain_text("units")
+    at(page, "search-box", "query").fill("add two numbers")
+    sync_api.expect(at(page, "search-box", "hits")).to_contain_text("add")
+
+
+def test_the_small_widgets_stand_together_in_a_box(page: Any, lab: Lab) -> None:
+    box = f"import ipywidgets\nipywidgets.VBox([{SMALL}])"
+    written(lab, "box.ipynb", [SETUP, box])
+    opened(page, lab, "box.ipynb")
+    execute(page, SETUP)
+    run_cell(page, 1)
+    defers_units_and_finds_addition(page)
+    pictured(page, "box")
+
+
+def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> None:
+    written(lab, "seven.ipynb", [SETUP, "session.explore()", "session.panel()"])
+    page.goto(f"{lab.url}/notebooks/seven.ipynb?token=test")
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    sync_api.expect(page.locator(".jp-NotebookKernelStatus, .jp-Notebook-ExecutionIndicator").first).to_be_visible()
+    for number in range(3):
+        page.locator(".jp-CodeCell .cm-content").nth(number).click()
+        page.keyboard.press("Control+Enter")
+    at(page, "explorer", "server-units").locator("label:has([value=deferred])").click()
+    sync_api.expect(at(page, "explorer", "manifest-text")).to_contain_text("units")
+    asks_what_is_two_plus_two(page)
+    pictured(page, "notebook-7")
+
+
+def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
+    with marimo_app(MARIMO, tmp_path) as address:
+        tall.goto(address)
+        defers_units_and_finds_addition(tall)
+        sync_api.expect(at(tall, "explorer", "server-units")).to_have_attribute("data-mode", "deferred")
+        asks_what_is_two_plus_two(tall)
+        pictured(tall, "marimo")
+
+
+def asks_what_is_two_plus_two(page: Any) -> None:
+    at(page, "chat-panel", "message").fill("What is 2 plus 2?")
+    page.keyboard.press("Enter")
+    sync_api.expect(at(page, "chat-panel", "transcript")).to_contain_text("4 (from math__evaluate_expression)")
+    sync_api.expect(at(page, "chat-panel", "send")).to_be_enabled()
+
+
+@contextmanager
+def marimo_app(source: str, folder: Path) -> Iterator[str]:
+    """Serve a marimo app on loopback."""
+    pytest.importorskip("marimo", reason="marimo is not installed: pip install marimo")
+    app, port = folder / "app.py", free_port()
+    app.write_text(source)
+    command = [sys.executable, "-m", "marimo", "run", str(app), "--headless", "--no-token", "--port", str(port)]
+    quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
+    with subprocess.Popen(command, cwd=folder, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_until(lambda: answers(f"{address}/health"), "marimo answers", 60)
+            yield address
+        finally:
+            server.terminate()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return bool(answer.status == 200)
+    except (URLError, ConnectionError):
+        return False

@@ -1,0 +1,483 @@
+"""The chat panel in a real JupyterLab: by mouse and by keyboard, live, beside a cell that runs, in both themes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from kit.lab import Lab
+from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, violations, written
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+BOOK = "panel.ipynb"
+PANEL = "[data-testid=chat-panel]"
+TESTS = str(Path(__file__).resolve().parents[1])
+EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>"
+FORM = {"type": "object", "properties": {EVIL: {"title": EVIL, "description": EVIL, "enum": ["a", EVIL], "default": EVIL}}}
+SETUP = f"""
+import asyncio, sys, time
+from collections import deque
+sys.path.insert(0, {TESTS!r})
+from fastmcp import Context, FastMCP
+from kit.travel import travel_server
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, calls, scripted_model
+EVIL, FORM = {EVIL!r}, {FORM!r}
+plays = deque()
+model = scripted_model(*[lambda messages, tools: plays.popleft()] * 1000)
+box = FastMCP("box")
+go_on = False
+@box.tool
+async def work(ctx: Context) -> str:
+    "Work until it is told to end."
+    done = 0
+    while not go_on:
+        done += 1
+        await ctx.report_progress(done, 1000000, "at it")
+        await asyncio.sleep(0.05)
+    return "worked"
+session = Session.from_config({{
+    "clients": {{"offline": {{"provider": "offline"}}}},
+    "models": {{"one": {{"client": "offline", "model": "planner"}}, "two": {{"client": "offline", "model": "planner"}}}},
+    "servers": {{"math": {{"bundled": "math", "transport": "in-process", "approval": "always"}}}},
+    "tool_sets": {{"numbers": {{"description": "Numbers", "servers": {{"math": True}}}}}},
+}}, in_process={{"box": box, "travel": travel_server(), "evil": travel_server(EVIL, FORM)}})
+session.connect()
+ADD = call("math__add", a=1, b=2)
+def fresh(*answers):
+    global go_on
+    go_on = False
+    session.stop()
+    session.step_mode = False
+    session.new_conversation()
+    session.selection.tool_set = None
+    plays.clear()
+    plays.extend(answers)
+"""
+AWAITING = "awaited = await session.chat_async('From a cell', model=model, echo='none')"
+OTHER = "other = session.panel()\nother"
+METER = "from casual_mcp_nb.widgets import TokenMeter\nfrom ipywidgets import VBox\nVBox([TokenMeter(session)])"
+BLOCKING = "blocked = session.chat('From a cell', model=model, echo='none')"
+
+
+@pytest.fixture(scope="module")
+def book(browser: Any, lab: Lab) -> Iterator[Any]:
+    """A page with a notebook: a panel, then cells that await, block and sleep."""
+    panel = "panel = session.panel(model=model)\npanel"
+    cells = [SETUP, panel, AWAITING, BLOCKING, "time.sleep(6)", OTHER, METER]
+    written(lab, BOOK, cells)
+    page = browser.new_page(viewport={"width": 1200, "height": 1800})
+    page.set_default_timeout(20_000)
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    opened(page, lab, BOOK)
+    execute(page, SETUP)
+    run_cell(page, 1)
+    page.wait_for_selector(PANEL)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def page(book: Any) -> Iterator[Any]:
+    """The panel of a conversation that has not begun."""
+    execute(book, "fresh()")
+    book.wait_for_selector(f"{PANEL} [data-testid=empty]:visible")
+    yield book
+    assert book.evaluate("() => document.body.dataset.pwned === undefined")
+    assert book.complaints == []
+
+
+def at(page: Any, name: str, nth: int = 0) -> Any:
+    return page.get_by_test_id(name).nth(nth)
+
+
+def send(page: Any, prompt: str, *answers: str) -> None:
+    """Send a message with the keyboard; the answers are expressions of the kernel."""
+    execute(page, f"plays.extend([{', '.join(answers)}])")
+    at(page, "message").fill(prompt)
+    at(page, "message").press("Enter")
+
+
+def ended(page: Any, number: int, status: str = "done") -> Any:
+    turn = at(page, f"turn-{number}")
+    sync_api.expect(turn).to_have_attribute("data-status", status)
+    return turn
+
+
+def reads(locator: Any, text: str) -> None:
+    sync_api.expect(locator).to_contain_text(text)
+
+
+def gone(page: Any, name: str) -> None:
+    sync_api.expect(page.get_by_test_id(name)).to_have_count(0)
+
+
+def idle(page: Any) -> None:
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", state="attached")
+
+
+def busy(page: Any) -> None:
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='busy']", state="attached")
+
+
+# --- talking
+
+
+def test_a_message_is_written_and_sent_by_keyboard_and_its_turn_shows(page: Any) -> None:
+    execute(page, "plays.append('# Hello\\n\\n**there**')")
+    at(page, "message").focus()
+    page.keyboard.type("Say hello,")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("in x and dd")
+    page.keyboard.press("Enter")
+    turn = ended(page, 1)
+    assert turn.get_by_test_id("prompt").inner_text() == "Say hello,\nin x and dd"
+    reads(turn.locator("strong", has_text="there"), "there")
+    assert at(page, "message").input_value() == ""
+    reads(at(page, "status"), "Turn 1 is done.")
+    assert page.evaluate("() => document.activeElement.dataset.testid") == "message"
+
+
+def test_an_empty_message_is_not_sent_and_what_keeps_a_turn_from_beginning_stands_in_the_alert_line(page: Any) -> None:
+    at(page, "send").click()
+    gone(page, "turn-1")
+    execute(page, "session.selection.tool_set = 'letters'")
+    send(page, "Is anybody there?")
+    reads(at(page, "alert"), "letters")
+    assert at(page, "message").input_value() == "Is anybody there?", "what was not sent can be sent again"
+    execute(page, "session.selection.tool_set = None")
+    send(page, "And now?", "'Yes.'")
+    ended(page, 1)
+    sync_api.expect(at(page, "alert")).to_be_hidden()
+
+
+def test_a_turn_of_a_cell_shows_in_the_panel(page: Any) -> None:
+    execute(page, "plays.extend(['From the cell.']); session.chat('Said in a cell', model=model, echo='none')")
+    reads(ended(page, 1), "From the cell.")
+
+
+def test_toolset_and_model_are_chosen(page: Any) -> None:
+    at(page, "tool-set").select_option("numbers")
+    page.wait_for_function("() => document.querySelector('[data-testid=tool-set]').value === 'numbers'")
+    assert value(page, "session.selection.tool_set") == "numbers"
+    execute(page, "session.selection.tool_set = None")
+    sync_api.expect(at(page, "tool-set")).to_have_value("")
+    assert at(page, "model").input_value() == "scripted"
+
+
+def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> None:
+    send(page, "x", "call('no_tool')", "'ok'")
+    ended(page, 1)
+    at(page, "tokens-part").locator("summary").click()
+    reads(at(page, "tokens-turn-1"), "Turn 1: 2 steps")
+    reads(at(page, "tokens-1-2"), "estimated")
+    assert page.locator("[data-testid=tokens-1-2] .cmn-stack > i").count() > 1
+    sent = value(page, "session.stats.sent_tokens")
+    reads(at(page, "tokens-all"), f"{sent:,} sent (estimated)")
+    at(page, "tokens-part").locator("summary").click()
+
+
+def test_the_meter_of_tokens_stands_by_itself_in_a_box_of_widgets(page: Any) -> None:
+    run_cell(page, 6)
+    meter = page.get_by_test_id("token-meter")
+    reads(meter, "Nothing was sent yet.")
+    send(page, "x", "'ok'")
+    reads(meter.get_by_test_id("tokens-turn-1"), "Turn 1: 1 step,")
+
+
+def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page: Any) -> None:
+    send(page, "x", "'ok'")
+    ended(page, 1)
+    at(page, "model").focus()
+    order = []
+    for _ in range(12):
+        order.append(page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName"))
+        page.keyboard.press("Tab")
+    head = ["model", "tool-set", "step-mode", "undo", "clear", "large-text"]
+    assert order == [*head, "transcript", "edit", "ask-again", "message", "send", "SUMMARY"]
+
+
+# --- stopping and answering
+
+
+def test_stop_ends_a_turn_within_half_a_second_while_the_kernel_is_idle(page: Any) -> None:
+    send(page, "Work", "call('box__work')")
+    reads(at(page, "doing"), "box__work runs")
+    reads(at(page, "turn-1"), "at it")
+    start = time.monotonic()
+    at(page, "stop").click()
+    ended(page, 1, "stopped")
+    assert time.monotonic() - start < 1.5
+    sync_api.expect(at(page, "send")).to_be_visible()
+    assert value(page, "(session.turns[0].status, session.turns[0].seconds < 30)") == ("stopped", True)
+
+
+@pytest.mark.parametrize(("button", "status"), [("approve", "ok"), ("deny", "denied")])
+def test_a_call_waits_for_the_panel_while_the_kernel_is_idle(page: Any, button: str, status: str) -> None:
+    send(page, "Add", "ADD", "'ok'")
+    reads(at(page, "question-tool"), "add")
+    reads(at(page, "question-server"), "math")
+    assert json.loads(at(page, "question-arguments").inner_text()) == {"a": 1, "b": 2}
+    reads(at(page, "status"), "The model wants to call add of server math. Approve or deny it.")
+    at(page, button).click()
+    ended(page, 1)
+    gone(page, "question-approval")
+    assert value(page, "session.turns[0].tool_calls[0].status") == status
+
+
+def test_an_approval_for_the_conversation_is_given_with_the_keyboard_and_holds(page: Any) -> None:
+    send(page, "Add", "ADD", "ADD", "'ok'", "ADD", "'ok'")
+    at(page, "question-approval").wait_for()
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("() => document.activeElement.dataset.testid") == "deny"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    ended(page, 1)
+    assert page.evaluate("() => document.activeElement.dataset.testid") == "message"
+    send(page, "Again")
+    ended(page, 2)
+    assert value(page, "[call.status for turn in session.turns for call in turn.tool_calls]") == ["ok", "ok", "ok"]
+
+
+def test_approve_and_stop_work_while_a_cell_awaits(page: Any) -> None:
+    execute(page, "plays.extend([ADD, 'ok'])")
+    run_cell(page, 2)
+    at(page, "approve").click()
+    ended(page, 1)
+    idle(page)
+    assert value(page, "(awaited.status, awaited.tool_calls[0].status)") == ("done", "ok")
+    execute(page, "plays.extend([call('box__work')])")
+    run_cell(page, 2)
+    reads(at(page, "turn-2"), "at it")
+    at(page, "stop").click()
+    ended(page, 2, "stopped")
+    idle(page)
+    assert value(page, "awaited.status") == "stopped"
+
+
+def test_what_a_blocked_cell_asks_is_answered_there_and_the_panel_says_so(page: Any) -> None:
+    execute(page, "plays.extend([ADD, 'ok'])")
+    run_cell(page, 3)
+    reads(at(page, "asked-in-cell"), "answer in the box below the cell")
+    gone(page, "approve")
+    reads(at(page, "doing"), "■ in the toolbar stops it at once.")
+    page.locator(".jp-Stdin-input").fill("y")
+    page.locator(".jp-Stdin-input").press("Enter")
+    ended(page, 1)
+    idle(page)
+    assert value(page, "blocked.tool_calls[0].status") == "ok"
+
+
+def test_a_turn_moves_on_the_page_while_a_cell_sleeps(page: Any) -> None:
+    send(page, "Work", "call('box__work')")
+    reads(at(page, "turn-1"), "at it")
+    run_cell(page, 4)
+    busy(page)
+    text = "() => document.querySelector('[data-testid=turn-1]').innerText.match(/([0-9,]+) of 1,000,000/)[1]"
+    seen = set()
+    end = time.monotonic() + 3
+    while time.monotonic() < end and len(seen) < 10:
+        seen.add(page.evaluate(text))
+        page.wait_for_timeout(50)
+    assert len(seen) == 10
+    assert page.locator(".jp-Notebook-ExecutionIndicator[data-status='busy']").count() == 1
+    idle(page)
+    at(page, "stop").click()
+    ended(page, 1, "stopped")
+
+
+def test_what_is_open_scrolled_and_focused_stays_while_a_turn_is_redrawn(page: Any) -> None:
+    many = "{'a': list(range(300)), 'b': 2}"
+    execute(page, f"plays.extend([call('no_tool', **{many}), call('box__work')])")
+    at(page, "message").fill("Work")
+    at(page, "message").press("Enter")
+    turn = at(page, "turn-1")
+    reads(turn, "at it")
+    summary = turn.locator("details summary").first
+    summary.click()
+    summary.click()
+    assert turn.locator("details").first.evaluate("part => part.open")
+    turn.locator("details pre").first.evaluate("pre => { pre.scrollTop = 100; window.kept = pre; }")
+    summary.focus()
+    before = turn.inner_text()
+    page.wait_for_function("before => document.querySelector('[data-testid=turn-1]').innerText !== before", arg=before)
+    assert page.evaluate("() => [window.kept.isConnected, window.kept.scrollTop]") == [True, 100]
+    assert page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+    summary.click()
+    page.wait_for_timeout(300)
+    assert not turn.locator("details").first.evaluate("part => part.open")
+    at(page, "stop").click()
+    ended(page, 1, "stopped")
+
+
+# --- what servers ask, and the step mode
+
+
+def test_the_form_of_a_server_is_filled_in_corrected_and_sent(page: Any) -> None:
+    send(page, "Book", "call('travel__book')", "'Booked.'")
+    reads(at(page, "question-server"), "travel")
+    reads(at(page, "question-message"), "Where to?")
+    reads(at(page, "question-form"), "Where you want to go.")
+    assert at(page, "field-class").input_value() == "second"
+    at(page, "send-form").click()
+    reads(at(page, "alert"), "'City' must be filled in")
+    at(page, "field-city").fill("Oslo")
+    at(page, "field-city").press("Tab")
+    page.keyboard.type("3")
+    at(page, "field-window").check()
+    at(page, "field-class").select_option("first")
+    at(page, "field-meals").get_by_label("breakfast").check()
+    at(page, "field-city").press("Enter")
+    ended(page, 1)
+    result = value(page, "session.turns[0].tool_calls[0].result")
+    assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals': ['breakfast', 'dinner']}"
+
+
+def test_a_form_is_declined(page: Any) -> None:
+    send(page, "Book", "call('travel__book')", "'Not booked.'")
+    at(page, "decline").click()
+    ended(page, 1)
+    assert value(page, "session.turns[0].tool_calls[0].result") == "decline None"
+
+
+def test_the_step_mode_pauses_takes_an_edit_and_runs_to_the_end(page: Any) -> None:
+    at(page, "step-mode").check()
+    send(page, "Weigh the hat", "call('no_tool')", "call('no_tool')", "'ok'")
+    reads(at(page, "question-step"), "Before step 1: the model would be sent")
+    at(page, "step-edit").locator("summary").click()
+    at(page, "edit-message").fill("Weigh the cat")
+    assert at(page, "step-next").inner_text() == "Next, with the edit"
+    at(page, "step-next").click()
+    reads(at(page, "question-step"), "Before step 2")
+    reads(at(page, "turn-1").get_by_test_id("prompt"), "Weigh the cat")
+    at(page, "step-run").click()
+    ended(page, 1)
+    assert value(page, "[m.content for m in session.messages if m.role == 'user']") == ["Weigh the cat"]
+    at(page, "step-mode").uncheck()
+
+
+# --- going back
+
+
+def test_turns_are_edited_asked_again_taken_back_and_forgotten(page: Any) -> None:
+    for number, prompt in enumerate(("one", "two", "three"), 1):
+        send(page, prompt, f"'answer {number}'")
+        ended(page, number)
+    execute(page, "plays.extend(['three again', 'another two'])")
+    at(page, "turn-3").get_by_test_id("ask-again").click()
+    reads(at(page, "turn-3"), "three again")
+    at(page, "turn-2").get_by_test_id("edit").click()
+    page.keyboard.press("Escape")
+    assert page.evaluate("() => document.activeElement.dataset.testid") == "edit"
+    page.keyboard.press("Enter")
+    reads(at(page, "turn-2"), "This turn and the 1 after it leave the conversation.")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("another question")
+    page.keyboard.press("Enter")
+    reads(at(page, "turn-2"), "another two")
+    gone(page, "turn-3")
+    assert value(page, "[turn.prompt for turn in session.turns]") == ["one", "another question"]
+    at(page, "undo").click()
+    gone(page, "turn-2")
+    assert at(page, "message").input_value() == "another question"
+    at(page, "message").fill("")
+    at(page, "clear").click()
+    reads(at(page, "clear-confirm"), "Forget 1 turn")
+    at(page, "clear-no").click()
+    assert value(page, "len(session.turns)") == 1
+    at(page, "clear").click()
+    at(page, "clear-yes").click()
+    gone(page, "turn-1")
+    assert value(page, "len(session.turns)") == 0
+
+
+def test_two_panels_on_one_session_agree(page: Any) -> None:
+    run_cell(page, 5)
+    sync_api.expect(page.locator(PANEL)).to_have_count(2)
+    idle(page)
+    send(page, "Add", "ADD", "'ok'")
+    sync_api.expect(page.get_by_test_id("question-approval")).to_have_count(2)
+    at(page, "approve", 1).click()
+    gone(page, "question-approval")
+    sync_api.expect(page.get_by_test_id("turn-1")).to_have_count(2)
+    reads(at(page, "turn-1", 1), "ok")
+    at(page, "step-mode", 1).check()
+    sync_api.expect(at(page, "step-mode", 0)).to_be_checked()
+    at(page, "undo", 1).click()
+    gone(page, "turn-1")
+    execute(page, "other.close()")
+
+
+# --- hostile text, themes, access, what stays
+
+
+def test_what_servers_models_and_people_say_is_text(page: Any) -> None:
+    send(page, EVIL, "call(EVIL, x=EVIL)", "calls(call('math__add', a=EVIL, b=1), call('evil__book'))", "EVIL")
+    reads(at(page, "question-arguments"), "<script>")
+    reads(at(page, "question-form"), "<script>")
+    reads(at(page, "question-message"), "<script>")
+    at(page, "deny").click()
+    at(page, "send-form").click()
+    turn = ended(page, 1)
+    reads(turn, "<script>document.body")
+    assert page.evaluate(f"() => document.querySelectorAll('{PANEL} :is(script, iframe, a, [onerror])').length") == 0
+
+
+@pytest.mark.parametrize(("theme", "light"), LOOKS)
+def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str) -> None:
+    look(page, theme, light)
+    send(page, "Add", "calls(ADD, call('travel__book'))", "'# Done\\n\\n| a | b |\\n|---|---|\\n| 1 | `2` |'")
+    at(page, "question-form").wait_for()
+    at(page, "question-approval").wait_for()
+    pictured(page, f"panel-asks-{light}")
+    assert violations(page, axe, PANEL) == []
+    at(page, "deny").click()
+    at(page, "cancel").click()
+    ended(page, 1)
+    at(page, "edit").click()
+    at(page, "clear").click()
+    at(page, "large-text").click()
+    pictured(page, f"panel-{light}")
+    assert violations(page, axe, PANEL) == []
+    at(page, "large-text").click()
+    at(page, "edit-cancel").click()
+    look(page, *LOOKS[0])
+
+
+def test_a_saved_notebook_shows_what_was_said_without_a_kernel(page: Any, lab: Lab, browser: Any) -> None:
+    send(page, "What stays?", "'This stays.'")
+    ended(page, 1)
+    # Beside the live panel its picture is hidden.
+    sync_api.expect(page.locator(".jp-Cell").nth(1).locator("[class*=cmn-picture-]")).to_be_hidden()
+    page.wait_for_function("() => document.querySelector('[class*=cmn-picture-]').textContent.includes('This stays.')")
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !document.querySelector('.jp-mod-dirty')")
+    saved = nbformat.read(lab.folder / BOOK, as_version=4)
+    html = "".join(str(output.get("data", {}).get("text/html", "")) for output in saved.cells[1].outputs)
+    assert "This stays." in html
+    saved.metadata["copy"] = "reopened"
+    nbformat.write(saved, lab.folder / "panel-reopened.ipynb")
+    lab.trust("panel-reopened.ipynb")
+    again = browser.new_page()
+    again.goto(lab.address("panel-reopened.ipynb"))
+    again.wait_for_function("() => document.body.innerText.includes('This stays.')")
+    again.close()
+
+
+def test_frozen_it_is_a_picture_for_good(page: Any) -> None:
+    send(page, "What stays?", "'This stays too.'")
+    ended(page, 1)
+    execute(page, "panel.freeze()")
+    sync_api.expect(page.locator(PANEL)).to_have_count(0)
+    page.wait_for_function("() => document.body.innerText.includes('This stays too.')")
+    run_cell(page, 1)
+    page.wait_for_selector(PANEL)

@@ -1,0 +1,67 @@
+"""The magics that go back in the conversation and open its panel, in a real kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kit.kernel import Kernel, started_kernel
+
+pytestmark = pytest.mark.kernel
+
+SETUP = """
+%load_ext casual_mcp_nb
+from casual_mcp_nb import Session
+session = Session.from_config({
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+})
+session.connect();
+"""
+PROMPTS = "print([turn.prompt for turn in session.turns])"
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    with started_kernel() as kernel:
+        assert kernel.run(SETUP).status == "ok"
+        yield kernel
+
+
+def test_turns_are_asked_again_and_taken_back(kernel: Kernel) -> None:
+    for prompt in ("What is 2 + 3?", "What is 4 + 5?"):
+        assert kernel.run(f"%%mcp\n{prompt}").status == "ok"
+    ran = kernel.run("%mcp rerun")
+    assert len(ran.outputs) == 1, "it is shown once"
+    assert "9" in ran.text()
+    assert kernel.printed(PROMPTS) == "['What is 2 + 3?', 'What is 4 + 5?']"
+    assert "56" in kernel.run("%mcp rerun 1 What is 7 * 8?").text()
+    assert kernel.printed(PROMPTS) == "['What is 7 * 8?']"
+    assert kernel.run("%mcp rerun What is 7 * 9?").status == "ok"
+    assert kernel.printed(PROMPTS) == "['What is 7 * 9?']"
+    assert kernel.run("%mcp undo").status == "ok"
+    assert kernel.printed(PROMPTS) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("undo", "no turn to take back"), ("rerun", "Nothing has been said"), ("rerun 0", "There is no turn 0")]
+)
+def test_what_is_not_there_is_one_line_of_error(kernel: Kernel, line: str, words: str) -> None:
+    kernel.run("%mcp new")
+    ran = kernel.run(f"%mcp {line}")
+    assert ran.status == "error"
+    assert words in ran.text()
+
+
+def test_stop_is_harmless_when_nothing_runs(kernel: Kernel) -> None:
+    assert kernel.run("%mcp stop").status == "ok"
+
+
+def test_the_panel_is_a_widget_with_a_picture_beside_it(kernel: Kernel) -> None:
+    ran = kernel.run("%mcp panel")
+    assert ran.status == "ok"
+    kinds = [set(output["data"]) for output in ran.outputs]
+    assert "application/vnd.jupyter.widget-view+json" in kinds[0]
+    assert {"text/html", "text/markdown"} <= kinds[1]
+    assert "Conversation" in ran.outputs[1]["data"]["text/plain"]

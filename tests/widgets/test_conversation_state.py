@@ -1,0 +1,344 @@
+"""What the chat panel shows and does, without a front end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import weakref
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+from fastmcp import Context, FastMCP
+from kit.asked import asked
+from kit.kernel import OLDER, started_kernel
+from kit.travel import travel_server
+from kit.waiting import wait_until
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.notebook.questions import ApprovalQuestion, Question, StepQuestion
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.panel import TokenMeter
+from casual_mcp_nb.widgets.tokens import TokensState
+
+EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"one": {"client": "offline", "model": "planner"}, "two": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}},
+    "tool_sets": {"numbers": {"description": "Numbers only", "servers": {"math": True}}},
+}
+ADD = call("math__add", a=1, b=2)
+
+
+class Told:
+    """A session, and what a panel shows whose model gives the answers that it was told to play."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.answers: deque[Any] = deque()
+        self.model = scripted_model(*[lambda messages, tools: self.answers.popleft()] * 200)
+        self.state = ConversationState(session, model=self.model)
+
+    def play(self, *answers: Any) -> None:
+        self.answers.extend(answers)
+
+    def do(self, name: str, /, **arguments: Any) -> Any:
+        """Run a command as a front end does: on the engine's loop."""
+        work: Coroutine[Any, Any, Any] = self.state.call(name, arguments)
+        return self.session.engine.run(work)
+
+    def send(self, prompt: str) -> None:
+        self.do("send", prompt=prompt)
+
+    def shown(self) -> dict[str, Any]:
+        shown = self.state.snapshot()
+        json.dumps(shown)
+        return shown
+
+    def idle(self) -> dict[str, Any]:
+        wait_until(lambda: not self.session.busy, "the turn ends")
+        return self.shown()
+
+    def asks(self, kind: type[Question]) -> str:
+        return asked(self.session, kind).id
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    box: FastMCP[Any] = FastMCP("box")
+
+    @box.tool
+    async def work(ctx: Context) -> str:
+        await ctx.report_progress(3, 10, "at it")
+        await asyncio.Event().wait()
+        return "never"
+
+    with Session.from_config(CONFIG, in_process={"box": box, "travel": travel_server()}) as session:
+        yield Told(session)
+
+
+def test_it_begins_with_nothing_said_and_the_choices_of_the_config(told: Told) -> None:
+    shown = ConversationState(told.session).snapshot()
+    assert (shown["turns"], shown["questions"], shown["busy"], shown["earlier"]) == ({}, {}, False, 0)
+    assert (shown["models"], shown["model"]) == (["one", "two"], "one")
+    assert (shown["tool_sets"], shown["tool_set"], shown["custom"]) == (["numbers"], None, False)
+
+
+def test_what_is_sent_becomes_a_turn_with_its_html(told: Told) -> None:
+    told.play("# Hello\n\n**there**")
+    told.send("Say hello")
+    (row,) = told.idle()["turns"].values()
+    assert (row["number"], row["prompt"], row["status"]) == (1, "Say hello", "done")
+    assert "<strong>there</strong>" in row["html"]
+    assert "<style>" not in row["html"]
+    assert told.shown()["said"] == "Turn 1 is done."
+
+
+def test_a_turn_of_a_cell_shows_too_and_keeps_its_key_while_it_moves(told: Told) -> None:
+    other = ConversationState(told.session)
+    told.session.chat("from a cell", model=scripted_model("ok"))
+    told.play("ok")
+    told.send("from the panel")
+    mine, theirs = told.idle()["turns"], other.snapshot()["turns"]
+    assert [row["prompt"] for row in mine.values()] == [row["prompt"] for row in theirs.values()]
+    assert told.shown()["turns"].keys() == mine.keys()
+
+
+def test_progress_and_the_passing_time_show_while_a_call_runs_and_stop_ends_it(told: Told) -> None:
+    changes = threading.Event()
+    told.state.watch(changes.set)
+    told.play(call("box__work"), "never")
+    told.send("Work")
+    wait_until(lambda: "3 of 10" in next(iter(told.shown()["turns"].values()))["html"], "progress shows")
+    assert told.shown()["doing"] == "Step 1: box__work runs …"
+    changes.clear()
+    assert changes.wait(3), "it is drawn again although nothing happens"
+    told.do("stop")
+    (row,) = told.idle()["turns"].values()
+    assert row["status"] == "stopped"
+    assert told.shown()["said"] == "Turn 1 is stopped."
+
+
+def test_what_keeps_a_turn_from_beginning_is_told_to_whoever_sent_it(told: Told) -> None:
+    told.state = ConversationState(told.session, tool_set="letters")
+    with pytest.raises(UnknownNameError, match="letters"):
+        told.send("x")
+    with pytest.raises(UsageError, match="nothing to send"):
+        told.send("  \n")
+    assert told.shown()["turns"] == {}
+    assert told.shown()["pending"] is None
+
+
+def test_a_second_message_is_refused_while_a_turn_runs_and_so_are_clear_and_undo(told: Told) -> None:
+    told.play(ADD, "3")
+    told.send("x")
+    question = told.asks(ApprovalQuestion)
+    for name, arguments in [("send", {"prompt": "y"}), ("clear", {}), ("undo", {})]:
+        with pytest.raises(UsageError, match="running"):
+            told.do(name, **arguments)
+    told.do("answer", question=question, answer="deny")
+    assert len(told.idle()["turns"]) == 1
+
+
+def test_an_approval_shows_server_tool_claims_and_the_complete_arguments(told: Told) -> None:
+    told.play(call("math__add", a=1, b=[EVIL, "x" * 30_000]), "3")
+    told.send("x")
+    told.asks(ApprovalQuestion)
+    (row,) = told.shown()["questions"].values()
+    assert (row["kind"], row["server"], row["tool"], row["policy"]) == ("approval", "math", "add", "always")
+    assert json.loads(row["arguments"])["b"] == [EVIL, "x" * 30_000]
+    assert "\u202e" not in row["arguments"]
+    assert row["claims"] == ["read-only", "idempotent"]
+    told.session.stop()
+
+
+@pytest.mark.parametrize(("answer", "status"), [("approve", "ok"), ("approve_for_conversation", "ok"), ("deny", "denied")])
+def test_each_answer_to_an_approval_does_what_it_says(told: Told, answer: str, status: str) -> None:
+    told.play(ADD, "3")
+    told.send("x")
+    told.do("answer", question=told.asks(ApprovalQuestion), answer=answer, values={"reason": "no"})
+    told.idle()
+    assert told.session.turns[0].tool_calls[0].status == status
+    if answer == "approve_for_conversation":
+        told.play(ADD, "3")
+        told.send("again")
+        told.idle()
+        assert told.session.turns[1].tool_calls[0].status == "ok"
+
+
+def test_an_answer_that_does_not_fit_or_comes_too_late_is_refused(told: Told) -> None:
+    told.play(ADD, "3")
+    told.send("x")
+    question = told.asks(ApprovalQuestion)
+    with pytest.raises(UsageError, match="no answer to this question"):
+        told.do("answer", question=question, answer="send")
+    told.do("answer", question=question, answer="deny")
+    told.idle()
+    with pytest.raises(UsageError, match="not open any more"):
+        told.do("answer", question=question, answer="approve")
+
+
+def test_a_form_is_sent_with_its_values_and_a_mistake_leaves_it_open(told: Told) -> None:
+    told.play(call("travel__book"), "done")
+    told.send("x")
+    wait_until(lambda: len(told.session.questions), "the server asks")
+    ((question, row),) = told.shown()["questions"].items()
+    assert (row["kind"], row["server"], row["message"]) == ("form", "travel", "Where to?")
+    assert [field["name"] for field in row["fields"]] == ["city", "nights", "window", "class", "meals"]
+    with pytest.raises(UsageError, match="'City' must be filled in"):
+        told.do("answer", question=question, answer="send", values={"city": ""})
+    told.do(
+        "answer", question=question, answer="send", values={"city": "Oslo", "nights": "2", "window": False, "class": "second"}
+    )
+    told.idle()
+    assert "accept {'city': 'Oslo', 'nights': 2" in told.session.turns[0].tool_calls[0].result
+
+
+def test_the_step_mode_pauses_shows_what_can_be_edited_and_goes_on(told: Told) -> None:
+    told.do("set_step_mode", on=True)
+    assert told.session.step_mode
+    told.play("ok")
+    told.send("x")
+    question = told.asks(StepQuestion)
+    row = told.shown()["questions"][question]
+    assert row["texts"] == [{"key": "", "label": "your message", "text": "x"}]
+    told.do("answer", question=question, answer="edit", values={"": "y"})
+    assert [row["prompt"] for row in told.idle()["turns"].values()] == ["y"]
+
+
+def test_a_turn_is_asked_again_with_another_text_and_those_after_it_go(told: Told) -> None:
+    for prompt in ("one", "two", "three"):
+        told.play("ok")
+        told.send(prompt)
+        told.idle()
+    first, second, _ = told.shown()["turns"]
+    told.play("again")
+    told.do("rerun", turn=second, prompt="another")
+    assert [row["prompt"] for row in told.idle()["turns"].values()] == ["one", "another"]
+    assert first in told.shown()["turns"]
+    with pytest.raises(UsageError, match="not part of the conversation"):
+        told.do("rerun", turn=second)
+
+
+def test_undo_gives_the_prompt_back_and_clear_begins_anew(told: Told) -> None:
+    told.play("ok")
+    told.send("one")
+    told.idle()
+    assert told.do("undo") == "one"
+    with pytest.raises(UsageError, match="no turn to take back"):
+        told.do("undo")
+    told.play("ok")
+    told.send("two")
+    told.idle()
+    told.do("clear")
+    assert told.shown()["turns"] == {}
+
+
+def test_a_panel_for_one_model_offers_no_other(told: Told) -> None:
+    assert (told.shown()["models"], told.shown()["model"]) == (["scripted"], "scripted")
+    with pytest.raises(UsageError, match="one model"):
+        told.do("set_model", name="two")
+
+
+def test_model_and_toolset_are_chosen_and_a_change_from_code_shows(told: Told) -> None:
+    told.state = ConversationState(told.session)
+    told.do("set_model", name="two")
+    told.do("set_tool_set", name="numbers")
+    assert (told.session.model, told.session.selection.tool_set) == ("two", "numbers")
+    changed = threading.Event()
+    told.state.watch(changed.set)
+    told.session.selection.tool_set = ToolSetConfig(description="", servers={"math": True})
+    assert changed.wait(1)
+    assert (told.shown()["tool_set"], told.shown()["custom"]) == (None, True)
+    for name, wrong in [("set_model", "three"), ("set_tool_set", "letters")]:
+        with pytest.raises(UnknownNameError):
+            told.do(name, name=wrong)
+    told.do("set_tool_set")
+    assert told.session.selection.tool_set is None
+
+
+def test_what_servers_and_models_say_is_never_html(told: Told) -> None:
+    told.play(call(f"no{EVIL}", text=EVIL), EVIL)
+    told.send(EVIL)
+    (row,) = told.idle()["turns"].values()
+    assert "<script" not in row["html"]
+    assert "<img" not in row["html"]
+    assert row["prompt"] == EVIL, "it goes in as text"
+
+
+def test_of_a_long_conversation_the_last_turns_are_shown(told: Told) -> None:
+    for number in range(53):
+        told.session.chat(f"turn {number}", model=scripted_model("ok"))
+    shown = told.shown()
+    assert shown["earlier"] == 3
+    assert [row["number"] for row in shown["turns"].values()] == list(range(4, 54))
+
+
+def test_a_closed_state_hears_nothing_more(told: Told) -> None:
+    heard: list[None] = []
+    told.state.watch(lambda: heard.append(None))
+    told.state.close()
+    told.session.chat("x", model=scripted_model("ok"))
+    assert heard == []
+
+
+def test_tokens_are_counted_by_step_and_turn_and_say_where_they_come_from(told: Told) -> None:
+    tokens = TokensState(told.session)
+    assert tokens.snapshot()["all"]["steps"] == 0
+    told.session.chat("x", model=scripted_model(call("no_tool"), "done"))
+    told.session.chat("y", model=scripted_model("done"))
+    shown = tokens.snapshot()
+    json.dumps(shown)
+    assert list(shown["rows"]) == ["1.1", "1.2", "2.1"]
+    row = shown["rows"]["1.2"]
+    assert (row["turn"], row["step"], row["origin"]) == (1, 2, "estimated")
+    assert sum(row["parts"]) == row["sent"] > 0
+    assert shown["turns"]["1"]["steps"] == 2
+    assert shown["all"]["sent"] == told.session.stats.sent_tokens
+    assert len(shown["parts"]) == len(row["parts"])
+    told.session.undo()
+    assert list(tokens.snapshot()["turns"]) == ["1"]
+    tokens.close()
+
+
+def test_a_closed_panel_lets_go_of_its_session() -> None:
+    session = Session.from_config(CONFIG)
+    panel = session.panel()
+    meter = TokenMeter(session)
+    assert panel.shown["conversation"]["turns"] == {}
+    assert meter.shown["tokens"]["all"]["steps"] == 0
+    assert panel.static()._repr_mimebundle_()["text/html"]
+    panel.close()
+    meter.close()
+    session.close()
+    gone = weakref.ref(session)
+    del panel, meter, session
+    gc.collect()
+    wait_until(lambda: gc.collect() is not None and gone() is None, "the session is let go of")
+
+
+@pytest.mark.kernel
+def test_the_panel_asks_for_an_awaited_cell_only_where_its_clicks_arrive_by_then() -> None:
+    code = """
+from casual_mcp_nb import Session
+session = Session.from_config({})
+before = session.questions.surface_of_awaited_cells()
+panel = session.panel()
+unseen = session.questions.surface_of_awaited_cells()
+panel.conversation.seen()
+seen = session.questions.surface_of_awaited_cells()
+panel.close()
+print(before, unseen, seen, session.questions.surface_of_awaited_cells())
+"""
+    with started_kernel() as kernel:
+        assert kernel.printed(code) == "input input panel input"
+    if OLDER.exists():
+        with started_kernel(PYTHONPATH=str(OLDER)) as kernel:
+            assert kernel.printed(code) == "input input input input"
