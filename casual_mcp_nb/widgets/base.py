@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +33,22 @@ class _Display:
 
     view: Any
     picture: Any
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A run of a cell: the cell's id where the front end tells it, and the id of the run."""
+
+    cell: str | None = None
+    run: str | None = None
+
+
+def _running_cell() -> _Place:
+    from IPython.core.getipython import get_ipython
+
+    # Only a kernel's shell knows of parents.
+    parent = getattr(get_ipython(), "get_parent", dict)()
+    return _Place(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
@@ -71,6 +88,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._patches = Pace(session.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
         self._pictures = Pace(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
+        self._place = _Place()
         self._closed = False
         self._esm, css = assets(*self.files)
         self._css = f"{self.more_css}\n{css}"
@@ -157,6 +175,15 @@ class SessionWidget(anywidget.AnyWidget):
         display.view.display({"text/plain": said, **self._view_bundle()}, raw=True)
         display.picture.display(self._picture_bundle(), raw=True)
         self._displays.append(display)
+        self._take_the_cell()
+
+    def _take_the_cell(self) -> None:
+        """Close the widgets that an earlier run of this cell showed: their outputs are gone, and no front end says so."""
+        self._place = _running_cell()
+        for other in tuple(_shown):
+            if other._place.cell and other._place.cell == self._place.cell and other._place.run != self._place.run:
+                other.close()
+        _shown.add(self)
 
     def _view_bundle(self) -> dict[str, Any]:
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
@@ -175,3 +202,6 @@ class SessionWidget(anywidget.AnyWidget):
         bundle = self._picture_bundle()
         for display in list(self._displays):
             display.picture.update(bundle, raw=True)
+
+
+_shown: weakref.WeakSet[SessionWidget] = weakref.WeakSet()

@@ -296,3 +296,20 @@ def test_a_widget_freezes_when_its_session_closes(kernel: Kernel) -> None:
     kernel.run("second = Session.from_config({'clients': {}})\nlast = SessionWidget(second, counter=Counter(second))\nlast")
     assert "<div" in updated(kernel, "second.close()", 2)[0]["text/html"]
     assert kernel.run("print(last.comm)").text().strip() == "None"
+
+
+@pytest.mark.kernel
+def test_a_cell_that_runs_again_closes_the_widget_that_it_showed_before(kernel: Kernel) -> None:
+    kernel.run("made = []")
+    show = "made.append(SessionWidget(session, counter=Counter(session)))\nmade[-1]"
+    for cell in ("first", "first", "second"):
+        run_as(kernel, show, cell)
+    open_ones = kernel.run("print([widget.comm is not None for widget in made])").text().strip()
+    assert open_ones == "[False, True, True]"
+
+
+def run_as(kernel: Kernel, code: str, cell: str) -> None:
+    """Run code in the way of JupyterLab, which tells the id of the cell."""
+    message = kernel.client.session.msg("execute_request", {"code": code, "silent": False}, metadata={"cellId": cell})
+    kernel.client.shell_channel.send(message)
+    assert kernel.wait(message["header"]["msg_id"]).status == "ok"
