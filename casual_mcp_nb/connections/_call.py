@@ -121,7 +121,7 @@ async def limited_call(
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         clock.sign_of_life()
         if on_progress is not None:
-            on_progress(progress, total, message)
+            on_progress(progress, total, link.route.mask(message) if message else message)
 
     try:
         async with clock.timer:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._imports import link_class
-from casual_mcp_nb.connections._mask import mask, secrets_of, shown_address
+from casual_mcp_nb.connections._mask import shown_address
 from casual_mcp_nb.connections._reasons import ENDED, closed_error, connect_error, root_cause, start_reason
 from casual_mcp_nb.connections._transport import make_route
 from casual_mcp_nb.errors import ConnectError
@@ -52,9 +52,18 @@ class Lifecycle:
         server: A server that lives in this process.
         limit: Limit of a start in seconds.
         hooks: The connection.
+        secrets: What is masked in all that is said of it.
     """
 
-    def __init__(self, name: str, config: ServerConfig | None, server: FastMCP[Any] | None, limit: float, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: ServerConfig | None,
+        server: FastMCP[Any] | None,
+        limit: float,
+        hooks: Hooks,
+        secrets: Collection[str],
+    ) -> None:
         self.link: Link | None = None
         self.state: ServerState = "closed"
         self.error: str | None = None
@@ -66,7 +75,7 @@ class Lifecycle:
         self._server = server
         self._limit = limit
         self._hooks = hooks
-        self._secrets = secrets_of(config)
+        self._secrets = secrets
         self._lock = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -159,7 +168,7 @@ class Lifecycle:
         if self._closed:
             raise closed_error(self._name)
         deadline = asyncio.get_running_loop().time() + self._limit
-        route = make_route(self._config, self._server)
+        route = make_route(self._config, self._server, self._secrets)
         hooks = self._hooks
         self.link = make_link(self._name, route, hooks.client_options, self._lost, hooks.tools_changed, hooks.refused)
         async with asyncio.timeout_at(deadline):
@@ -181,7 +190,7 @@ class Lifecycle:
 
     def _connect_error(self) -> ConnectError:
         tail = self.link.stderr_tail if self.link else ""
-        return connect_error(self._name, shown_address(self._config), self.error, tail)
+        return connect_error(self._name, shown_address(self._config, self._secrets), self.error, tail)
 
     def _start_reason(self, error: Exception, start: float) -> str:
         link = self.link
@@ -190,7 +199,7 @@ class Lifecycle:
             link.route.better(reason, start) if link else reason,
             timed_out=isinstance(error, TimeoutError),
             limit=self._limit,
-            stray_output=mask(link.stray_output, self._secrets) if link and link.stray_output else None,
+            stray_output=link.stray_output if link else None,
         )
 
     def _set(self, state: ServerState, error: str | None = None) -> None:

@@ -39,7 +39,7 @@ WATCH_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a server said of itself at the handshake."""
+    """What a server said of itself at the handshake, with secrets masked."""
 
     protocol_version: str | None = None
     version: str | None = None
@@ -80,7 +80,7 @@ class Link:
         self._closing: asyncio.Task[None] | None = None
         self._ready = False
         self.client = TolerantClient(
-            TolerantTransport(route.transport, name, self._stream_ended, on_refused),
+            TolerantTransport(route.transport, name, self._stream_ended, on_refused, route.mask),
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
             # The connection's own limit ends the handshake, and says so in words.
@@ -165,7 +165,7 @@ class Link:
             if not self._opened.done():
                 self._opened.set_exception(error)
             else:
-                logger.debug("A session ended with: %s", error_text(error))
+                logger.debug("A session ended with: %s", error_text(error, self.route.mask))
         finally:
             watch.cancel()
             await self._clean_up()
@@ -183,8 +183,8 @@ class Link:
         info = self.client.server_info
         self.greeting = Greeting(
             protocol_version=self.client.protocol_version,
-            version=clean(f"{info.name} {info.version}".strip())[:200] if info else None,
-            instructions=self.client.instructions or "",
+            version=clean(self.route.mask(f"{info.name} {info.version}".strip()))[:200] if info else None,
+            instructions=self.route.mask(self.client.instructions or ""),
             capabilities=_capabilities(self.client.server_capabilities),
         )
         self._ready = True
@@ -253,7 +253,7 @@ class Link:
             await self._on_tools_changed()
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
-            self.stray_output = self.stray_output or clean(input_of(message))[:200]
+            self.stray_output = self.stray_output or clean(self.route.mask(input_of(message)))[:200]
 
 
 def _capabilities(said: Any) -> tuple[str, ...]:

@@ -2,18 +2,116 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.secret import MASK, forms_of, random_parts
 from casual_mcp_nb.types.secret import masked as mask
-from casual_mcp_nb.types.secret import random_parts
+from casual_mcp_nb.types.tool import ToolSpec
 
-__all__ = ["clean", "mask", "secrets_of", "shown_address"]
+__all__ = ["Mask", "clean", "mask", "secrets_of", "shown_address"]
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
+"""Words of a JSON schema with texts that must stay as they are for it to be one."""
+
+
+class Mask:
+    """Puts a mask in the place of secrets in what a server sends. What holds none comes back as the same object.
+
+    Args:
+        secrets: The values to hide; which of them can be is the business of `types.secret`.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms = forms_of(secrets)
+
+    def __call__(self, text: str) -> str:
+        """A text."""
+        for form in self._forms:
+            text = text.replace(form, MASK)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, with its keys, and numbers that are a secret."""
+        text = self._json(value)
+        masked = self(text)
+        if masked == text:
+            return value
+        try:
+            return json.loads(masked)
+        except ValueError:
+            # It stood in a number, or partly in what holds the texts together.
+            return self._walk(value)
+
+    def schema(self, schema: Any) -> Any:
+        """A JSON schema: all texts in it but names and what is needed to read it."""
+        return self._walk_schema(schema) if self._is_in(schema) else schema
+
+    def result(self, result: ToolResult) -> ToolResult:
+        """What a call came back with: texts, addresses, structured content, and bytes that are text."""
+        if not self._forms:
+            return result
+        return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
+
+    def tool(self, tool: ToolSpec) -> ToolSpec:
+        """A tool. Its name, and those of its parameters, stay: it is called by them."""
+        if not self._is_in([tool.said]):
+            return tool
+        hints = tool.annotations
+        return replace(
+            tool,
+            description=self(tool.description),
+            title=self(tool.title or "") or None,
+            annotations=replace(hints, title=self(hints.title or "") or None) if hints else None,
+            input_schema=self.schema(tool.input_schema),
+            output_schema=self.schema(tool.output_schema),
+        )
+
+    def _is_in(self, value: Any) -> bool:
+        text = self._json(value)
+        return any(form in text for form in self._forms)
+
+    def _json(self, value: Any) -> str:
+        # To search this is much faster than a walk in Python; `forms_of` has secrets as they stand in it.
+        return json.dumps(value, ensure_ascii=False, default=str) if self._forms and value is not None else ""
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, Mapping):
+            return {self(str(key)): self._walk(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._walk(item) for item in value]
+        return MASK if isinstance(value, int | float) and str(value) in self._forms else value
+
+    def _walk_schema(self, value: Any, word: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {key: self._walk_schema(item, key) for key, item in value.items()}
+        if word in _STRUCTURE:
+            return value
+        if isinstance(value, list | tuple):
+            return [self._walk_schema(item) for item in value]
+        return self._walk(value)
+
+    def _part(self, part: ContentPart) -> ContentPart:
+        mime_type, uri = (self(text) if text else text for text in (part.mime_type, part.uri))
+        return replace(part, text=self(part.text), mime_type=mime_type, uri=uri, data=part.data and self._bytes(part.data))
+
+    def _bytes(self, data: bytes) -> bytes:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return data
+        return self(text).encode()
 
 
 def clean(text: str) -> str:
@@ -26,14 +124,16 @@ def secrets_of(config: ServerConfig | None) -> frozenset[str]:
     return config.secrets() if config is not None else frozenset()
 
 
-def shown_address(config: ServerConfig | None) -> str:
-    """Where a server is: its command with secrets masked, or its url without user, query, and token-like path parts."""
+def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
+    """Where a server is: its command with secrets masked, its own and others, or its url without user, query, and token-like
+    path parts."""
     if config is None:
         return "in this process"
+    hidden = secrets_of(config).union(secrets)
     if config.url:
         parts = urlsplit(config.url)
         host = parts.netloc.rpartition("@")[2]
-        path = mask(parts.path, [*random_parts(parts.path), *secrets_of(config)])
-        return clean(f"{parts.scheme}://{mask(host, secrets_of(config))}{path}")
+        path = mask(parts.path, [*random_parts(parts.path), *hidden])
+        return clean(f"{parts.scheme}://{mask(host, hidden)}{path}")
     words = [config.command] if config.command else ["bundled", config.bundled or ""]
-    return clean(mask(shlex.join([*words, *config.args]), secrets_of(config)))
+    return clean(mask(shlex.join([*words, *config.args]), hidden))

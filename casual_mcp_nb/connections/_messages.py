@@ -26,6 +26,8 @@ _ENDS_KEPT = 512
 # A request of ours has a number. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
 _ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
 _ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+# In their order: an escaped backslash, a whole pair, and what is left of one.
+_SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(b"HH", rb"[\da-fA-F]{2}"))
 
 
 def id_of(start: str, end: str) -> int | None:
@@ -35,8 +37,8 @@ def id_of(start: str, end: str) -> int | None:
 
 
 def input_of(error: ValidationError) -> str:
-    """The start of what the parser was given when it failed."""
-    return next((str(given)[:_ENDS_KEPT] for given in _inputs(error)), "")
+    """What the parser was given when it failed."""
+    return next(map(str, _inputs(error)), "")
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
@@ -68,8 +70,19 @@ def too_large(size: int, limit: int) -> str:
     return f"its reply is too large: {size / 2**20:.1f} MB, and at most {limit / 2**20:.0f} MB are taken"
 
 
+def readable(message: bytes) -> bytes:
+    """A message with U+FFFD for bytes that are not UTF-8 and for halves of surrogate pairs: the SDK's parser would refuse the
+    whole message for one of them, and with it a whole list of tools."""
+    if not message.isascii():
+        message = message.decode("utf-8", "replace").encode()
+    if b"\\ud" in message or b"\\uD" in message:
+        message = _SURROGATES.sub(lambda found: b"\\ufffd" if found[1] else found[0], message)
+    return message
+
+
 class LineLimit:
-    """Passes lines of bytes on, but for those longer than a limit: they are dropped as they come and answered at their end.
+    """Passes lines of bytes on as `readable` makes them, but for those longer than a limit: they are dropped as they come and
+    answered at their end.
 
     Args:
         limit: Bytes of a line at most.
@@ -115,7 +128,7 @@ class LineLimit:
         self._tail = (self._tail + part[-_ENDS_KEPT:])[-_ENDS_KEPT:]
 
     def _take(self) -> bytes:
-        line = b"".join(self._parts) if self._size <= self._limit else self._answer()
+        line = readable(b"".join(self._parts)) if self._size <= self._limit else self._answer()
         self._parts, self._size, self._head, self._tail = [], 0, b"", b""
         return line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from casual_mcp_nb.connections._mask import clean, mask
 from casual_mcp_nb.connections.convert import CLOSED, error_text
@@ -13,7 +14,8 @@ ENDED = "it ended unexpectedly; it is started again at its next use"
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:
     """The root cause of a failure in words, cleaned of control characters, secrets masked."""
-    return clean(mask(error_text(error), secrets))
+    hide = partial(mask, secrets=secrets)
+    return clean(hide(error_text(error, hide)))
 
 
 def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:

@@ -66,6 +66,7 @@ class _TolerantSession(ClientSession):
     server_name: str
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
+    mask: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(read_stream, write_stream)
@@ -85,7 +86,7 @@ class _TolerantSession(ClientSession):
             await super().validate_tool_result(name, result)
         except RuntimeError as error:
             result.is_error = True
-            result.content = [*result.content, mcp_types.TextContent(type="text", text=_breach(error))]
+            result.content = [*result.content, mcp_types.TextContent(type="text", text=_breach(error, self.mask))]
 
     async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
         """As the SDK does, but the tools are read slice by slice: a long list does not hold the loop, and an invalid tool costs
@@ -120,7 +121,7 @@ class _TolerantSession(ClientSession):
             if len(tools) > 1:
                 return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
         name = tools[0].get("name") if isinstance(tools[0], dict) else tools[0]
-        warn_left_out(self.server_name, str(name), "its definition is not valid")
+        warn_left_out(self.server_name, self.mask(str(name)), "its definition is not valid")
         return []
 
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +129,8 @@ class _TolerantSession(ClientSession):
         # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.
         if not isinstance(content, list) or all(_is_known(block) for block in content):
             return raw
-        return {**raw, "content": [block if _is_known(block) else _stand_in(block) for block in content], "isError": True}
+        known = [block if _is_known(block) else _stand_in(block, self.mask) for block in content]
+        return {**raw, "content": known, "isError": True}
 
 
 _TEXTS_OF = {
@@ -149,18 +151,18 @@ def _is_known(block: Any) -> bool:
     return bool(keys) and all(isinstance(block.get(key), str) for key in keys)
 
 
-def _stand_in(block: Any) -> dict[str, Any]:
-    kind = str(block.get("type")) if isinstance(block, dict) else type(block).__name__
+def _stand_in(block: Any, mask: Callable[[str], str]) -> dict[str, Any]:
+    kind = mask(str(block.get("type"))) if isinstance(block, dict) else type(block).__name__
     text = f"a part of the result cannot be read: content of type {shown(kind)}"
     return {"type": "text", "text": text, "_meta": {UNKNOWN_CONTENT_META: kind}}
 
 
-def _breach(error: RuntimeError) -> str:
+def _breach(error: RuntimeError, mask: Callable[[str], str]) -> str:
     cause: Any = error.__cause__
     if hasattr(cause, "json_path"):
-        said = f"at {cause.json_path}: {cause.message[:500]}"
+        said = f"at {cause.json_path}: {mask(cause.message)[:500]}"
     else:
-        said = str(error).partition("\n")[0][:500]
+        said = mask(str(error)).partition("\n")[0][:500]
     return f"The structured content does not fit the tool's own output schema: {said}"
 
 
@@ -210,6 +212,7 @@ class TolerantTransport(ClientTransport):
         server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
         on_refused: Called with the method of a request of the server that was answered with an error.
+        mask: Hides secrets in a text, before that is cut.
     """
 
     def __init__(
@@ -218,10 +221,12 @@ class TolerantTransport(ClientTransport):
         server_name: str,
         on_closed: Callable[[], None],
         on_refused: Callable[[str], None],
+        mask: Callable[[str], str],
     ) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
-        members = {"server_name": server_name, "on_closed": staticmethod(on_closed), "on_refused": staticmethod(on_refused)}
+        callbacks: dict[str, Callable[..., Any]] = {"on_closed": on_closed, "on_refused": on_refused, "mask": mask}
+        members = {"server_name": server_name, **{name: staticmethod(callback) for name, callback in callbacks.items()}}
         self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
 
     @asynccontextmanager

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.connections._mask import secrets_of
+from casual_mcp_nb.connections._mask import Mask
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
 from casual_mcp_nb.connections._stderr import StderrLog
 from casual_mcp_nb.types.config import ServerConfig
@@ -32,12 +32,14 @@ class Route:
         stderr: The log of its stderr, where it is a process.
         http: The watch over its HTTP answers, where it is remote.
         release: Called when the transport has been closed.
+        mask: Hides secrets in what the server sends.
     """
 
     transport: ClientTransport
     stderr: StderrLog | None = None
     http: HttpWatch | None = None
     release: Callable[[], None] = lambda: None
+    mask: Mask = field(default_factory=Mask)
 
     def better(self, reason: str, start: float) -> str:
         """What HTTP says of a failure since a time on the loop's clock, where it says more than `reason` does."""
@@ -53,20 +55,24 @@ def transport_kind(config: ServerConfig | None) -> str:
     return config.transport or "stdio"
 
 
-def make_route(config: ServerConfig | None, server: FastMCP[Any] | None) -> Route:
+def make_route(config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
     """The way to a server; a new one for each connection.
 
     Args:
         config: The server's config; None for one that is handed in.
         server: The server itself, where it lives in this process.
+        secrets: What is masked in its stderr, and by the route's `mask`.
 
     Raises:
         NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
     """
     kind = transport_kind(config)
     if config is None or kind == "in-process":
-        return _in_process(config, server)
-    return _stdio(config) if kind == "stdio" else _http(config, kind)
+        route = _in_process(config, server)
+    else:
+        route = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
+    route.mask = Mask(secrets)
+    return route
 
 
 def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Route:
@@ -85,7 +91,7 @@ def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Rou
     return Route(FastMCPTransport(built), release=built.close)
 
 
-def _stdio(config: ServerConfig) -> Route:
+def _stdio(config: ServerConfig, secrets: Collection[str]) -> Route:
     from casual_mcp_nb.connections._session import StdioTransport
 
     try:
@@ -95,7 +101,7 @@ def _stdio(config: ServerConfig) -> Route:
     reason = why_not_startable(command, config)
     if reason is not None:
         raise NotStartable(reason)
-    stderr = StderrLog(secrets_of(config))
+    stderr = StderrLog(secrets)
     return Route(StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file), stderr)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import Clocks, LimitReached, Limits, OnProgress, limited_call
 from casual_mcp_nb.connections._imports import validator_ready
 from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
-from casual_mcp_nb.connections._mask import mask, secrets_of, shown_address
+from casual_mcp_nb.connections._mask import Mask, secrets_of, shown_address
 from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
 from casual_mcp_nb.connections._transport import transport_kind
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
@@ -45,6 +45,7 @@ class Connection:
         server: A server that lives in this process.
         handlers: What the server may ask of us or tell us.
         cache_ttl: How long its list of tools is fresh, in seconds; None for ever.
+        secrets: What is masked in all that it sends, beside the secrets of its own config.
     """
 
     def __init__(
@@ -55,19 +56,21 @@ class Connection:
         server: FastMCP[Any] | None = None,
         handlers: Handlers | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
+        secrets: Collection[str] = (),
     ) -> None:
         self.name = name
         self.config = config
         self.cache = ToolCache(self._fetch, cache_ttl)
         self._handlers = handlers or Handlers()
         self._limits = Limits.of(config)
-        self._secrets = secrets_of(config)
+        self._secrets = secrets_of(config).union(secrets)
+        self._mask = Mask((config.certain_secrets() if config else frozenset()).union(secrets))
         keep_out_of_log(self._secrets)
         self._list_until: float | None = None
         self._clocks = Clocks()
-        options = client_options(self._handlers, name, self._secrets, self._clocks)
+        options = client_options(self._handlers, name, self._mask, self._clocks)
         hooks = Hooks(options, self._list_first, self._changed, self._tools_changed, self._refused)
-        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks)
+        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets)
 
     @property
     def status(self) -> ServerStatus:
@@ -85,10 +88,10 @@ class Connection:
             tokens=self.cache.tokens if self.tools else 0,
             seconds=now.seconds,
             transport=transport_kind(self.config),
-            address=shown_address(self.config),
+            address=shown_address(self.config, self._secrets),
             protocol_version=link.greeting.protocol_version if link else None,
             version=link.greeting.version if link else None,
-            instructions=mask(link.greeting.instructions, self._secrets)[:LONGEST_INSTRUCTIONS] if link else "",
+            instructions=link.greeting.instructions[:LONGEST_INSTRUCTIONS] if link else "",
             capabilities=link.greeting.capabilities if link else (),
         )
 
@@ -224,7 +227,7 @@ class Connection:
         try:
             raw = await limited_call(link, self._limits, self._clocks, name, arguments, on_progress, meta)
         except LimitReached as limit:
-            stray = mask(link.stray_output or "", self._secrets) if link.strayed_at >= start else None
+            stray = link.stray_output if link.strayed_at >= start else None
             raise timeout_error(self.name, name, limit.seconds, limit.field, stray) from None
         except Exception as error:
             if not again and link.route.http and is_forgotten(error, link.route.http.status_since(start)):
@@ -232,7 +235,7 @@ class Connection:
                 raise _SessionForgotten from None
             failure = await self._call_error(name, error, link, start)
         else:
-            return result_from_mcp(raw)
+            return self._mask.result(result_from_mcp(raw))
         # Raised out here: as a context, the library's error would carry what the server said, with secrets in it.
         raise failure
 
@@ -254,8 +257,8 @@ class Connection:
         async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
             listed = await link.all_tools()
             if len(listed) < MANY_TOOLS:
-                return tools_from_mcp(listed, self.name)
-            return await asyncio.to_thread(_many_from_mcp, listed, self.name)
+                return [self._mask.tool(tool) for tool in tools_from_mcp(listed, self.name)]
+            return await asyncio.to_thread(_many_from_mcp, listed, self.name, self._mask)
 
     async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
         if not is_answer(error):
@@ -272,7 +275,7 @@ class Connection:
         self._changed()
 
     def _refused(self, method: str) -> None:
-        tell_refused(self._handlers, self.name, method)
+        tell_refused(self._handlers, self.name, self._mask(method))
 
     def _changed(self) -> None:
         if self._handlers.changed is not None:
@@ -282,9 +285,9 @@ class Connection:
                 logger.exception("The handler for changes of servers failed.")
 
 
-def _many_from_mcp(listed: Sequence[Tool], server: str) -> list[ToolSpec]:
+def _many_from_mcp(listed: Sequence[Tool], server: str, mask: Mask) -> list[ToolSpec]:
     """As `tools_from_mcp`, on another thread, with the hashes that the cache asks for next: both would hold the loop."""
-    tools = tools_from_mcp(listed, server)
+    tools = [mask.tool(tool) for tool in tools_from_mcp(listed, server)]
     for tool in tools:
         _ = tool.digest
     return tools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._log import logger
@@ -137,12 +137,17 @@ def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = No
     return ContentPart(kind, f"{name}, {len(data):,} bytes", mime_type, data, uri)
 
 
-def error_text(exc: BaseException) -> str:
-    """The root cause of a failure in words for a person: no repr, no address with credentials, no input of a validation."""
+def error_text(exc: BaseException, mask: Callable[[str], str] = str) -> str:
+    """The root cause of a failure in words for a person: no repr, no address with credentials, no input of a validation.
+
+    Args:
+        exc: The failure.
+        mask: Hides secrets in a text, before that is cut.
+    """
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
     if module.startswith("httpx"):
-        return _http_text(exc, name)
+        return _http_text(exc, name, mask)
     if name == "ValidationError" and module.startswith("pydantic"):
         return f"an answer that cannot be read: {_first_problem(exc)}"
     if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
@@ -153,7 +158,7 @@ def error_text(exc: BaseException) -> str:
         return "no answer in time"
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
-    return _with_our_versions(_first_line(str(exc))) or name
+    return _with_our_versions(_first_line(mask(str(exc)))) or name
 
 
 def is_answer(exc: BaseException) -> bool:
@@ -212,16 +217,16 @@ def _with_our_versions(text: str) -> str:
     return f"{text}; this client speaks {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
 
 
-def _http_text(exc: BaseException, name: str) -> str:
+def _http_text(exc: BaseException, name: str, mask: Callable[[str], str]) -> str:
     response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
     if response is not None:
         return status_text(response.status_code)
     if name in ("ConnectError", "ConnectTimeout"):
-        reason = _first_line(str(exc))
+        reason = _first_line(mask(str(exc)))
         return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
     if name.endswith("Timeout"):
         return "no answer in time"
-    return _first_line(str(exc)) or "the HTTP connection failed"
+    return _first_line(mask(str(exc))) or "the HTTP connection failed"
 
 
 def _first_problem(exc: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ class Fleet:
         in_process: Servers that live in this process, by name; they come after those of the config.
         cache_ttl: How long a list of tools is fresh, in seconds; None for ever.
         handlers: What servers may ask of us or tell us.
+        secrets: What is masked in all that servers send; each server's own are in any case.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Fleet:
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
         handlers: Handlers | None = None,
+        secrets: Collection[str] = (),
     ) -> None:
         self.version = 0
         """Counts the changes of servers' states and tools."""
         self._cache_ttl = cache_ttl
+        self._secrets = secrets
         self._told = handlers.changed if handlers else None
         self._handlers = replace(handlers or Handlers(), changed=self._changed)
         self._connections: dict[str, Connection] = {}
@@ -159,7 +162,9 @@ class Fleet:
                 group.create_task(connection.close())
 
     def _connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
-        return Connection(name, config, server=server, handlers=self._handlers, cache_ttl=self._cache_ttl)
+        return Connection(
+            name, config, server=server, handlers=self._handlers, cache_ttl=self._cache_ttl, secrets=self._secrets
+        )
 
     def _changed(self) -> None:
         self.version += 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from casual_mcp_nb.connections._call import Clocks
 from casual_mcp_nb.connections._log import logger
-from casual_mcp_nb.connections._mask import mask
+from casual_mcp_nb.connections._mask import Mask
 from casual_mcp_nb.errors import shown
 
 LONGEST_LOG = 10_000
@@ -36,11 +36,11 @@ class Handlers:
     changed: Callable[[], None] | None = None
 
 
-def client_options(handlers: Handlers, server: str, secrets: Collection[str], clocks: Clocks) -> dict[str, Any]:
+def client_options(handlers: Handlers, server: str, mask: Mask, clocks: Clocks) -> dict[str, Any]:
     """The handlers as fastmcp's client takes them, each told the server's name. What is not set is not declared."""
-    options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, secrets)}
+    options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, mask)}
     if handlers.elicitation is not None:
-        options["elicitation_handler"] = partial(_ask, handlers.elicitation, clocks, server)
+        options["elicitation_handler"] = partial(_ask, handlers.elicitation, clocks, mask, server)
     if handlers.sampling is not None:
         options["sampling_handler"] = partial(handlers.sampling, server)
     if (roots := handlers.roots) is not None:
@@ -56,13 +56,20 @@ def tell_refused(handlers: Handlers, server: str, method: str) -> None:
     logger.warning("Server %s: %s", shown(server), text)
 
 
-async def _ask(elicitation: Callable[..., Awaitable[Any]], clocks: Clocks, server: str, *asked: Any) -> Any:
+async def _ask(
+    elicitation: Callable[..., Awaitable[Any]], clocks: Clocks, mask: Mask, server: str, message: str, *asked: Any
+) -> Any:
+    kind, params, context = asked
+    # A link stays as it is: with a mask in it, it could not be opened.
+    masked = {"message": mask(message)}
+    if hasattr(params, "requested_schema"):
+        masked["requested_schema"] = mask.schema(params.requested_schema)
     with clocks.waiting_for_a_person():
-        return await elicitation(server, *asked)
+        return await elicitation(server, masked["message"], kind, params.model_copy(update=masked), context)
 
 
-async def _on_log(handlers: Handlers, server: str, secrets: Collection[str], message: Any) -> None:
-    text = mask(_log_text(message.data), secrets)[:LONGEST_LOG]
+async def _on_log(handlers: Handlers, server: str, mask: Mask, message: Any) -> None:
+    text = mask(_log_text(message.data))[:LONGEST_LOG]
     if handlers.log is not None:
         handlers.log(server, str(message.level), text)
     else:

@@ -119,7 +119,7 @@ class McpToolChat:
                 in_process=in_process,
                 cache_ttl=settings.tool_cache_ttl,
                 handlers=handlers,
-                secrets=secrets,
+                secrets=config.certain_secrets(),
             ),
             ModelFactory(config),
             selection=initial_selection(config, in_process or {}),

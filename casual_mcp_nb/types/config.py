@@ -26,7 +26,7 @@ from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
 from casual_mcp_nb.types.prices import PriceTable
-from casual_mcp_nb.types.secret import can_be_masked, masked, option_secrets, revealed, url_secrets
+from casual_mcp_nb.types.secret import can_be_masked, certain, masked, option_secrets, revealed, url_secrets
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
@@ -91,9 +91,17 @@ class _Reached(_Strict):
         """Every value to mask in text; those too short or too common to be told from other text are left out."""
         return frozenset(value for value in self._secrets() if can_be_masked(value))
 
+    def certain_secrets(self) -> frozenset[str]:
+        """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
+        out of `env` may stand rightly."""
+        return frozenset(filter(can_be_masked, self._certain_secrets()))
+
     def _secrets(self) -> set[str]:
         """Every value that is, or can hold, a secret, whatever its length."""
         return set(self._origin.sensitive)
+
+    def _certain_secrets(self) -> set[str]:
+        return {value for value in self._origin.sensitive if certain("", value)}
 
 
 def _as_text(value: Any) -> Any:
@@ -149,6 +157,9 @@ class ClientConfig(_Reached):
     def _secrets(self) -> set[str]:
         return super()._secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
 
+    def _certain_secrets(self) -> set[str]:
+        return super()._certain_secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
+
 
 class ModelConfig(_Strict):
     """A model of a client.
@@ -162,7 +173,7 @@ class ModelConfig(_Strict):
         max_tokens: Limit of an answer in tokens, thinking included; None for the provider's default.
         reasoning_effort: How much it thinks before it answers; None for the provider's default.
         thinking_tokens: Budget of its thinking in tokens, at least 1,024, for models that take one (Anthropic's before 4.6).
-        context_window: How many tokens the model can read; None when not known.
+        context_window: How many tokens the model can read; None when not known. Ollama is told it, and holds that much memory.
     """
 
     client: str
@@ -227,9 +238,20 @@ class ServerConfig(_Reached):
 
     def _secrets(self) -> set[str]:
         named = revealed([*self.env.values(), *self.headers.values(), self.auth])
-        # "Bearer x" is a secret as a whole, and so is x.
-        tokens = {value.split()[-1] for value in named if value.strip()}
-        return super()._secrets() | named | tokens | url_secrets(self.url) | set(option_secrets(self.args))
+        return super()._secrets() | _with_tokens(named) | self._given_away()
+
+    def _certain_secrets(self) -> set[str]:
+        settings = {**self.env, **self.headers}
+        named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
+        return super()._certain_secrets() | _with_tokens(named | revealed([self.auth])) | self._given_away()
+
+    def _given_away(self) -> set[str]:
+        return url_secrets(self.url) | set(option_secrets(self.args))
+
+
+def _with_tokens(values: set[str]) -> set[str]:
+    """ "Bearer x" is a secret as a whole, and so is x."""
+    return values | {value.split()[-1] for value in values if value.strip()}
 
 
 _FIELDS_OF_ANOTHER_WAY = {
@@ -344,8 +366,14 @@ class Config(_Strict):
     def secrets(self) -> frozenset[str]:
         """Every value to mask in text: keys, headers, server environment, credentials in addresses, and what variables put
         into commands, arguments and addresses. Values too short or too common to be told from other text are left out."""
-        reached: list[_Reached] = [*self.clients.values(), *self.servers.values()]
-        return frozenset(value for thing in reached for value in thing.secrets())
+        return frozenset(value for thing in self._reached() for value in thing.secrets())
+
+    def certain_secrets(self) -> frozenset[str]:
+        """Those of `secrets` that are no mere settings of servers: what is masked also in the results of tools."""
+        return frozenset(value for thing in self._reached() for value in thing.certain_secrets())
+
+    def _reached(self) -> list[_Reached]:
+        return [*self.clients.values(), *self.servers.values()]
 
 
 def unknown_references(

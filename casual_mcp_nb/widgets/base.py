@@ -47,7 +47,7 @@ def _running_cell() -> _Place:
     from IPython.core.getipython import get_ipython
 
     # Only a kernel's shell knows of parents.
-    parent = getattr(get_ipython(), "get_parent", dict)()
+    parent: dict[str, dict[str, str]] = getattr(get_ipython(), "get_parent", dict)()
     return _Place(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
 
 

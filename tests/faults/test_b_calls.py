@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from kit.history import assert_valid
+from kit.mcp_http import McpHttp
 from kit.processes import marked, wait_gone
+from kit.scripted_http import Reply
 from kit.turns import ask
 
 from casual_mcp_nb.providers import call, calls
@@ -132,11 +134,8 @@ async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(ope
 
 
 @pytest.mark.fault(22)
-@pytest.mark.parametrize("text", ["\\ud800", "[" * 5000], ids=["lone surrogate", "nested too deep"])
-async def test_a_reply_that_the_parser_refuses_fails_that_call_at_once_and_the_next_one_works(
-    opened: Opened, raw: Raw, text: str
-) -> None:
-    reply = REPLY.replace('"first"', f'"{text}"' if text.startswith("\\") else text)
+async def test_a_reply_that_the_parser_refuses_fails_that_call_at_once_and_the_next_one_works(opened: Opened, raw: Raw) -> None:
+    reply = REPLY.replace('"first"', "[" * 5000)
     chat = await opened({"garbled": raw({"call_timeout": 5.0}, calls={"garbled": {"raw": reply}, "fine": OK})})
     start = time.monotonic()
     turn = await ask(chat, call("garbled__garbled"), call("garbled__fine"), "done")
@@ -155,6 +154,43 @@ async def test_bytes_that_are_not_utf_8_fail_that_call_at_its_limit_and_the_next
     within = await opened({"bytes": raw(calls={"a": {"raw": REPLY.replace("first", "caf\xe9 \xff")}})})
     turn = await ask(within, call("bytes__a"), "done")
     assert outcomes(turn) == [("ok", "caf� �")]
+
+
+LONE = '"half \\ud83d pair, whole \\uD83D\\uDE00, text \\\\ud83d"'
+
+
+@pytest.mark.fault(22)
+@pytest.mark.parametrize("way", ["stdio", "json", "event stream", "sse"])
+async def test_half_a_surrogate_pair_becomes_a_mark_in_results_and_listings_over_every_transport(
+    opened: Opened, raw: Raw, way: str
+) -> None:
+    said, read = json.loads(LONE), "half \ufffd pair, whole \U0001f600, text \\ud83d"
+    tools = [{"name": name, "description": said, "inputSchema": {"type": "object"}} for name in ("a", "b")]
+    result = {"content": [{"type": "text", "text": said}], "structuredContent": {said: said}}
+    with McpHttp(
+        {"a": result, "b": OK["result"]}, tools=tools, events=way == "event stream", transport="sse" if way == "sse" else "http"
+    ) as server:
+        local = raw(tools=tools, calls={"a": {"result": result}, "b": OK})
+        chat = await opened({"odd": local if way == "stdio" else server.config()})
+        turn = await ask(chat, calls(call("odd__a"), call("odd__b")), "done")
+        assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
+        assert [c.description for c in await chat.fleet.catalog()] == [read, read]
+        assert turn.tool_calls[0].content[0].text == read
+        assert turn.tool_calls[0].structured == {read: read}
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("bad", [b"caf\xe9", b"\xed\xa0\x80"], ids=["latin-1", "encoded surrogate"])
+async def test_bytes_that_are_not_utf_8_become_marks_in_a_result_over_http(opened: Opened, bad: bytes) -> None:
+    with McpHttp({"a": OK["result"]}) as server:
+        chat = await opened({"odd": server.config()})
+        await ask(chat, call("odd__a"), "warm")
+        number = server.received("tools/call")[-1].body["id"] + 1
+        body = json.dumps({"jsonrpc": "2.0", "id": number, **OK}).encode().replace(b'"ok"', b'"' + bad + b'"')
+        server.script("tools/call", Reply(200, body, {"content-type": "application/json"}))
+        turn = await ask(chat, call("odd__a"), "done")
+    assert turn.tool_calls[0].status == "ok"
+    assert "\ufffd" in turn.tool_calls[0].result
 
 
 @pytest.mark.fault(31)

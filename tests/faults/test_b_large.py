@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 from kit.heartbeat import Heartbeat
 from kit.history import assert_valid
 from kit.mcp_http import McpHttp
+from kit.raw_server import text_result
+from kit.secrets import planted
 from kit.turns import ask
 
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
 from casual_mcp_nb.engine.run import MOST_LOGS, Limits
 from casual_mcp_nb.providers import call, calls
 from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.types.secret import MASK
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
@@ -61,6 +65,26 @@ async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model_and_
         assert len(turn._repr_html_()) < 64 * 1024
         assert heart.longest < LONGEST_BLOCK
         assert_valid(turn.messages)
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize("kind", ["text", "structured"])
+async def test_secrets_are_masked_in_a_large_result_and_the_loop_goes_on(opened: Opened, raw: Raw, kind: str) -> None:
+    secrets = [planted(str(number)) for number in range(20)]
+    row = {"id": 1, "name": "x" * 20, "value": 1.5, "key": secrets[7]}
+    rows = [row] * (5 * MB // len(json.dumps(row)))
+    result = {"content": [], "structuredContent": {"rows": rows}} if kind == "structured" else text_result(json.dumps(rows))
+    with McpHttp({"large": result, "small": OK["result"]}) as server:
+        keys = {f"KEY_{number}": secret for number, secret in enumerate(secrets)}
+        chat = await opened({"lab": server.config(), "other": raw({"env": keys}, calls={"a": OK | {"delay": 0.05}})})
+        await ask(chat, call("lab__small"), "warm")
+        with Heartbeat() as heart:
+            turn = await ask(chat, calls(call("lab__large"), call("other__a")), "done")
+    assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
+    assert "planted" not in json.dumps(turn.tool_calls[0].structured)
+    assert not any("planted" in part.text for part in turn.tool_calls[0].content)
+    assert MASK in turn.tool_calls[0].result
+    assert heart.longest < LONGEST_BLOCK
 
 
 @pytest.mark.fault(21)

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from kit.mcp_http import McpHttp
@@ -20,8 +21,9 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.config import load_config
 from casual_mcp_nb.connections import keep_out_of_log, route_library_logs
 from casual_mcp_nb.errors import CasualMcpError
-from casual_mcp_nb.providers import scripted_model
+from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.secret import MASK
 
 NAMES = ("key", "env", "argument", "option", "header", "bearer", "auth", "password", "query", "path")
 LONG = " ".join(f"word-{number}" for number in range(2000))
@@ -38,8 +40,10 @@ def remote() -> Iterator[McpHttp]:
         yield server
 
 
-def config_of(secrets: dict[str, str], mark: str, remote: McpHttp, provider: dict[str, Any] | None = None) -> Config:
-    """A config that uses each secret in the place after which it is named."""
+def config_of(
+    secrets: dict[str, str], mark: str, remote: McpHttp, provider: dict[str, Any] | None = None, **servers: Any
+) -> Config:
+    """A config that uses each secret in the place after which it is named; more servers by name."""
     local = raw_config(mark, calls={"tell": {"result": text_result(LONG)}})
     local["env"] |= {"TOKEN": secrets["env"]}
     local["args"] += ["--mode=${ARGUMENT}", "--api-key", secrets["option"]]
@@ -49,7 +53,7 @@ def config_of(secrets: dict[str, str], mark: str, remote: McpHttp, provider: dic
         "headers": {"X-Key": secrets["header"], "X-Auth": f"Bearer {secrets['bearer']}"},
         "auth": secrets["auth"],
     }
-    data = {**(provider or {}), "servers": {"local": local, "remote": there}}
+    data = {**(provider or {}), "servers": {"local": local, "remote": there, **servers}}
     return load_config(data, environ={"ARGUMENT": secrets["argument"]})
 
 
@@ -114,6 +118,57 @@ def test_what_a_failing_server_repeats_is_masked(secrets: dict[str, str], mark: 
             session.call_tool("raw__fail")
         turn = session.chat("go", model=scripted_model("x")) if session.servers["raw"].state == "ready" else None
         assert_nowhere([secrets["env"]], caught.value, session.servers, session.servers["raw"], session, turn, records)
+
+
+def told(secrets: dict[str, str]) -> dict[str, Any]:
+    """A plan that tells secrets wherever a healthy server can."""
+    secret = ", ".join(secrets.values())
+    schema = {"type": "object", "properties": {"key": {"type": "string", "default": secrets["key"], "description": secret}}}
+    result = {
+        "content": [
+            {"type": "text", "text": json.dumps(secrets)},
+            {"type": "resource", "resource": {"uri": f"file:///{secrets['env']}", "text": secret}},
+            {"type": "resource_link", "uri": f"https://host/?key={quote(secrets['key'])}", "name": secret},
+        ],
+        "structuredContent": {secret: [{"all": secrets}]},
+    }
+    tools = [{"name": name, "title": secret, "description": secret, "inputSchema": schema} for name in ("tell", "fail", "log")]
+    notice = {"method": "notifications/message", "params": {"level": "info", "data": secret}}
+    calls = {
+        "tell": {"result": result},
+        "fail": {"result": {**result, "isError": True}},
+        "log": {"notify": notice, "error": {"code": -1, "message": secret}},
+    }
+    greeting = {"instructions": secret, "serverInfo": {"name": secret, "version": secret}}
+    return {"tools": tools, "calls": calls, "greeting": greeting}
+
+
+@pytest.mark.fault(81)
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
+    secrets: dict[str, str], mark: str, tmp_path: Path, way: str
+) -> None:
+    plan = told({**secrets, "path": secrets["path"].replace("-", "")})
+    results = {name: {"content": [], **does.get("result", {})} for name, does in plan["calls"].items()}
+    with Provider() as model, McpHttp(results, tools=plan["tools"]) as remote, every_log() as records:
+        teller = raw_config(mark, tmp_path, **plan) if way == "stdio" else remote.config()
+        config = config_of(secrets, mark, remote, model.config("openai", secrets["key"]), teller=teller)
+        answers = [call(f"teller__{name}") for name in ("tell", "fail", "log")]
+        with Session.from_config(config) as session:
+            turn = session.chat("go", model=scripted_model(calls(*answers), "done"))
+            by_hand = session.call_tool("teller__tell")
+            saved = session.export(tmp_path / "chat.json"), session.export(tmp_path / "chat.html")
+            assert [len(row.result) > 10 for row in turn.tool_calls] == [True, True, way == "stdio"]
+            assert_nowhere(
+                values(secrets),
+                [turn, *turn.trace, *turn.steps, turn.messages, turn.tool_calls, *turn.tool_calls, *turn.server_logs],
+                [step.request for step in turn.steps],
+                [by_hand, by_hand.structured, [part.data for part in by_hand.content]],
+                [session, session.tools, session.manifest, session.servers, session.servers["teller"], session.search("key")],
+                [saved, records, session.doctor()],
+            )
+            (tool,) = [tool for tool in session.tools if tool.name == "tell" and tool.server == "teller"]
+            assert tool.description == ", ".join([MASK] * len(secrets))
 
 
 @pytest.mark.fault(83)
