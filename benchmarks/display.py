@@ -20,6 +20,7 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 
 from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle, page
 from casual_mcp_nb.notebook.live import LiveOutput
+from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import (
     Event,
     Request,
@@ -27,7 +28,6 @@ from casual_mcp_nb.types.event import (
     StepStarted,
     TextDelta,
     ToolFinished,
-    ToolResult,
     ToolStarted,
     TurnStarted,
 )

@@ -18,7 +18,8 @@ from casual_mcp_nb.config.prices import file_of, read_prices
 from casual_mcp_nb.config.problems import Problem, cross_problems, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.config import ClientConfig, Config, Origin
+from casual_mcp_nb.types.config import ClientConfig, Config
+from casual_mcp_nb.types.strict import Origin
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ from casual_mcp_nb.types.config import (
     DiscoveryConfig,
     ExcludeSpec,
     ModelConfig,
-    ServerConfig,
     ToolSetConfig,
-    server_problem,
     unknown_references,
 )
 from casual_mcp_nb.types.prices import Price
+from casual_mcp_nb.types.server import ServerConfig, server_problem
 
 KeyPath = tuple[str | int, ...]
 Position = tuple[int, int]

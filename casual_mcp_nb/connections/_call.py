@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from casual_mcp_nb.connections._messages import MAX_MESSAGE_BYTES, MAX_SSE_MESSAGE_BYTES, LineLimit, id_of, reply
 from casual_mcp_nb.connections.convert import CLOSED, says_nothing, status_text
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 CONNECT_SECONDS = 30.0
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)

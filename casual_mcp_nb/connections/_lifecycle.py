@@ -12,7 +12,7 @@ from casual_mcp_nb.connections._mask import shown_address
 from casual_mcp_nb.connections._reasons import ENDED, closed_error, connect_error, root_cause, start_reason
 from casual_mcp_nb.connections._transport import make_route
 from casual_mcp_nb.errors import ConnectError
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerState
 
 if TYPE_CHECKING:

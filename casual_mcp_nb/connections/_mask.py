@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.types.config import ServerConfig
-from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.secret import MASK, forms_of, random_parts
 from casual_mcp_nb.types.secret import masked as mask
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
 __all__ = ["Mask", "clean", "mask", "secrets_of", "shown_address"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 POLL_SECONDS = 0.02
 _POSIX = os.name == "posix"

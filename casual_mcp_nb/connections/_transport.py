@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.connections._mask import Mask
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
 from casual_mcp_nb.connections._stderr import StderrLog
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP

@@ -17,8 +17,8 @@ from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import is_answer, is_forgotten, result_from_mcp, tools_from_mcp
 from casual_mcp_nb.connections.handlers import Handlers, client_options, tell_refused
 from casual_mcp_nb.errors import ToolCallError, shown
-from casual_mcp_nb.types.config import ServerConfig
-from casual_mcp_nb.types.event import ToolResult
+from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import UNREADABLE
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 

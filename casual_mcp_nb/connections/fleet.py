@@ -13,8 +13,8 @@ from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, UnknownNameError, UsageError, shown
-from casual_mcp_nb.types.config import ServerConfig
-from casual_mcp_nb.types.event import ToolResult
+from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 

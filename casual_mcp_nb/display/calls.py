@@ -24,7 +24,8 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
 )
-from casual_mcp_nb.types.event import CallStatus, ContentPart, SearchRow, ToolProgress, ToolsSearched
+from casual_mcp_nb.types.content import ContentPart
+from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.image import Picture
 from casual_mcp_nb.types.step import ToolCall
 

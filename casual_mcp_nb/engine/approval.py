@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.types.config import Approval, ServerConfig
+from casual_mcp_nb.types.server import Approval, ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
 

@@ -21,10 +21,11 @@ from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Approval, Config, ToolSetConfig
+from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
 from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn

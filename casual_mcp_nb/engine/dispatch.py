@@ -11,8 +11,9 @@ from casual_mcp_nb.discovery import not_loaded_error
 from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Verdict, needs_approval
 from casual_mcp_nb.engine.results import result_text
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
-from casual_mcp_nb.types.config import Approval
-from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus, ToolResult
+from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus
+from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:

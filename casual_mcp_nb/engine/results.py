@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 

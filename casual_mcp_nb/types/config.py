@@ -7,114 +7,24 @@ and `.env` are the business of `casual_mcp_nb.config`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    StrictBool,
-    field_serializer,
-    model_validator,
-)
+from pydantic import Field, SecretStr, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
 from casual_mcp_nb.types.prices import PriceTable
-from casual_mcp_nb.types.secret import can_be_masked, certain, masked, option_secrets, revealed, url_secrets
+from casual_mcp_nb.types.secret import revealed, url_secrets
+from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.strict import Reached, Seconds, Strict
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
-Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
-Approval = Literal["never", "destructive", "always"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
-
-_MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a config came from: given as the validation context, and kept beside the fields, never among them.
-
-    Args:
-        path: The file; None for a config made in Python.
-        sensitive: Values of variables that were put into fields which are not secret by their type.
-        notes: What the person should know about how the file was read.
-        key_variable: Of a client whose key does not stand in the config: the variable that it was taken from.
-    """
-
-    # Two configs that say the same are equal, wherever they came from.
-    path: Path | None = field(default=None, compare=False)
-    sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    key_variable: str | None = field(default=None, compare=False)
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    _origin: Origin = PrivateAttr(default=Origin())
-
-    def model_post_init(self, context: Any, /) -> None:
-        if isinstance(context, Origin):
-            self._origin = context
-
-
-class _Reached(_Strict):
-    """A thing at an address, which can hold the value of a variable: shown and dumped with that value masked."""
-
-    @field_serializer(*_MAY_HOLD_SECRETS, check_fields=False)
-    def _dumped(self, value: Any) -> Any:
-        return self._hidden(value)
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
-        for name, value in super().__iter__():
-            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
-
-    def _hidden(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(self._hidden(item) for item in value)
-        return masked(value, self._secrets()) if isinstance(value, str) else value
-
-    def secrets(self) -> frozenset[str]:
-        """Every value to mask in text; those too short or too common to be told from other text are left out."""
-        return frozenset(value for value in self._secrets() if can_be_masked(value))
-
-    def certain_secrets(self) -> frozenset[str]:
-        """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
-        out of `env` may stand rightly."""
-        return frozenset(filter(can_be_masked, self._certain_secrets()))
-
-    def _secrets(self) -> set[str]:
-        """Every value that is, or can hold, a secret, whatever its length."""
-        return set(self._origin.sensitive)
-
-    def _certain_secrets(self) -> set[str]:
-        return {value for value in self._origin.sensitive if certain("", value)}
-
-
-def _as_text(value: Any) -> Any:
-    """Numbers and booleans as they are written, since hosts take them in `env` and `headers`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-_SecretText = Annotated[SecretStr, BeforeValidator(_as_text)]
-
-
-class ClientConfig(_Reached):
+class ClientConfig(Reached):
     """How a model provider is reached.
 
     Args:
@@ -132,7 +42,7 @@ class ClientConfig(_Reached):
     provider: Provider
     base_url: str | None = None
     api_key: SecretStr | None = None
-    timeout: _Seconds = 60.0
+    timeout: Seconds = 60.0
     max_retries: int = Field(default=2, ge=0, le=20)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
@@ -161,7 +71,7 @@ class ClientConfig(_Reached):
         return super()._certain_secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
 
 
-class ModelConfig(_Strict):
+class ModelConfig(Strict):
     """A model of a client.
 
     Args:
@@ -192,103 +102,13 @@ class ModelConfig(_Strict):
         return self
 
 
-class ServerConfig(_Reached):
-    """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
-
-    Args:
-        command: Program to start.
-        args: Its arguments; of a bundled server, the server's own options.
-        env: Variables for it, beside the short list that every server gets.
-        cwd: Folder to start it in.
-        url: Address of a remote server.
-        headers: HTTP headers for it.
-        auth: A bearer token, or `oauth`.
-        transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
-        bundled: Name of a server that ships with the package.
-        defer_loading: Whether its tools are found by search instead of being sent with each request.
-        init_timeout: Limit for starting and listing, in seconds.
-        call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
-        total_timeout: Limit of a call in seconds, whatever progress it reports.
-        approval: Whether a person is asked before a call: `never`, for `destructive` tools, or `always`.
-        pin_tools: Whether a tool whose definition changes while it is in use is not offered until a person accepts the change.
-    """
-
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, _SecretText] = Field(default_factory=dict)
-    cwd: str | None = None
-    url: str | None = None
-    headers: dict[str, _SecretText] = Field(default_factory=dict)
-    auth: SecretStr | None = None
-    transport: Transport | None = None
-    bundled: str | None = None
-    defer_loading: StrictBool = False
-    init_timeout: _Seconds = 20.0
-    call_timeout: _Seconds = 60.0
-    total_timeout: _Seconds = 600.0
-    approval: Approval | None = None
-    pin_tools: StrictBool = False
-
-    @model_validator(mode="after")
-    def _one_way_to_reach_it(self) -> ServerConfig:
-        problem = server_problem(self.__dict__)
-        if problem:
-            raise ValueError(problem)
-        return self
-
-    def _secrets(self) -> set[str]:
-        named = revealed([*self.env.values(), *self.headers.values(), self.auth])
-        return super()._secrets() | _with_tokens(named) | self._given_away()
-
-    def _certain_secrets(self) -> set[str]:
-        settings = {**self.env, **self.headers}
-        named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
-        return super()._certain_secrets() | _with_tokens(named | revealed([self.auth])) | self._given_away()
-
-    def _given_away(self) -> set[str]:
-        return url_secrets(self.url) | set(option_secrets(self.args))
-
-
-def _with_tokens(values: set[str]) -> set[str]:
-    """ "Bearer x" is a secret as a whole, and so is x."""
-    return values | {value.split()[-1] for value in values if value.strip()}
-
-
-_FIELDS_OF_ANOTHER_WAY = {
-    "command": ("headers", "auth"),
-    "url": ("args", "env", "cwd"),
-    "bundled": ("headers", "auth"),
-}
-_TRANSPORTS: dict[str, tuple[Transport, ...]] = {
-    "command": ("stdio",),
-    "url": ("http", "streamable-http", "sse"),
-    "bundled": ("stdio", "in-process"),
-}
-
-
-def server_problem(fields: Mapping[str, Any]) -> str | None:
-    """Why the fields of a server do not go together, or None; values are never part of the reason."""
-    given = [way for way in _TRANSPORTS if fields.get(way)]
-    if len(given) != 1:
-        return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
-    way = given[0]
-    stray = [name for name in _FIELDS_OF_ANOTHER_WAY[way] if fields.get(name)]
-    if stray:
-        return f"{' and '.join(stray)} cannot be used with {way}"
-    if fields.get("transport") not in (None, *_TRANSPORTS[way]):
-        return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
-    if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
-        return "url must start with http:// or https://"
-    return None
-
-
-class ExcludeSpec(_Strict):
+class ExcludeSpec(Strict):
     """All tools of a server but these."""
 
     exclude: tuple[str, ...]
 
 
-class ToolSetConfig(_Strict):
+class ToolSetConfig(Strict):
     """A named choice of tools.
 
     Args:
@@ -301,7 +121,7 @@ class ToolSetConfig(_Strict):
     servers: dict[str, StrictBool | tuple[str, ...] | ExcludeSpec] = Field(default_factory=dict)
 
 
-class DiscoveryConfig(_Strict):
+class DiscoveryConfig(Strict):
     """How deferred tools are found.
 
     Args:
@@ -321,7 +141,7 @@ class DiscoveryConfig(_Strict):
     max_active_tools: int = Field(default=20, ge=1)
 
 
-class Config(_Strict):
+class Config(Strict):
     """Everything that a session starts from.
 
     Args:
@@ -372,7 +192,7 @@ class Config(_Strict):
         """Those of `secrets` that are no mere settings of servers: what is masked also in the results of tools."""
         return frozenset(value for thing in self._reached() for value in thing.certain_secrets())
 
-    def _reached(self) -> list[_Reached]:
+    def _reached(self) -> list[Reached]:
         return [*self.clients.values(), *self.servers.values()]
 
 

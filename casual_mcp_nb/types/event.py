@@ -6,9 +6,10 @@ All are frozen; `at` is seconds since the turn began.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.prices import Price
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
@@ -19,47 +20,12 @@ if TYPE_CHECKING:
 
 CallStatus = Literal["ok", "error", "denied", "stopped", "timeout", "unknown"]
 TurnStatus = Literal["done", "stopped", "failed"]
-ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 
 SYNTHETIC = "_synthetic"
 """The server name under which tools of our own, such as the search tool, are counted."""
 
 UNKNOWN = "_unknown"
 """The server name under which calls of names that are no tool's are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContentPart:
-    """One part of a tool's result.
-
-    Args:
-        kind: What it is.
-        text: The text of a text part or of a text resource; for other kinds a short note such as `image/png, 2,048 bytes`.
-        mime_type: Its media type, where it has one.
-        data: The bytes of an image, of audio or of a binary resource.
-        uri: Where it came from, for a resource or a link. Never fetched.
-    """
-
-    kind: ContentKind
-    text: str = ""
-    mime_type: str | None = None
-    data: bytes | None = field(default=None, repr=False)
-    uri: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a call came back with.
-
-    Args:
-        content: The parts, in the server's order.
-        structured: Structured content, where the tool gives it.
-        is_error: Whether the tool itself said that it failed.
-    """
-
-    content: tuple[ContentPart, ...] = ()
-    structured: Any = None
-    is_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)

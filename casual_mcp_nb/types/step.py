@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import (
     CallStatus,
-    ContentPart,
     Request,
     StepFinished,
     StepStarted,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +89,7 @@ class ConversationState(State):
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        await self._begin(self.session.submit(prompt, **self._options), prompt)
+        await self._begin(lambda: self.session.submit(prompt, **self._options), prompt)
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
@@ -107,7 +109,7 @@ class ConversationState(State):
             raise UsageError("This turn is not part of the conversation any more.")
         index = keys.index(turn)
         asked = self.session.turns[index].prompt if prompt is None else prompt
-        await self._begin(self.session.submit_rerun(index, prompt, **self._options), asked)
+        await self._begin(lambda: self.session.submit_rerun(index, prompt, **self._options), asked)
 
     @command
     def stop(self) -> None:
@@ -170,15 +172,18 @@ class ConversationState(State):
             raise UsageError("This is asked in the running cell: answer there.")
         give(found, answer, values or {})
 
-    async def _begin(self, future: Future[Turn], prompt: str) -> None:
-        """Wait until the turn has begun; what keeps it from beginning is raised."""
+    async def _begin(self, start: Callable[[], Future[Turn]], prompt: str) -> None:
+        """Start a turn and wait until it has begun; what keeps it from beginning is raised."""
         loop = asyncio.get_running_loop()
         begun = asyncio.Event()
         cancel = self.session.observe(lambda _, event: begun.set() if isinstance(event, TurnStarted) else None)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(begun.set))
         self._pending = prompt
         self.changed()
         try:
+            # It brings every SDK, which takes a second or more: here the loop would stand still meanwhile.
+            await asyncio.to_thread(importlib.import_module, "casual_llm")
+            future = start()
+            future.add_done_callback(lambda _: loop.call_soon_threadsafe(begun.set))
             await begun.wait()
         finally:
             cancel()

@@ -15,7 +15,7 @@ from kit.processes import marked, new_mark
 from kit.raw_server import raw_config
 
 from casual_mcp_nb.connections import Connection, Fleet
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from fastmcp import Context, FastMCP
 
 from casual_mcp_nb.connections import Connection, Handlers
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
-from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.types.server import ServerConfig
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]

@@ -13,8 +13,8 @@ from fastmcp import FastMCP
 
 from casual_mcp_nb.connections import Connection, Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError
-from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.types.server import ServerConfig
 
 FASTMCP_SCRIPT = """
 from fastmcp import FastMCP

@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 
 from casual_mcp_nb.connections import Connection, Fleet, Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, UnknownNameError, UsageError
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
 Raw = Callable[..., ServerConfig]

@@ -14,9 +14,9 @@ from kit.raw_server import text_result
 from casual_mcp_nb.connections import Connection, Fleet, Handlers
 from casual_mcp_nb.connections._mask import Mask
 from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError
-from casual_mcp_nb.types.config import ServerConfig
-from casual_mcp_nb.types.event import ContentPart, ToolResult
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.secret import MASK, masked
+from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
 SECRET = "planted-0123456789abcdef"

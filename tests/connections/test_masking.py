@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.connections._mask import clean, mask, secrets_of, shown_address
-from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.types.server import ServerConfig
 
 
 def test_secrets_are_masked_the_longest_first_and_very_short_ones_not() -> None:

@@ -12,7 +12,7 @@ from kit.scripted_http import Reply
 from casual_mcp_nb.connections import Connection
 from casual_mcp_nb.connections._messages import LineLimit
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 LONG = "x" * 200
 

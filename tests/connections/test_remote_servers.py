@@ -10,7 +10,7 @@ import pytest
 
 from casual_mcp_nb.connections import Connection
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
-from casual_mcp_nb.types.config import ServerConfig
+from casual_mcp_nb.types.server import ServerConfig
 
 Opened = Callable[..., Any]
 

@@ -15,8 +15,8 @@ import pytest
 from casual_mcp_nb.connections import Connection
 from casual_mcp_nb.connections._process import launched
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
-from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.types.server import ServerConfig
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]

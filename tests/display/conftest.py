@@ -13,10 +13,10 @@ import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
 
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis, Finding
 from casual_mcp_nb.types.event import (
-    ContentPart,
     Event,
     Notice,
     Request,
@@ -27,7 +27,6 @@ from casual_mcp_nb.types.event import (
     TextDelta,
     ToolFinished,
     ToolProgress,
-    ToolResult,
     ToolsSearched,
     ToolStarted,
     TurnFinished,

@@ -15,8 +15,8 @@ from casual_llm.messages import AssistantMessage, UserMessage
 from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
 from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.display.view import Limits, fit, section_titles
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import (
-    ContentPart,
     Event,
     Notice,
     StepFinished,
@@ -24,7 +24,6 @@ from casual_mcp_nb.types.event import (
     TextDelta,
     ToolFinished,
     ToolProgress,
-    ToolResult,
     ToolStarted,
     TurnFinished,
     TurnStarted,

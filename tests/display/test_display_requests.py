@@ -10,8 +10,9 @@ import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 
 from casual_mcp_nb.display import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
+from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import ContentPart, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
+from casual_mcp_nb.types.event import Request, StepFinished, StepStarted, ToolProgress, TurnStarted
 from casual_mcp_nb.types.step import Step, ToolCall
 from casual_mcp_nb.types.tokens import TokenParts
 from casual_mcp_nb.types.tool import ToolName

@@ -9,15 +9,14 @@ import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 
 from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import (
-    ContentPart,
     Event,
     Request,
     SearchRow,
     StepFinished,
     StepStarted,
     ToolFinished,
-    ToolResult,
     ToolsSearched,
     ToolStarted,
     TurnStarted,

@@ -27,7 +27,7 @@ PARTS = {
 NUMBERS = {number for part in PARTS.values() for number in part}
 
 OPEN = set(range(100, 107))
-"""What has no test yet: exported notebooks, approval in full, saving, audit."""
+"""What has no test yet: saving, consent to a server's first start, audit."""
 
 
 def marked() -> dict[int, list[str]]:

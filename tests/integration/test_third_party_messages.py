@@ -13,8 +13,8 @@ import pytest
 from casual_mcp_nb import Session
 from casual_mcp_nb.connections import Connection, Handlers
 from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.config import ServerConfig
 from casual_mcp_nb.types.event import ServerLog, ToolProgress, ToolStarted
+from casual_mcp_nb.types.server import ServerConfig
 
 pytestmark = pytest.mark.integration
 

@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from casual_mcp_nb.types.config import (
-    ClientConfig,
-    Config,
-    DiscoveryConfig,
-    ModelConfig,
-    Origin,
-    ServerConfig,
-    ToolSetConfig,
-)
+from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ModelConfig, ToolSetConfig
+from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.strict import Origin
 
 
 def test_the_defaults_are_those_of_the_documents() -> None:

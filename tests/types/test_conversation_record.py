@@ -11,9 +11,9 @@ import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
 
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import (
-    ContentPart,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -28,7 +28,6 @@ from casual_mcp_nb.types.event import (
     TextEdited,
     ToolFinished,
     ToolProgress,
-    ToolResult,
     ToolsSearched,
     ToolStarted,
     TurnFinished,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.types.config import ClientConfig, ServerConfig
+from casual_mcp_nb.types.config import ClientConfig
 from casual_mcp_nb.types.secret import MASK, masked, option_secrets, url_secrets
+from casual_mcp_nb.types.server import ServerConfig
 
 TOKEN = "a1b2c3d4e5f6a7b8c9d0e1f2"
 

@@ -1,0 +1,104 @@
+"""How an MCP server is reached and treated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, StrictBool, model_validator
+
+from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_secrets
+from casual_mcp_nb.types.strict import Reached, Seconds, SecretText
+
+Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
+Approval = Literal["never", "destructive", "always"]
+
+
+class ServerConfig(Reached):
+    """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
+
+    Args:
+        command: Program to start.
+        args: Its arguments; of a bundled server, the server's own options.
+        env: Variables for it, beside the short list that every server gets.
+        cwd: Folder to start it in.
+        url: Address of a remote server.
+        headers: HTTP headers for it.
+        auth: A bearer token, or `oauth`.
+        transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
+        bundled: Name of a server that ships with the package.
+        defer_loading: Whether its tools are found by search instead of being sent with each request.
+        init_timeout: Limit for starting and listing, in seconds.
+        call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
+        total_timeout: Limit of a call in seconds, whatever progress it reports.
+        approval: Whether a person is asked before a call: `never`, for `destructive` tools, or `always`.
+        pin_tools: Whether a tool whose definition changes while it is in use is not offered until a person accepts the change.
+    """
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, SecretText] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, SecretText] = Field(default_factory=dict)
+    auth: SecretStr | None = None
+    transport: Transport | None = None
+    bundled: str | None = None
+    defer_loading: StrictBool = False
+    init_timeout: Seconds = 20.0
+    call_timeout: Seconds = 60.0
+    total_timeout: Seconds = 600.0
+    approval: Approval | None = None
+    pin_tools: StrictBool = False
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> ServerConfig:
+        problem = server_problem(self.__dict__)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _secrets(self) -> set[str]:
+        named = revealed([*self.env.values(), *self.headers.values(), self.auth])
+        return super()._secrets() | _with_tokens(named) | self._given_away()
+
+    def _certain_secrets(self) -> set[str]:
+        settings = {**self.env, **self.headers}
+        named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
+        return super()._certain_secrets() | _with_tokens(named | revealed([self.auth])) | self._given_away()
+
+    def _given_away(self) -> set[str]:
+        return url_secrets(self.url) | set(option_secrets(self.args))
+
+
+def _with_tokens(values: set[str]) -> set[str]:
+    """ "Bearer x" is a secret as a whole, and so is x."""
+    return values | {value.split()[-1] for value in values if value.strip()}
+
+
+_FIELDS_OF_ANOTHER_WAY = {
+    "command": ("headers", "auth"),
+    "url": ("args", "env", "cwd"),
+    "bundled": ("headers", "auth"),
+}
+_TRANSPORTS: dict[str, tuple[Transport, ...]] = {
+    "command": ("stdio",),
+    "url": ("http", "streamable-http", "sse"),
+    "bundled": ("stdio", "in-process"),
+}
+
+
+def server_problem(fields: Mapping[str, Any]) -> str | None:
+    """Why the fields of a server do not go together, or None; values are never part of the reason."""
+    given = [way for way in _TRANSPORTS if fields.get(way)]
+    if len(given) != 1:
+        return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
+    way = given[0]
+    stray = [name for name in _FIELDS_OF_ANOTHER_WAY[way] if fields.get(name)]
+    if stray:
+        return f"{' and '.join(stray)} cannot be used with {way}"
+    if fields.get("transport") not in (None, *_TRANSPORTS[way]):
+        return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
+    if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
+        return "url must start with http:// or https://"
+    return None

@@ -1,0 +1,92 @@
+"""What the parts of a config have in common: strict fields, and values that are shown masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
+
+from casual_mcp_nb.types.secret import can_be_masked, certain, masked
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
+
+
+_MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a config came from: given as the validation context, and kept beside the fields, never among them.
+
+    Args:
+        path: The file; None for a config made in Python.
+        sensitive: Values of variables that were put into fields which are not secret by their type.
+        notes: What the person should know about how the file was read.
+        key_variable: Of a client whose key does not stand in the config: the variable that it was taken from.
+    """
+
+    # Two configs that say the same are equal, wherever they came from.
+    path: Path | None = field(default=None, compare=False)
+    sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    key_variable: str | None = field(default=None, compare=False)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    _origin: Origin = PrivateAttr(default=Origin())
+
+    def model_post_init(self, context: Any, /) -> None:
+        if isinstance(context, Origin):
+            self._origin = context
+
+
+class Reached(Strict):
+    """A thing at an address, which can hold the value of a variable: shown and dumped with that value masked."""
+
+    @field_serializer(*_MAY_HOLD_SECRETS, check_fields=False)
+    def _dumped(self, value: Any) -> Any:
+        return self._hidden(value)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
+        for name, value in super().__iter__():
+            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(self._hidden(item) for item in value)
+        return masked(value, self._secrets()) if isinstance(value, str) else value
+
+    def secrets(self) -> frozenset[str]:
+        """Every value to mask in text; those too short or too common to be told from other text are left out."""
+        return frozenset(value for value in self._secrets() if can_be_masked(value))
+
+    def certain_secrets(self) -> frozenset[str]:
+        """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
+        out of `env` may stand rightly."""
+        return frozenset(filter(can_be_masked, self._certain_secrets()))
+
+    def _secrets(self) -> set[str]:
+        """Every value that is, or can hold, a secret, whatever its length."""
+        return set(self._origin.sensitive)
+
+    def _certain_secrets(self) -> set[str]:
+        return {value for value in self._origin.sensitive if certain("", value)}
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers and booleans as they are written, since hosts take them in `env` and `headers`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+SecretText = Annotated[SecretStr, BeforeValidator(_as_text)]
