@@ -250,9 +250,16 @@ class StepQuestion(Question):
         """Let the model be called, and pause again before the next call."""
         self._settle(("next", ()))
 
-    def run(self) -> None:
-        """Go on to the end of the turn without another pause."""
-        self._settle(("run", ()))
+    def run(self, texts: str | Mapping[str, str] | None = None) -> None:
+        """Go on to the end of the turn without another pause.
+
+        Args:
+            texts: As of `edit`; None changes nothing.
+
+        Raises:
+            UsageError: As of `edit`.
+        """
+        self._settle(("run", self._edits(texts) if texts else ()))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
         """Let the model be called with other texts.
@@ -263,6 +270,9 @@ class StepQuestion(Question):
         Raises:
             UsageError: There is no such text; the question stays open.
         """
+        self._settle(("next", self._edits(texts)))
+
+    def _edits(self, texts: str | Mapping[str, str]) -> tuple[Edit, ...]:
         if not self.texts:
             raise UsageError("There is nothing to edit before this step.")
         changes = {list(self.texts)[-1]: texts} if isinstance(texts, str) else texts
@@ -271,7 +281,7 @@ class StepQuestion(Question):
             raise UsageError(
                 f"There is no text {shown(unknown)} to edit.", hint=f"There is: {', '.join(map(repr, self.texts))}."
             )
-        self._settle(("next", tuple(Edit(text, key or None) for key, text in changes.items())))
+        return tuple(Edit(text, key or None) for key, text in changes.items())
 
     def stop(self) -> None:
         """Stop the turn."""

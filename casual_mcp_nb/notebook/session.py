@@ -139,8 +139,11 @@ class Session(SessionExtract):
         said stays readable."""
         self._forgotten.detach()
         leave(self)
-        self._observers.closed()
-        await self._dialogue.close("it was closed")
+        try:
+            await self._dialogue.close("it was closed")
+        finally:
+            # After the turn: what freezes now stays as it is.
+            self._observers.closed()
         await self._chat.close()
 
     close, close_async = blocking(_close), awaited(_close)

@@ -58,10 +58,11 @@ def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callabl
                 "deny": lambda: question.deny(str(values.get("reason", ""))),
             }
         case StepQuestion():
+            texts = {key: str(text) for key, text in values.items()}
             return {
                 "next": question.next,
-                "edit": lambda: question.edit({key: str(text) for key, text in values.items()}),
-                "run": question.run,
+                "edit": lambda: question.edit(texts),
+                "run": lambda: question.run(texts),
                 "stop": question.stop,
             }
     answers: dict[str, Callable[[], None]] = {}

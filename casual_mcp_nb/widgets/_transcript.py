@@ -21,6 +21,7 @@ SECONDS_BETWEEN_DRAWINGS = 0.1
 @dataclass(frozen=True)
 class _Drawing:
     html: str
+    steps: int
     at: float
     final: bool
 
@@ -70,7 +71,7 @@ class Transcript:
                 self.said = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """The last turns by key: number, prompt, status and HTML. Runs on the drawing thread."""
+        """The last turns by key: number, prompt, how many steps, status and HTML. Runs on the drawing thread."""
         shown = list(enumerate(turns, 1))[-MOST_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in shown}
 
@@ -81,19 +82,22 @@ class Transcript:
         return self._keys[turn]
 
     def _row(self, number: int, turn: Turn) -> dict[str, Any]:
-        status = "running" if turn.running else turn.status
-        return {"number": number, "prompt": turn.prompt, "status": status, "html": self._html(turn)}
+        drawing = self._drawing(turn)
+        row: dict[str, Any] = {"number": number, "prompt": turn.prompt, "html": drawing.html, "steps": drawing.steps}
+        row["status"] = "running" if turn.running else turn.status
+        before = next((edit.before for edit in turn.edits if edit.call_id is None), None)
+        return row if before is None else {**row, "before": before}
 
-    def _html(self, turn: Turn) -> str:
+    def _drawing(self, turn: Turn) -> _Drawing:
         known, now = self._drawings.get(turn), time.monotonic()
         if known is not None:
             if known.final:
-                return known.html
+                return known
             if turn.running and now - known.at < SECONDS_BETWEEN_DRAWINGS:
                 self._again()
-                return known.html
+                return known
         # What comes while it is drawn is drawn next time.
         final = not turn.running
-        drawing = _Drawing(transcript_html(turn, now - self._began), now, final)
+        drawing = _Drawing(transcript_html(turn, now - self._began), len(turn.steps), now, final)
         self._drawings[turn] = drawing
-        return drawing.html
+        return drawing

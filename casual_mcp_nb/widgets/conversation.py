@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
@@ -104,12 +105,25 @@ class ConversationState(State):
         """
         if prompt is not None and not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        keys = [self._transcript.key(each) for each in self.session.turns]
-        if turn not in keys:
-            raise UsageError("This turn is not part of the conversation any more.")
-        index = keys.index(turn)
+        index = self._place(turn)
         asked = self.session.turns[index].prompt if prompt is None else prompt
         await self._begin(lambda: self.session.submit_rerun(index, prompt, **self._options), asked)
+
+    @command
+    async def request(self, turn: str, step: int) -> str:
+        """Exactly what a step sent to the model, as HTML. In Python: `session.turns[i].steps[j].request`.
+
+        Args:
+            turn: The turn's key in the transcript.
+            step: The step, from 1.
+
+        Raises:
+            UsageError: There is no such turn or step.
+        """
+        steps = self.session.turns[self._place(turn)].steps
+        if not 1 <= step <= len(steps):
+            raise UsageError(f"This turn has no step {step}.")
+        return (await asyncio.to_thread(mimebundle, steps[step - 1].request))["text/html"]
 
     @command
     def stop(self) -> None:
@@ -171,6 +185,12 @@ class ConversationState(State):
         if found.surface != "panel":
             raise UsageError("This is asked in the running cell: answer there.")
         give(found, answer, values or {})
+
+    def _place(self, turn: str) -> int:
+        keys = [self._transcript.key(each) for each in self.session.turns]
+        if turn not in keys:
+            raise UsageError("This turn is not part of the conversation any more.")
+        return keys.index(turn)
 
     async def _begin(self, start: Callable[[], Future[Turn]], prompt: str) -> None:
         """Start a turn and wait until it has begun; what keeps it from beginning is raised."""

@@ -354,7 +354,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
     at(page, "save-tool-set").click()
     at(page, "replace").click()
-    reads(page, "explorer", "Saved to casual_mcp_config.json.")
+    reads(page, "saved", "Saved to casual_mcp_config.json.")
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"]["math"] is True
     at(page, "tool-set-name").press("Escape")
     assert focused(page) == "edit-tool-set"
@@ -391,6 +391,17 @@ def test_the_search_ranks_at_each_key_and_marks_the_cut(page: Any) -> None:
     reads(page, "found", "No tool of 19 matches.")
     at(page, "query").fill("")
     sync_api.expect(page.get_by_test_id("found")).to_have_text("")
+
+
+def test_the_search_looks_where_the_model_looks_until_another_place_is_chosen(page: Any) -> None:
+    at(page, "discovery").uncheck()
+    sync_api.expect(at(page, "scope")).to_have_value("all")
+    at(page, "discovery").check()
+    sync_api.expect(at(page, "scope")).to_have_value("deferred")
+    at(page, "scope").select_option("all")
+    at(page, "defer-all").check()
+    reads(page, "manifest-text", "units")
+    assert at(page, "scope").input_value() == "all"
 
 
 def test_a_score_is_explained_and_why_a_tool_is_not_found(page: Any) -> None:
@@ -513,6 +524,19 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     assert "16 tools to be found" in other.locator(".cmn-exploration").first.inner_text()
     pictured(other, "explorer-reopened")
     other.close()
+
+
+def test_a_widget_whose_kernel_was_restarted_says_how_to_get_it_back(browser: Any, lab: Lab) -> None:
+    written(lab, "restarted.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
+    page = browser.new_page(viewport={"width": 1200, "height": 1000})
+    opened(page, lab, "restarted.ipynb")
+    shown(page, 0, EXPLORER)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'")
+    at(page, "discovery").click()
+    reads(page, "alert", "run the cell again")
+    sync_api.expect(at(page, "discovery")).not_to_be_checked()
+    page.close()
 
 
 def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:

@@ -186,6 +186,28 @@ def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> 
     at(page, "tokens-part").locator("summary").click()
 
 
+def test_what_each_step_sent_unfolds_under_its_turn(page: Any) -> None:
+    send(page, "Weigh the hat", "call('no_tool')", "'ok'")
+    turn = ended(page, 1)
+    turn.get_by_test_id("requests").locator("> summary").click()
+    reads(turn.get_by_test_id("request"), "no_tool")
+    assert turn.get_by_test_id("request-2").get_attribute("aria-pressed") == "true"
+    turn.get_by_test_id("request-1").focus()
+    page.keyboard.press("Enter")
+    sync_api.expect(turn.get_by_test_id("request")).not_to_contain_text("no_tool")
+    reads(turn.get_by_test_id("request"), "Weigh the hat")
+
+
+def test_a_button_leads_to_the_newest_when_the_transcript_is_scrolled_up(page: Any) -> None:
+    send(page, "x", "'line\\n\\n' * 60")
+    ended(page, 1)
+    sync_api.expect(at(page, "newest")).to_be_hidden()
+    at(page, "transcript").evaluate("box => box.scrollTop = 0")
+    at(page, "newest").click()
+    sync_api.expect(at(page, "newest")).to_be_hidden()
+    assert at(page, "transcript").evaluate("box => box.scrollTop > 0")
+
+
 def test_the_meter_of_tokens_stands_by_itself_in_a_box_of_widgets(page: Any) -> None:
     run_cell(page, 6)
     meter = page.get_by_test_id("token-meter")
@@ -199,11 +221,11 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
     ended(page, 1)
     at(page, "model").focus()
     order = []
-    for _ in range(12):
+    for _ in range(13):
         order.append(page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName"))
         page.keyboard.press("Tab")
     head = ["model", "tool-set", "step-mode", "undo", "clear", "large-text"]
-    assert order == [*head, "transcript", "edit", "ask-again", "message", "send", "SUMMARY"]
+    assert order == [*head, "transcript", "edit", "ask-again", "SUMMARY", "message", "send", "SUMMARY"]
 
 
 # --- stopping and answering

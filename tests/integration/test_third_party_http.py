@@ -60,7 +60,7 @@ def remote(node_modules: Path, servers: dict[str, Any]) -> Iterator[Session]:
 
 def test_all_transports_list_the_same_tools(remote: Session) -> None:
     assert [status.transport for status in remote.servers.values()] == ["http", "sse", "stdio"]
-    assert {(status.state, status.tools) for status in remote.servers.values()} == {("ready", 13)}
+    assert {(status.state, status.tools) for status in remote.servers.values()} == {("ready", 15)}
 
 
 def test_all_transports_answer_in_one_step(remote: Session) -> None:

@@ -18,7 +18,8 @@ TOOLS = {
     "clock": 2,
     "git": 12,
     "fetch": 1,
-    "everything": 13,
+    # Two of them because sessions let servers ask the person.
+    "everything": 15,
     "filesystem": 14,
     "memory": 9,
     "thinking": 1,

@@ -210,7 +210,39 @@ def test_the_step_mode_pauses_shows_what_can_be_edited_and_goes_on(told: Told) -
     row = told.shown()["questions"][question]
     assert row["texts"] == [{"key": "", "label": "your message", "text": "x"}]
     told.do("answer", question=question, answer="edit", values={"": "y"})
-    assert [row["prompt"] for row in told.idle()["turns"].values()] == ["y"]
+    assert [(row["prompt"], row["before"]) for row in told.idle()["turns"].values()] == [("y", "x")]
+
+
+def test_what_a_step_sent_is_shown_when_it_is_asked_for(told: Told) -> None:
+    told.play(call("no_tool"), "ok")
+    told.send(EVIL)
+    ((turn, row),) = told.idle()["turns"].items()
+    assert row["steps"] == 2
+    html = told.do("request", turn=turn, step=2)
+    assert "no_tool" in html
+    assert "<script>" not in html
+    for wrong in ({"turn": turn, "step": 3}, {"turn": turn, "step": 0}, {"turn": "t99", "step": 1}):
+        with pytest.raises(UsageError, match=r"no step|not part of the conversation"):
+            told.do("request", **wrong)
+
+
+def test_what_was_edited_in_a_pause_holds_when_the_turn_runs_to_its_end(told: Told) -> None:
+    told.do("set_step_mode", on=True)
+    told.play(call("no_tool"), "ok")
+    told.send("x")
+    told.do("answer", question=told.asks(StepQuestion), answer="run", values={"": "y"})
+    (row,) = told.idle()["turns"].values()
+    assert (row["prompt"], row["status"]) == ("y", "done")
+
+
+def test_a_turn_that_runs_when_the_session_closes_has_stopped_before_the_panel_freezes(told: Told) -> None:
+    told.play(call("box__work"), "never")
+    told.send("Work")
+    wait_until(lambda: told.shown()["busy"], "the turn runs")
+    seen: list[str] = []
+    told.session.on_close(lambda: seen.append(told.session.turns[0].status))
+    told.session.close()
+    assert seen == ["stopped"]
 
 
 def test_a_turn_is_asked_again_with_another_text_and_those_after_it_go(told: Told) -> None:
@@ -322,6 +354,31 @@ def test_a_closed_panel_lets_go_of_its_session() -> None:
     del panel, meter, session
     gc.collect()
     wait_until(lambda: gc.collect() is not None and gone() is None, "the session is let go of")
+
+
+@pytest.mark.kernel
+def test_the_first_message_shows_at_once_and_the_libraries_of_the_providers_load_beside_the_loop() -> None:
+    code = """
+import sys, threading
+from casual_mcp_nb import Session
+from casual_mcp_nb.widgets.conversation import ConversationState
+class Watcher:
+    def find_spec(self, name, *_):
+        if name == "casual_llm":
+            loaded.append((state.snapshot()["pending"], threading.current_thread() is engine))
+loaded = []
+session = Session.from_config({
+    "clients": {"offline": {"provider": "offline"}}, "models": {"planner": {"client": "offline", "model": "planner"}}
+})
+state = ConversationState(session)
+engine = next(thread for thread in threading.enumerate() if "engine" in thread.name)
+sys.meta_path.insert(0, Watcher())
+session.engine.run(state.call("send", {"prompt": "What is 1 + 1?"}))
+print(loaded)
+session.close()
+"""
+    with started_kernel() as kernel:
+        assert kernel.printed(code) == "[('What is 1 + 1?', False)]"
 
 
 @pytest.mark.kernel

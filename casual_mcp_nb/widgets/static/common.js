@@ -101,7 +101,12 @@ function connect(model) {
       const id = `${page}-${count++}`;
       return new Promise((resolve, reject) => {
         waiting.set(id, { resolve, reject });
-        model.send({ id, call: name, args: args ?? {} });
+        try {
+          model.send({ id, call: name, args: args ?? {} });
+        } catch {
+          waiting.delete(id);
+          reject(new Error("Its kernel was restarted or has ended: run the cell again."));
+        }
       });
     },
     onState(listener) {

@@ -45,10 +45,12 @@ export default widget("Explorer", (parts) => {
   };
 });
 
-function headlineOf({ budget, deferral, manifest, fates }) {
+function headlineOf({ budget, deferral, manifest, fates, order, servers }) {
   const offered = Object.values(fates).reduce((sum, letters) => sum + [...letters].filter((letter) => letter === "l").length, 0);
   const first = `${tokens(budget.now.total)} in the first call (estimated)`;
   const change = budget.before && budget.before.total !== budget.now.total ? `, ${signed(budget.now.total - budget.before.total)}` : "";
   const found = manifest.tools ? `, ${number.format(manifest.tools)} to be found` : "";
-  return `${first}${change} · ${counted(offered, "tool")} at once${found}${deferral.worse || manifest.tools ? ` · ${deferral.text}` : ""}`;
+  const failed = order.filter((name) => servers[name].state === "failed");
+  const lacking = failed.length ? ` · ✗ ${counted(failed.length, "server")} failed` : "";
+  return `${first}${change} · ${counted(offered, "tool")} at once${found}${deferral.worse || manifest.tools ? ` · ${deferral.text}` : ""}${lacking}`;
 }

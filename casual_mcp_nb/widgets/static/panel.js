@@ -11,7 +11,13 @@ export default widget("Chat panel", (parts) => {
   const empty = h("div", { class: "cmn-empty cmn-quiet", testid: "empty" }, "Nothing has been said yet. Write a message below; what the model does shows here as it happens.");
   const earlier = h("div", { class: "cmn-quiet", testid: "earlier" });
   const pending = h("div", { class: "cmn-prompt cmn-pending", testid: "pending" });
-  const transcript = h("div", { class: "cmn-transcript-box", tabindex: "0", role: "region", "aria-label": "Transcript", testid: "transcript" }, empty, earlier, turns.element, pending);
+  const newest = h("button", { type: "button", class: "cmn-button", testid: "newest", onclick: () => (toTheEnd(), transcript.focus()) }, "↓ Newest");
+  const below = h("div", { class: "cmn-below", hidden: true }, newest);
+  const transcript = h("div", { class: "cmn-transcript-box", tabindex: "0", role: "region", "aria-label": "Transcript", testid: "transcript" }, empty, earlier, turns.element, pending, below);
+  const isAtEnd = () => transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 40;
+  const offerEnd = () => update(below, { hidden: isAtEnd() });
+  transcript.addEventListener("scroll", offerEnd, { passive: true });
+  transcript.addEventListener("toggle", offerEnd, true);
   const cards = questionCards((question, answer, values) => call("conversation.answer", { question, answer, values }), () => composer.offer(""));
   const chart = tokensChart();
   const sum = h("span", { class: "cmn-quiet", testid: "tokens-all" });
@@ -27,7 +33,7 @@ export default widget("Chat panel", (parts) => {
 
   call("conversation.seen");
   const show = ({ conversation, tokens: counts }) => {
-    const atEnd = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 40;
+    const atEnd = isAtEnd();
     const count = Object.keys(conversation.turns).length;
     pickers.show(conversation, count);
     turns.show(conversation.turns);
@@ -40,6 +46,7 @@ export default widget("Chat panel", (parts) => {
     chart.show(counts);
     announce(conversation);
     if (atEnd) toTheEnd();
+    offerEnd();
   };
   return { body: h("div", { class: "cmn-panel-body" }, pickers.element, transcript, cards.element, parts.alert, composer.element, tokens), show };
 });
@@ -118,11 +125,11 @@ function messageBox(parts, onSend) {
   const show = (conversation) => {
     busy = Boolean(conversation.busy);
     const waiting = Object.keys(conversation.questions).length;
-    update(send, { hidden: busy });
+    update(send, { hidden: busy, disabled: !busy && Boolean(conversation.pending) });
     update(stop, { hidden: !busy });
     const now = waiting ? "Waits for your answer." : conversation.doing || "Starting …";
-    update(doing, { text: !busy ? "" : conversation.in_cell ? `${now} A cell runs this turn: ■ in the toolbar stops it at once.` : now });
-    update(keys, { hidden: busy });
+    update(doing, { text: !busy ? (conversation.pending ? "Starting …" : "") : conversation.in_cell ? `${now} A cell runs this turn: ■ in the toolbar stops it at once.` : now });
+    update(keys, { hidden: busy || Boolean(conversation.pending) });
   };
   const offer = (text) => {
     if (!box.value.trim()) box.value = text;

@@ -137,6 +137,6 @@ function stepCard(question, answer) {
   const next = button("step-next", "Next", () => (Object.keys(changed()).length ? answer("edit", changed()) : answer("next")), { primary: true });
   for (const { box } of boxes) box.addEventListener("input", () => update(next, { text: Object.keys(changed()).length ? "Next, with the edit" : "Next" }));
   const edit = boxes.length ? h("details", { class: "cmn-edit", testid: "step-edit" }, h("summary", {}, "Edit what the model reads next"), ...boxes.map(({ element }) => element)) : null;
-  const buttons = controls(next, button("step-run", "Run to the end", () => answer("run")), button("step-stop", "Stop", () => answer("stop")));
+  const buttons = controls(next, button("step-run", "Run to the end", () => answer("run", changed())), button("step-stop", "Stop", () => answer("stop")));
   return { title: "Paused before a call of the model", rest: [h("p", { testid: "question-message" }, question.message), edit, buttons].filter(Boolean) };
 }

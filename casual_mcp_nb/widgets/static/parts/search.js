@@ -11,6 +11,8 @@ function searchPart(parts, { onOpen } = {}) {
   const answer = h("div", { class: "cmn-why", testid: "why-not", hidden: true });
   const ask = h("form", { class: "cmn-row" }, other, h("button", { type: "submit", class: "cmn-button", testid: "why-not-ask" }, "Explain"));
   const part = folding("Search", "search", h("div", { class: "cmn-row" }, query, scope), found, hits, ask, answer);
+  /** Where to look, once the person has said so; before that, where the model looks. */
+  let chosen = null;
   let running = false;
   let asked = null;
   let timer = null;
@@ -36,7 +38,7 @@ function searchPart(parts, { onOpen } = {}) {
   async function terms() {
     const result = await parts.link.call("search.terms", { query: query.value, whole: whole() }).catch(() => null);
     if (result?.query !== query.value) return;
-    for (const hit of hits.children) if (hit._terms) update(hit._terms, { text: (result.terms[hit._name] ?? []).join(", ") });
+    for (const hit of hits.children) if (hit._terms) showTerms(hit._terms, (result.terms[hit._name] ?? []).join(", "));
   }
 
   function showHits({ hits: rows, searched, cut }) {
@@ -105,13 +107,17 @@ function searchPart(parts, { onOpen } = {}) {
     if (other.value.trim()) why(other.value.trim());
   });
   query.addEventListener("input", search);
-  scope.addEventListener("change", search);
+  scope.addEventListener("change", () => {
+    chosen = scope.value;
+    search();
+  });
   return {
     element: part.element,
     why,
     show({ search: state }) {
       const deferred = [["deferred", `deferred (${number.format(state.deferred)})`]];
       options(scope, [...(state.deferred ? deferred : []), ["all", `all (${number.format(state.all)})`]]);
+      update(scope, { value: state.deferred ? (chosen ?? "deferred") : "all" });
       const now = JSON.stringify(state);
       if (now !== basis && query.value.trim()) {
         asked = null;
@@ -121,6 +127,10 @@ function searchPart(parts, { onOpen } = {}) {
     },
     close: () => clearTimeout(timer),
   };
+}
+
+function showTerms(element, text) {
+  update(element, { text, title: text });
 }
 
 /** The parts of a score as a table. */

@@ -151,7 +151,8 @@ function serverRow(parts, item, flip) {
     update(box, { checked: inside > 0 && inside === letters.length, indeterminate: inside > 0 && inside < letters.length, disabled: !letters.length });
     state.show(info.state);
     const shown = now.shown === now.all ? counted(now.all, "tool") : `${now.shown} of ${counted(now.all, "tool")}`;
-    update(about, { text: info.state === "ready" || now.all ? [inside < now.all ? `${inside} in, ${shown}` : shown, info.seconds].filter(Boolean).join(" · ") : "" });
+    const differs = info.mode !== info.effective && `now ${info.effective}`;
+    update(about, { text: info.state === "ready" || now.all ? [differs, inside < now.all ? `${inside} in, ${shown}` : shown, info.seconds].filter(Boolean).join(" · ") : "" });
     update(price, { text: now.all ? number.format(info.tokens) : "", title: `${tokens(info.tokens)} (estimated) for all its definitions` });
     mode.show(info);
   };

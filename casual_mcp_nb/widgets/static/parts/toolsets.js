@@ -34,13 +34,14 @@ function toolsetEditor(parts, back) {
   const head = h("tr", {}, ["Server", "Lets through", "Tools, with commas between"].map((text) => h("th", { scope: "col" }, text)));
   const question = h("div", { class: "cmn-question cmn-row", role: "group", "aria-label": "Replace the toolset?", testid: "question", hidden: true });
   const save = button("Save", "save-tool-set", () => store(false));
+  const done = h("span", { class: "cmn-quiet", role: "status", testid: "saved" });
   const element = h(
     "section",
     { class: "cmn-editor", "aria-label": "Toolset editor", testid: "editor", hidden: true },
     h("div", { class: "cmn-row" }, h("h3", { tabindex: "-1", class: "cmn-grow" }, "Toolset"), button("Take what is ticked", "take-ticked", () => fill()), button("Close", "close-editor", close)),
     h("div", { class: "cmn-row" }, labelled("Name", name), h("label", { class: "cmn-labelled cmn-grow" }, h("span", {}, "Description"), description)),
     h("table", { class: "cmn-grid" }, h("thead", {}, head), body),
-    h("div", { class: "cmn-row" }, button("Use it", "use-tool-set", use), save),
+    h("div", { class: "cmn-row" }, button("Use it", "use-tool-set", use), save, done),
     question,
   );
 
@@ -59,27 +60,30 @@ function toolsetEditor(parts, back) {
     description.value = draft.description ?? "";
     body.replaceChildren(...parts.state.selection.order.map((server) => ruleRow(server, draft.servers[server])));
     update(question, { hidden: true });
+    update(done, { text: "" });
     return true;
   }
 
   function close() {
     update(element, { hidden: true });
+    parts.fail(null);
     back();
   }
 
   const written = () => ({ servers: Object.fromEntries([...body.children].map((row) => row._rule()).filter(Boolean)), description: description.value });
 
   async function use() {
-    if ((await parts.call("selection.edit_tool_set", written())) === null) parts.say("The toolset is in force.");
+    update(done, { text: "" });
+    if ((await parts.call("selection.edit_tool_set", written())) === null) update(done, { text: "✓ It is in force, and not saved." });
   }
 
   async function store(overwrite) {
     update(question, { hidden: true });
-    parts.say("");
+    update(done, { text: "" });
     const answer = await parts.call("selection.save_tool_set", { name: name.value.trim(), overwrite, ...written() });
     if (answer?.question) ask(answer.question);
     else if (answer) {
-      parts.say(`Saved to ${answer.saved}.`);
+      update(done, { text: `✓ Saved to ${answer.saved}.` });
       save.focus();
     }
   }
@@ -94,6 +98,7 @@ function toolsetEditor(parts, back) {
     keep.focus();
   }
 
+  element.addEventListener("input", () => update(done, { text: "" }));
   element.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     event.stopPropagation();

@@ -12,11 +12,12 @@ function turnList({ call, busy, onSent }) {
 }
 
 function turnArticle(key, call, onSent) {
-  const prompt = h("div", { class: "cmn-prompt-text", testid: "prompt" });
+  const prompt = h("div", { testid: "prompt" });
   const edit = h("button", { type: "button", class: "cmn-button", testid: "edit" }, "Edit");
   const again = h("button", { type: "button", class: "cmn-button", testid: "ask-again" }, "Ask again");
   const tools = h("div", { class: "cmn-row cmn-turn-tools" }, edit, again);
-  const bubble = h("div", { class: "cmn-prompt" }, prompt, tools);
+  const before = h("div", { class: "cmn-quiet cmn-before", testid: "prompt-before", hidden: true });
+  const bubble = h("div", { class: "cmn-prompt" }, h("div", { class: "cmn-prompt-text" }, prompt, before), tools);
   const rerun = (more) => {
     onSent();
     return call("conversation.rerun", { turn: key, ...more });
@@ -30,7 +31,8 @@ function turnArticle(key, call, onSent) {
     () => close(),
   );
   const body = h("div", { class: "cmn-turn-body", testid: "turn-body" });
-  const article = h("article", { class: "cmn-turn" }, bubble, editor.element, body);
+  const requests = requestsPart((step) => call("conversation.request", { turn: key, step }));
+  const article = h("article", { class: "cmn-turn" }, bubble, editor.element, body, requests.element);
   let row = null;
   const close = () => {
     editor.element.hidden = true;
@@ -50,13 +52,34 @@ function turnArticle(key, call, onSent) {
     update(again, { disabled: busy });
     if (next === row) return;
     if (next.prompt !== row?.prompt) update(prompt, { text: next.prompt || "(no text)" });
+    update(before, { text: `Edited by hand; before: ${next.before}`, hidden: next.before === undefined });
     update(article, { "aria-label": `Turn ${next.number}`, "data-status": next.status, testid: `turn-${next.number}`, "aria-busy": next.status === "running" ? "true" : null });
     update(edit, { "aria-label": `Edit turn ${next.number}` });
     update(again, { "aria-label": `Ask turn ${next.number} again` });
     if (next.html !== row?.html) redraw(body, next.html);
+    requests.show(next.steps);
     row = next;
   };
   return article;
+}
+
+/** What each step sent to the model, fetched when somebody wants to see it. */
+function requestsPart(fetched) {
+  const buttons = h("div", { class: "cmn-row", role: "group", "aria-label": "Steps" });
+  const content = h("div", { testid: "request" });
+  const element = h("details", { class: "cmn-requests", testid: "requests", hidden: true }, h("summary", {}, "What was sent"), buttons, content);
+  const open = async (step) => {
+    for (const button of buttons.children) update(button, { "aria-pressed": String(button._key === step) });
+    const html = await fetched(step);
+    if (html !== undefined) drawn(content, html);
+  };
+  const make = (step) => h("button", { type: "button", class: "cmn-button", "aria-pressed": "false", testid: `request-${step}`, onclick: () => open(step) }, `Step ${step}`);
+  element.addEventListener("toggle", () => element.open && !content.firstChild && buttons.lastElementChild && open(buttons.lastElementChild._key));
+  const show = (steps) => {
+    update(element, { hidden: !steps });
+    keyed(buttons, Array.from({ length: steps }, (_, place) => place + 1), (step) => step, make);
+  };
+  return { element, show };
 }
 
 function promptEditor(onSend, onClose) {
