@@ -38,6 +38,11 @@ class SessionControl(SessionReports):
         return self._dialogue.busy
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed, or a newer session took its place."""
+        return self._dialogue.ended
+
+    @property
     def questions(self) -> Questions:
         """What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step mode."""
         return self._questions

@@ -40,6 +40,11 @@ class Dialogue:
         self._ended: str | None = None
 
     @property
+    def ended(self) -> bool:
+        """Whether no further turn can begin."""
+        return self._ended is not None
+
+    @property
     def busy(self) -> bool:
         """Whether a turn is running, or about to begin."""
         return self._running is not None

@@ -60,7 +60,7 @@ class SessionWidget(anywidget.AnyWidget):
 
     A page that opens it gets everything at once, and after that only what changed. What the person does arrives as a call of a
     command of a state, runs on the engine thread, and is always answered. In a saved notebook a picture of its last state
-    stands for it; where its session closes, it freezes into that picture.
+    stands for it; where its session closes, it freezes into that picture, and of a closed session that is all there is.
 
     Args:
         session: What it is about.
@@ -97,6 +97,8 @@ class SessionWidget(anywidget.AnyWidget):
         self._cancels = [*(state.watch(self._on_change) for state in states.values()), session.on_close(self.freeze)]
         # What changed while it was made.
         self._on_change()
+        if session.closed:
+            self.close()
 
     def static(self) -> Any:
         """The noun that stands for it where no kernel runs."""

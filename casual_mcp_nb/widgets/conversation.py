@@ -6,10 +6,11 @@ import asyncio
 import importlib
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
@@ -75,10 +76,16 @@ class ConversationState(State):
 
     @command
     def seen(self) -> None:
-        """Note that a person sees it, and can answer what is asked."""
+        """Note that a person sees it, and can answer what is asked. Servers that are not connected yet are connected."""
         if not self._seen:
             self._seen = True
             self.follow(self.session.questions.panel_opened())
+            self.session.engine.submit(self._connect())
+
+    async def _connect(self) -> None:
+        # What is wrong is said where it matters: in the status of a server, or when a turn cannot begin.
+        with suppress(CasualMcpError):
+            await self.session._connect()
 
     @command
     async def send(self, prompt: str) -> None:

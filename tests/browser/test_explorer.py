@@ -140,6 +140,7 @@ def test_a_server_is_loaded_deferred_or_off_by_keyboard(page: Any) -> None:
 
 def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> None:
     assert at(page, "server-shy").get_attribute("data-status") == "failed"
+    reads(page, "headline", "✗ 1 server failed")
     reads(page, "reason", "The file <b>ready</b> is missing.")
     at(page, "reconnect").click()
     page.wait_for_function("() => document.querySelector('[data-testid=alert]').textContent.includes('<b>ready</b>')")

@@ -186,12 +186,15 @@ def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> 
     at(page, "tokens-part").locator("summary").click()
 
 
-def test_what_each_step_sent_unfolds_under_its_turn(page: Any) -> None:
+def test_what_each_step_sent_unfolds_under_its_turn(page: Any, axe: Path) -> None:
     send(page, "Weigh the hat", "call('no_tool')", "'ok'")
     turn = ended(page, 1)
     turn.get_by_test_id("requests").locator("> summary").click()
     reads(turn.get_by_test_id("request"), "no_tool")
     assert turn.get_by_test_id("request-2").get_attribute("aria-pressed") == "true"
+    turn.get_by_test_id("request").evaluate("part => part.querySelectorAll('details').forEach(each => each.open = true)")
+    page.wait_for_function("() => document.querySelector('[data-testid=request] pre[tabindex]')")
+    assert violations(page, axe, PANEL) == []
     turn.get_by_test_id("request-1").focus()
     page.keyboard.press("Enter")
     sync_api.expect(turn.get_by_test_id("request")).not_to_contain_text("no_tool")

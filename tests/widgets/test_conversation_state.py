@@ -399,3 +399,14 @@ print(before, unseen, seen, session.questions.surface_of_awaited_cells())
     if OLDER.exists():
         with started_kernel(PYTHONPATH=str(OLDER)) as kernel:
             assert kernel.printed(code) == "input input input input"
+
+
+def test_servers_are_connected_when_a_person_sees_the_panel() -> None:
+    session = Session.from_config(CONFIG)
+    try:
+        told = Told(session)
+        assert session.servers["math"].state != "ready"
+        told.do("seen")
+        wait_until(lambda: session.servers["math"].state == "ready", "the server is connected")
+    finally:
+        session.close()

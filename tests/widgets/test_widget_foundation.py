@@ -296,6 +296,8 @@ def test_a_widget_freezes_when_its_session_closes(kernel: Kernel) -> None:
     kernel.run("second = Session.from_config({'clients': {}})\nlast = SessionWidget(second, counter=Counter(second))\nlast")
     assert "<div" in updated(kernel, "second.close()", 2)[0]["text/html"]
     assert kernel.run("print(last.comm)").text().strip() == "None"
+    [late] = kernel.run("SessionWidget(second, counter=Counter(second))").outputs
+    assert set(late["data"]) == {"text/plain", "text/markdown", "text/html"}
 
 
 @pytest.mark.kernel

@@ -3,6 +3,12 @@ const BLOCKS = new Set(["DIV", "DETAILS", "TABLE", "THEAD", "TBODY", "TR", "UL",
 /** Bring an element in line with HTML of the display room, node by node: what the person opened stays open, what has the focus keeps it, what is scrolled stays. */
 function redraw(element, html) {
   bringInLine(element, drawn(h("div"), html));
+  reachable(element);
+}
+
+/** What scrolls is reached with the Tab key. */
+function reachable(element) {
+  for (const pre of element.querySelectorAll("pre")) if (pre.scrollHeight > pre.clientHeight) pre.tabIndex = 0;
 }
 
 function bringInLine(old, fresh) {
@@ -41,7 +47,7 @@ function change(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
-  for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name } of [...old.attributes]) if (name !== "open" && name !== "tabindex" && !fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
   if (old.nodeName === "DETAILS" && !old._touched) old.open = fresh.open;
   bringInLine(old, fresh);
@@ -71,4 +77,5 @@ function rememberFolds(element) {
     const summary = event.target.closest("summary");
     if (summary) summary.parentElement._touched = true;
   });
+  element.addEventListener("toggle", (event) => reachable(event.target), true);
 }

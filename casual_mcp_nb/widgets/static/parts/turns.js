@@ -71,7 +71,7 @@ function requestsPart(fetched) {
   const open = async (step) => {
     for (const button of buttons.children) update(button, { "aria-pressed": String(button._key === step) });
     const html = await fetched(step);
-    if (html !== undefined) drawn(content, html);
+    if (html !== undefined) reachable(drawn(content, html));
   };
   const make = (step) => h("button", { type: "button", class: "cmn-button", "aria-pressed": "false", testid: `request-${step}`, onclick: () => open(step) }, `Step ${step}`);
   element.addEventListener("toggle", () => element.open && !content.firstChild && buttons.lastElementChild && open(buttons.lastElementChild._key));
