@@ -39,7 +39,8 @@ class CasualMcpError(Exception):
         tool: str | None = None,
         retryable: bool = False,
     ) -> None:
-        super().__init__(f"{message} {hint}" if hint else message)
+        between = "" if message.endswith("\n") else " "
+        super().__init__(f"{message}{between}{hint}" if hint else message)
         self.hint = hint
         self.server = server
         self.tool = tool

@@ -9,7 +9,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,6 +145,8 @@ def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
     if group is None:
         return _added(text, top, style, _KEY, {name: value}, 1)
     inner = _object(text, group.start)
+    if inner.members and "\n" not in _before_members(text, inner):
+        style = replace(style, indent=None)
     present = inner.get(name)
     if present is None:
         return _added(text, inner, style, name, value, 2)
@@ -162,10 +164,14 @@ def _added(text: str, target: _Object, style: _Style, key: str, value: Any, dept
 
 def _style(text: str, top: _Object) -> _Style:
     newline = "\r\n" if "\r\n" in text else "\n"
-    before = text[top.start + 1 : _skip(text, top.start + 1)]
+    before = _before_members(text, top)
     many_lines = "\n" in before or not top.members
     indent = before.rpartition("\n")[2] or "  " if many_lines else None
     return _Style(indent, newline, text.isascii() and "\\u" in text)
+
+
+def _before_members(text: str, target: _Object) -> str:
+    return text[target.start + 1 : _skip(text, target.start + 1)]
 
 
 def _object(text: str, start: int) -> _Object:

@@ -6,15 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
-from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.display.text import clean, cut
+from casual_mcp_nb.display.text import clean
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError
 from casual_mcp_nb.toolsets import check_tool_set, filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
-from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.widgets._budget import budget_of, undeferred_budget_of, verdict
 from casual_mcp_nb.widgets._card import card_of
@@ -22,13 +20,12 @@ from casual_mcp_nb.widgets._fields import arguments_of
 from casual_mcp_nb.widgets._known import KnownTools
 from casual_mcp_nb.widgets._rows import Rows, fates, rows_of
 from casual_mcp_nb.widgets._rules import ticked, with_tools
+from casual_mcp_nb.widgets._servers import not_connected, server_row
 from casual_mcp_nb.widgets.state import command
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
 
-_LONGEST_REASON = 2_000
-_LONGEST_TAIL = 4_000
 _OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
 
 
@@ -59,7 +56,7 @@ class SelectionState(KnownTools):
         servers = self.servers
         shown: dict[str, Any] = {
             "order": list(servers),
-            "servers": {name: _server(status, selection, servers.modes[name]) for name, status in servers.items()},
+            "servers": {name: server_row(status, selection, servers.modes[name]) for name, status in servers.items()},
             "options": selection.model_dump(include=_OPTIONS),
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),
@@ -182,6 +179,8 @@ class SelectionState(KnownTools):
         """
         try:
             await self.session._reconnect(server)
+        except ConnectError:
+            raise not_connected(self._chat.fleet.statuses[server]) from None
         finally:
             self.changed()
 
@@ -277,19 +276,3 @@ class SelectionState(KnownTools):
         if known is None or known[0] is not catalog or known[1] is not tool_set:
             known = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))
         return known[2]
-
-
-def _server(status: ServerStatus, selection: Selection, effective: Mode) -> dict[str, Any]:
-    """One server; `mode` is what was chosen, `effective` what it comes to."""
-    shown: dict[str, Any] = {
-        "state": status.state,
-        "mode": selection.servers.get(status.name, "loaded"),
-        "effective": effective,
-        "tools": status.tools,
-        "tokens": status.tokens,
-        "transport": status.transport,
-    }
-    if status.error:
-        shown["error"] = cut(clean(status.error), _LONGEST_REASON)
-        shown["tail"] = cut(clean(status.stderr_tail), _LONGEST_TAIL)
-    return shown if status.seconds is None else {**shown, "seconds": words.seconds(status.seconds)}

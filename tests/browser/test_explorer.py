@@ -143,7 +143,7 @@ def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> 
     reads(page, "headline", "✗ 1 server failed")
     reads(page, "reason", "The file <b>ready</b> is missing.")
     at(page, "reconnect").click()
-    page.wait_for_function("() => document.querySelector('[data-testid=alert]').textContent.includes('<b>ready</b>')")
+    sync_api.expect(at(page, "alert")).to_have_text("⚠ Server 'shy' could not be connected: The file <b>ready</b> is missing.")
     (lab.folder / "ready").touch()
     at(page, "reconnect").focus()
     page.keyboard.press("Enter")
@@ -252,6 +252,20 @@ def test_a_card_opens_with_enter_closes_with_escape_and_gives_the_focus_back(pag
     page.keyboard.press("Escape")
     at(page, "card").wait_for(state="hidden")
     assert focused(page) == "tool-shop__stock"
+
+
+def test_a_card_moves_neither_budget_nor_search_and_its_tool_stays_in_sight(page: Any) -> None:
+    places = {name: at(page, name).bounding_box() for name in ("budget", "manifest", "search")}
+    page.get_by_test_id("server-math").focus()
+    page.keyboard.press("End")
+    row = page.get_by_test_id("tool-shop__evil")
+    row.get_by_test_id("open").click()
+    at(page, "parameters").or_(at(page, "schema")).first.wait_for()
+    assert {name: at(page, name).bounding_box() for name in places} == places
+    tools, box, card = at(page, "tools").bounding_box(), row.bounding_box(), at(page, "card").bounding_box()
+    assert tools["y"] <= box["y"]
+    assert box["y"] + box["height"] <= tools["y"] + tools["height"] <= card["y"]
+    assert places["manifest"]["x"] > tools["x"] + tools["width"]
 
 
 def test_a_tool_is_tried_from_its_card(page: Any) -> None:
@@ -532,6 +546,9 @@ def test_a_widget_whose_kernel_was_restarted_says_how_to_get_it_back(browser: An
     page = browser.new_page(viewport={"width": 1200, "height": 1000})
     opened(page, lab, "restarted.ipynb")
     shown(page, 0, EXPLORER)
+    at(page, "edit-tool-set").click()
+    sync_api.expect(at(page, "save-tool-set")).to_be_disabled()
+    sync_api.expect(at(page, "save-tool-set")).to_have_accessible_description(at(page, "cannot-save").inner_text())
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'")
     at(page, "discovery").click()

@@ -101,6 +101,7 @@ def test_the_small_widgets_stand_together_in_a_box(page: Any, lab: Lab) -> None:
 
 
 def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> None:
+    pytest.importorskip("notebook", reason="notebook is not installed: pip install notebook")
     written(lab, "seven.ipynb", [SETUP, "session.explore()", "session.panel()"])
     page.goto(f"{lab.url}/notebooks/seven.ipynb?token=test")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")

@@ -103,6 +103,21 @@ def test_files_of_every_shape_take_a_toolset(tmp_path: Path, content: str) -> No
     assert ("\n\t\t" in text) is ("\t" in content)
 
 
+@pytest.mark.parametrize("servers", ['{"math": true}', '{\n    "math": true\n  }'], ids=["whole", "begun"])
+def test_toolsets_on_one_line_stay_on_one_line(tmp_path: Path, servers: str) -> None:
+    path = tmp_path / "mcp.json"
+    before = (
+        '{\n  "servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}},\n'
+        f'  "tool_sets": {{"numbers": {{"servers": {servers}}}}}\n}}\n'
+    )
+    path.write_text(before)
+    save_tool_set(path, "sums", SMALL)
+    flat = '"servers": {"math": true, "files": ["read_file", "list_directory"]}'
+    assert added(before, path.read_text()) == f', "sums": {{"description": "Sums", {flat}}}'
+    save_tool_set(path, "numbers", ToolSetConfig(servers={"files": True}), overwrite=True)
+    assert '  "tool_sets": {"numbers": {"servers": {"files": true}}, "sums": {' in path.read_text()
+
+
 def test_byte_order_mark_letters_and_permissions_stay(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     servers = '{\n  "servers": {"math": {"bundled": "math"}, "größe": {"bundled": "units"}}\n}'

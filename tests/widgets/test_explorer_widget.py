@@ -12,6 +12,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.display import MAX_BYTES
 from casual_mcp_nb.types.session import Exploration
 from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
+from casual_mcp_nb.widgets.assets import STATIC
 
 KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
 
@@ -26,6 +27,15 @@ def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Cal
     assert bundle["text/plain"]
     assert widget.layout is None, "a layout is a second model"
     widget.close()
+
+
+def test_the_look_of_the_explorer_stays_with_the_widgets_that_carry_it() -> None:
+    for name in ("parts/look", "explorer"):
+        style = (STATIC / f"{name}.css").read_text(encoding="utf-8")
+        rules = [line.strip() for line in style.splitlines() if "{" in line and not line.startswith("@")]
+        assert rules
+        assert [rule for rule in rules if not rule.startswith((".cmn-look", ".cmn.cmn-look", ".cmn-explorer"))] == []
+        assert ".cmn-widget" not in style
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -269,10 +270,25 @@ def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Sessi
 
 
 def test_a_failed_server_is_connected_anew(session: Session, state: SelectionState, do: Do, tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="no-such-command-anywhere"):
+    with pytest.raises(ConnectError) as failed:
         do(state, "reconnect", server="gone")
+    reason = "the command 'no-such-command-anywhere' was not found"
+    assert str(failed.value) == f"Server 'gone' could not be connected: {reason}"
+    assert failed.value.server == "gone"
     assert do(state, "reconnect", server="units") is None
     assert state.snapshot()["servers"]["units"]["state"] == "ready"
+
+
+def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
+    code = "import sys; sys.exit('Traceback\\n  somewhere\\nKeyError: TOKEN')"
+    with Session.from_config({"servers": {"shy": {"command": sys.executable, "args": ["-c", code]}}}) as session:
+        state = SelectionState(session)
+        with pytest.raises(ConnectError) as failed:
+            session.engine.run(state.call("reconnect", {"server": "shy"}))
+        assert str(failed.value) == "Server 'shy' could not be connected: KeyError: TOKEN"
+        with pytest.raises(ConnectError, match=r"KeyError: TOKEN\nReconnect it"):
+            session.reconnect("shy")
+        state.close()
 
 
 def test_a_card_has_schema_fields_and_claims(session: Session, state: SelectionState, do: Do) -> None:

@@ -1,11 +1,11 @@
 // The explorer: what there is on the left, what it comes to on the right.
 
-export default widget("Explorer", (parts) => {
+export default explorerWidget("Explorer", (parts) => {
   const headline = h("span", { class: "cmn-headline", role: "status", testid: "headline" });
   const choices = choicesBar(parts);
   const picker = toolsetPicker(parts);
   const search = searchPart(parts, { onOpen: (name, back) => card.open(name, back) });
-  const card = toolCard(parts, { why: search.why });
+  const card = toolCard(parts, { onOpen: (name) => list.reveal(name), why: search.why });
   const list = toolList(parts, { onOpen: card.open });
   const budget = budgetPart();
   const manifest = manifestPart();
@@ -16,7 +16,7 @@ export default widget("Explorer", (parts) => {
     h("header", { class: "cmn-row cmn-header" }, h("strong", {}, "Explorer"), headline, parts.large),
     h("div", { class: "cmn-row cmn-settings" }, picker.element, choices.element),
     picker.editor,
-    h("div", { class: "cmn-columns" }, h("div", { class: "cmn-left" }, list.element, manifest.element), h("div", { class: "cmn-right" }, card.element, budget.element, search.element)),
+    h("div", { class: "cmn-columns" }, h("div", { class: "cmn-left" }, list.element, card.element), h("div", { class: "cmn-right" }, budget.element, manifest.element, search.element)),
   );
 
   parts.root.addEventListener("keydown", (event) => {

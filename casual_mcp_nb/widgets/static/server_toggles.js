@@ -1,4 +1,4 @@
-export default widget("Server toggles", (parts) => {
+export default explorerWidget("Server toggles", (parts) => {
   const choices = choicesBar(parts);
   const table = serverTable(parts);
   const price = h("span", { class: "cmn-quiet", role: "status", testid: "price-line" });

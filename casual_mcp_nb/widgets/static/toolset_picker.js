@@ -1,4 +1,4 @@
-export default widget("Toolset picker", (parts) => {
+export default explorerWidget("Toolset picker", (parts) => {
   const picker = toolsetPicker(parts);
   const show = ({ selection }) => picker.show(selection);
   parts.refresh = () => show(parts.state);

@@ -1,6 +1,6 @@
 // All that is known of one tool, and a form to try it.
 
-function toolCard(parts, { onClose, why }) {
+function toolCard(parts, { onOpen, why }) {
   const element = h("section", { class: "cmn-card", testid: "card", hidden: true, "aria-label": "Tool" });
   let wanted = null;
   let back = null;
@@ -11,7 +11,6 @@ function toolCard(parts, { onClose, why }) {
     update(element, { hidden: true });
     element.replaceChildren();
     back?.();
-    onClose?.();
   }
 
   async function open(name, whence) {
@@ -21,6 +20,7 @@ function toolCard(parts, { onClose, why }) {
     if (!card || wanted !== name) return;
     element.replaceChildren(...cardContent(parts, card, { close, why, again: () => open(name, whence) }));
     update(element, { hidden: false, "data-tool": card.wire_name });
+    onOpen?.(card.wire_name);
     element.querySelector("h3").focus();
     element.scrollIntoView?.({ block: "nearest" });
   }

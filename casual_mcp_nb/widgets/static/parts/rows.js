@@ -57,10 +57,14 @@ function rowList({ label, testid, heightOf, make, change, onKey }) {
     change(row, item);
   }
 
+  function reveal(index) {
+    if (tops[index] < element.scrollTop) element.scrollTop = tops[index];
+    else if (tops[index + 1] > element.scrollTop + element.clientHeight) element.scrollTop = tops[index + 1] - element.clientHeight;
+  }
+
   function go(index) {
     active = Math.max(0, Math.min(items.length - 1, index));
-    if (tops[active] < element.scrollTop) element.scrollTop = tops[active];
-    else if (tops[active + 1] > element.scrollTop + element.clientHeight) element.scrollTop = tops[active + 1] - element.clientHeight;
+    reveal(active);
     draw();
     [...space.children].find((row) => row._index === active)?.focus({ preventScroll: true });
   }
@@ -104,6 +108,11 @@ function rowList({ label, testid, heightOf, make, change, onKey }) {
     focus(key) {
       const found = items.findIndex((item) => item.key === key);
       go(found < 0 ? active : found);
+    },
+    /** Scroll to the row with this key, where there is one. */
+    reveal(key) {
+      const found = items.findIndex((item) => item.key === key);
+      if (found >= 0) reveal(found);
     },
     close: () => watcher.disconnect(),
   };

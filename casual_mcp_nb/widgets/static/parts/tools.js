@@ -115,7 +115,7 @@ function toolList(parts, { onOpen }) {
     event.preventDefault();
   });
   sort.addEventListener("change", () => show());
-  return { element, show, filter, close: list.close };
+  return { element, show, filter, reveal: (name) => list.reveal(`t:${name}`), close: list.close };
 }
 
 function cell(className, ...children) {

@@ -34,6 +34,7 @@ function toolsetEditor(parts, back) {
   const head = h("tr", {}, ["Server", "Lets through", "Tools, with commas between"].map((text) => h("th", { scope: "col" }, text)));
   const question = h("div", { class: "cmn-question cmn-row", role: "group", "aria-label": "Replace the toolset?", testid: "question", hidden: true });
   const save = button("Save", "save-tool-set", () => store(false));
+  const unsaved = h("span", { id: `cmn-unsaved-${Math.random().toString(36).slice(2)}`, class: "cmn-quiet", testid: "cannot-save" }, "This session was not started from a config file, so there is nowhere to save it.");
   const done = h("span", { class: "cmn-quiet", role: "status", testid: "saved" });
   const element = h(
     "section",
@@ -41,7 +42,7 @@ function toolsetEditor(parts, back) {
     h("div", { class: "cmn-row" }, h("h3", { tabindex: "-1", class: "cmn-grow" }, "Toolset"), button("Take what is ticked", "take-ticked", () => fill()), button("Close", "close-editor", close)),
     h("div", { class: "cmn-row" }, labelled("Name", name), h("label", { class: "cmn-labelled cmn-grow" }, h("span", {}, "Description"), description)),
     h("table", { class: "cmn-grid" }, h("thead", {}, head), body),
-    h("div", { class: "cmn-row" }, button("Use it", "use-tool-set", use), save, done),
+    h("div", { class: "cmn-row" }, button("Use it", "use-tool-set", use), save, unsaved, done),
     question,
   );
 
@@ -107,7 +108,10 @@ function toolsetEditor(parts, back) {
   return {
     element,
     open,
-    show: ({ file }) => update(save, { text: file ? `Save to ${file}` : "Save to the config file" }),
+    show({ file }) {
+      update(save, { text: file ? `Save to ${file}` : "Save to the config file", disabled: !file, "aria-describedby": file ? null : unsaved.id });
+      update(unsaved, { hidden: Boolean(file) });
+    },
   };
 }
 
