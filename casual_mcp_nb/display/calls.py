@@ -38,6 +38,7 @@ _STATUS: dict[CallStatus, Mark] = {
     "unknown": Mark("? outcome not known", "bad"),
 }
 _RUNNING = Mark("▸ running", "busy")
+_WAITING = Mark("… waits for you", "busy")
 
 
 class ImageBudget:
@@ -71,12 +72,12 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         now: Seconds since the turn began, for a call that runs.
     """
     live = running and call.status == "unknown"
-    mark = _RUNNING if live else _STATUS[call.status]
+    mark = (_WAITING if call.waiting else _RUNNING) if live else _STATUS[call.status]
     if call.search is not None:
         return _search_section(call, call.search, mark, limit)
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit)]
-    if live:
+    if live and not call.waiting:
         blocks.append(Facts(_running(call, now)))
     if call.result:
         label = "Result" if call.unedited is None else "Result, edited by hand"
@@ -112,7 +113,7 @@ def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
 def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:
     rows: list[tuple[str, Cell]] = [("Progress", _progress(call.progress))] if call.progress else []
     if now is not None:
-        rows.append(("Elapsed", words.seconds(max(0.0, now - call.at))))
+        rows.append(("Elapsed", words.seconds(max(0.0, now - call.at - call.waited))))
     return tuple(rows)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.view import ToolView
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
+ApprovalHandler = Callable[[bool], None]
 
 
 class ToolCaller(Protocol):
@@ -87,13 +88,16 @@ class Dispatcher:
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.tool_name if tool else ToolName(UNKNOWN, name)
 
-    async def run(self, name: str, arguments: dict[str, Any] | str, on_progress: ProgressHandler) -> Outcome:
+    async def run(
+        self, name: str, arguments: dict[str, Any] | str, on_progress: ProgressHandler, on_approval: ApprovalHandler
+    ) -> Outcome:
         """Run one call; every failure becomes an outcome with words for the model, only a cancellation passes.
 
         Args:
             name: The tool's name as the model wrote it.
             arguments: The arguments, or the text as it came where that is no JSON object.
             on_progress: Called with progress, total and message.
+            on_approval: Called with True when the person is asked, and with False when the answer is there.
         """
         if isinstance(arguments, str):
             return Outcome("error", f"Error: the arguments of {shown(name)} are not a JSON object: {shown(arguments)}.")
@@ -105,7 +109,7 @@ class Dispatcher:
         tool = self.offered(name)
         if tool is None:
             return Outcome("error", self._refusal(name))
-        verdict = await self._verdict(tool, arguments)
+        verdict = await self._verdict(tool, arguments, on_approval)
         if verdict is not True:
             why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
             return Outcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
@@ -120,11 +124,16 @@ class Dispatcher:
             return Outcome("error", f"Error: {error}")
         return Outcome("error" if result.is_error else "ok", result_text(result), result)
 
-    async def _verdict(self, tool: ToolSpec, arguments: dict[str, Any]) -> Verdict:
+    async def _verdict(self, tool: ToolSpec, arguments: dict[str, Any], on_approval: ApprovalHandler) -> Verdict:
         policy = self.policy(tool.server)
         if not needs_approval(tool, policy):
             return True
-        return await self.approver(ApprovalRequest(tool, arguments, policy)) if self.approver is not None else False
+        if self.approver is None:
+            return False
+        on_approval(True)
+        verdict = await self.approver(ApprovalRequest(tool, arguments, policy))
+        on_approval(False)
+        return verdict
 
     def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)

@@ -62,6 +62,7 @@ async def prepared(
         context=await chat.contexts.of(model),
     )
     emit(turn_started(messages, model, view.selection, view, discovered))
+    missing = chat.checks.news(missing, first=not history)
     for notice in (*missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
         emit(notice)
     return run

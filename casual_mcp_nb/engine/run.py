@@ -17,6 +17,8 @@ from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.providers.limits import Waiting
 from casual_mcp_nb.types.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -197,7 +199,10 @@ class Run:
         try:
             async with self._slots:
                 outcome = await self.dispatcher.run(
-                    name, arguments, lambda done, total, said: self.emit(ToolProgress(call.id, done, total, said, self.now()))
+                    name,
+                    arguments,
+                    lambda done, total, said: self.emit(ToolProgress(call.id, done, total, said, self.now())),
+                    lambda asked: self.emit((ApprovalAsked if asked else ApprovalAnswered)(call.id, self.now())),
                 )
         except asyncio.CancelledError:
             self.emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self.now()))

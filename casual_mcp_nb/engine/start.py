@@ -29,6 +29,7 @@ class Checks:
         self._view: ToolView | None = None
         self._version = 0
         self._missing: tuple[Notice, ...] = ()
+        self._told: tuple[Notice, ...] = ()
 
     def missing(self, view: ToolView, fleet: Fleet, tool_sets: Mapping[str, ToolSetConfig]) -> tuple[Notice, ...]:
         """A notice for each server in use whose tools are missing.
@@ -42,6 +43,12 @@ class Checks:
             self._missing = missing_notices(view.selection, statuses, tool_sets)
             self._view, self._version = view, version
         return self._missing
+
+    def news(self, missing: tuple[Notice, ...], first: bool) -> tuple[Notice, ...]:
+        """What a turn says of what is missing: in the first turn of a conversation all of it, and then only when it is not the
+        same as in the turn before."""
+        told, self._told = self._told, missing
+        return missing if first or missing != told else ()
 
 
 def check_selection(

@@ -217,6 +217,22 @@ class ToolStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """A call waits for the person's approval from now on."""
+
+    call_id: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswered:
+    """The person approved the call or denied it; how the call ended tells which."""
+
+    call_id: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ToolProgress:
     """A running call reported progress."""
 
@@ -309,6 +325,8 @@ Event = (
     | ModelWait
     | StepFinished
     | ToolStarted
+    | ApprovalAsked
+    | ApprovalAnswered
     | ToolProgress
     | ToolFinished
     | ToolsSearched

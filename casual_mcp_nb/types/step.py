@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
     CallStatus,
     Request,
     StepFinished,
@@ -45,11 +47,13 @@ class ToolCall(Rich):
         result: The result as the model read it; empty while it runs.
         content: The result's parts as they came.
         structured: Structured content, where the tool gives it.
-        seconds: How long it took; None while it runs.
+        seconds: How long it took, without `waited`; None while it runs.
         progress: The last progress that it reported.
         search: What it found, where it was a search.
         at: When it began, in seconds since its turn began.
         unedited: The result as it was before the person changed it by hand; None where nobody did.
+        waiting: Whether it waits for the person's approval now.
+        waited: How many seconds it waited for the person's approval; 0 while it still waits.
     """
 
     id: str
@@ -65,6 +69,8 @@ class ToolCall(Rich):
     search: ToolsSearched | None = None
     at: float = 0.0
     unedited: str | None = None
+    waiting: bool = False
+    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,10 +177,15 @@ def call_of(
     edit: TextEdited | None,
     progress: ToolProgress | None,
     search: ToolsSearched | None,
+    approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
 ) -> ToolCall:
     call = (event.call_id, event.name, event.tool, event.arguments)
+    asked, answered = approval
+    until = answered or end
+    waited = until.at - asked.at if asked and until else 0.0
     if end is None:
-        return ToolCall(*call, progress=progress, search=search, at=event.at)
+        waiting = asked is not None and answered is None
+        return ToolCall(*call, progress=progress, search=search, at=event.at, waiting=waiting, waited=waited)
     return ToolCall(
         *call,
         status=end.status,
@@ -182,10 +193,11 @@ def call_of(
         unedited=edit.before if edit else None,
         content=end.result.content if end.result else (),
         structured=end.result.structured if end.result else None,
-        seconds=end.at - event.at,
+        seconds=end.at - event.at - waited,
         progress=progress,
         search=search,
         at=event.at,
+        waited=waited,
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -250,10 +252,13 @@ class Turn(Rich):
         progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
         searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
         edits = {event.call_id: event for event in self.edits}
+        asked = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
+        answered = {event.call_id: event for event in self.trace.of(ApprovalAnswered)}
         calls: dict[int, list[ToolCall]] = {}
         for event in self.trace.of(ToolStarted):
             name = event.call_id
-            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name))
+            approval = (asked.get(name), answered.get(name))
+            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name), approval)
             calls.setdefault(event.step, []).append(call)
         return {step: tuple(items) for step, items in calls.items()}
 

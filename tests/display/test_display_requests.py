@@ -12,7 +12,18 @@ from casual_llm.messages import AssistantMessage, UserMessage
 from casual_mcp_nb.display import MAX_BYTES, document, live_bundle, mimebundle, turn_bundle
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import Request, StepFinished, StepStarted, ToolProgress, TurnStarted
+from casual_mcp_nb.types.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    Request,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolProgress,
+    TurnFinished,
+    TurnStarted,
+)
 from casual_mcp_nb.types.step import Step, ToolCall
 from casual_mcp_nb.types.tokens import TokenParts
 from casual_mcp_nb.types.tool import ToolName
@@ -122,6 +133,29 @@ def test_a_running_call_shows_how_long_it_has_been_running(make: Any) -> None:
     assert re.search(r"Elapsed</th><td[^>]*>3\.5 s", bundle["text/html"])
     assert bundle["text/plain"].startswith("Turn · ▸ running · 4.9 s")
     assert "\n" not in bundle["text/plain"]
+
+
+def test_a_call_that_waits_for_approval_says_so_and_the_wait_is_not_its_time(make: Any) -> None:
+    events: list[Event] = [event for event in make("running turn").trace if not isinstance(event, ToolProgress)]
+    events.append(ApprovalAsked("b", 1.5))
+    waiting = live_bundle(Turn(Trace(events)), "output", 30.0)["text/html"]
+    assert "… waits for you" in waiting
+    assert "Elapsed" not in waiting
+    assert waiting.count("▸ running") == 1, "only the turn runs"
+    events.append(ApprovalAnswered("b", 30.9))
+    running = live_bundle(Turn(Trace(events)), "output", 31.8)["text/html"]
+    assert "waits for you" not in running
+    assert re.search(r"Elapsed</th><td[^>]*>1\.0 s", running)
+    events.append(ToolFinished(1, "b", ToolName("weather", "get_forecast"), "ok", "Rain.", None, 31.9))
+    ended = Turn(Trace(events)).tool_calls[-1]
+    assert (ended.seconds, ended.waited) == pytest.approx((1.1, 29.4))
+
+
+def test_a_call_that_is_stopped_while_it_waits_for_approval_took_the_time_before(make: Any) -> None:
+    stopped = ToolFinished(1, "b", ToolName("weather", "get_forecast"), "stopped", "Error: stopped.", None, 9.5)
+    turn = Turn(Trace([*make("running turn").trace, ApprovalAsked("b", 1.5), stopped, TurnFinished("stopped", None, 9.5)]))
+    assert (turn.tool_calls[-1].seconds, turn.tool_calls[-1].waited) == pytest.approx((0.1, 8.0))
+    assert "waits for you" not in plain(turn)
 
 
 def test_progress_without_a_clock_is_as_old_as_the_last_event(make: Any) -> None:

@@ -347,6 +347,27 @@ async def test_a_call_that_needs_approval_runs_only_when_a_person_says_so(answer
     assert_valid(turn.messages)
 
 
+@pytest.mark.parametrize("answer", [True, False])
+async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_call(answer: bool) -> None:
+    turn = Turn(Trace())
+    waited: list[bool] = []
+
+    async def approve(_: ApprovalRequest) -> bool:
+        waited.append(turn.tool_calls[0].waiting)
+        await asyncio.sleep(0.1)
+        return answer
+
+    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
+    async with McpToolChat.from_config(config, approver=approve) as chat:
+        options = TurnOptions(model=scripted_model(call("math__add", a=1, b=2), "ok"))
+        await chat.run([UserMessage(content="x")], options, turn=turn)
+    (made,), (end,) = turn.tool_calls, turn.trace.of(ToolFinished)
+    assert waited == [True]
+    assert not made.waiting
+    assert made.waited > 0.08
+    assert made.seconds == pytest.approx(end.at - made.at - made.waited)
+
+
 async def test_an_explicit_system_prompt_wins_over_a_message_and_a_message_over_the_template(chat: McpToolChat) -> None:
     from casual_llm.messages import SystemMessage
 

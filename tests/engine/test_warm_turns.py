@@ -95,6 +95,34 @@ async def test_what_is_missing_is_looked_up_anew_when_a_server_has_changed(chat:
     assert not (await ask(chat, "done")).notices
 
 
+async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_then_when_it_changes(chat: McpToolChat) -> None:
+    async def missing(history: list[Any]) -> list[str | None]:
+        turn = await ask(chat, "done", history=history)
+        history += turn.messages
+        return [notice.server for notice in turn.notices]
+
+    async def fails(name: str) -> None:
+        with pytest.raises(ConnectError):
+            await chat.fleet.add(name, FastMCP(name, lifespan=refusing))
+
+    @asynccontextmanager
+    async def refusing(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
+        if server.name not in well:
+            raise RuntimeError("no licence")
+        yield {}
+
+    well: set[str] = set()
+    history: list[Any] = []
+    await fails("moody")
+    assert [await missing(history) for _ in range(3)] == [["moody"], [], []]
+    assert await missing([]) == ["moody"]
+    await fails("sad")
+    assert [await missing(history) for _ in range(2)] == [["moody", "sad"], []]
+    well.add("moody")
+    await chat.fleet.reconnect("moody")
+    assert [await missing(history) for _ in range(2)] == [["sad"], []]
+
+
 async def test_a_name_that_does_not_exist_is_refused_in_each_turn_and_forgotten_when_it_is_gone(chat: McpToolChat) -> None:
     await ask(chat, "done")
     chat.selection.servers["lost"] = "loaded"

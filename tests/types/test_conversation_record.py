@@ -14,6 +14,8 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -59,6 +61,8 @@ EVENTS: list[Event] = [
     StepFinished(0, ASKING, TokenUsage(10, 2, 3, None, "reported"), "tool_calls", 0.3),
     ToolStarted(0, "a", "math__add", ADD, {"a": 1, "b": [None, {"c": 2.5}]}, 0.4),
     ToolStarted(0, "b", "math__add", ADD, "{not json", 0.4),
+    ApprovalAsked("a", 0.41),
+    ApprovalAnswered("a", 0.44),
     ToolProgress("a", 0.5, None, "half", 0.45),
     ToolsSearched(0, "s", "sum", (SearchRow(ADD, 1.5, True), SearchRow(ADD, None, False)), 3, 0.5),
     ServerLog("math", "info", "hello", 0.5),
@@ -79,6 +83,13 @@ EVENTS: list[Event] = [
 def test_every_kind_of_event_comes_back_as_it_was() -> None:
     assert {type(event) for event in EVENTS} == set(get_args(Event))
     assert list(Trace.from_json(Trace(EVENTS).to_json())) == EVENTS
+
+
+def test_a_conversation_that_was_saved_before_approvals_were_events_is_read() -> None:
+    events = [event for event in EVENTS if not isinstance(event, ApprovalAsked | ApprovalAnswered)]
+    call, _ = Turn(Trace.from_json(Trace(events).to_json())).tool_calls
+    assert call.seconds == pytest.approx(0.2)
+    assert call.waited == 0.0
 
 
 def test_a_conversation_comes_back_with_its_turns(tmp_path: Path) -> None:

@@ -159,6 +159,16 @@ def test_an_approval_shows_server_tool_claims_and_the_complete_arguments(told: T
     told.session.stop()
 
 
+def test_a_call_that_waits_for_approval_says_so_in_the_transcript(told: Told) -> None:
+    told.play(ADD, "3")
+    told.send("x")
+    question = told.asks(ApprovalQuestion)
+    wait_until(lambda: "waits for you" in next(iter(told.shown()["turns"].values()))["html"], "the transcript says so")
+    told.do("answer", question=question, answer="approve")
+    (row,) = told.idle()["turns"].values()
+    assert "waits for you" not in row["html"]
+
+
 @pytest.mark.parametrize(("answer", "status"), [("approve", "ok"), ("approve_for_conversation", "ok"), ("deny", "denied")])
 def test_each_answer_to_an_approval_does_what_it_says(told: Told, answer: str, status: str) -> None:
     told.play(ADD, "3")
