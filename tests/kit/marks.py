@@ -1,0 +1,45 @@
+"""The tests by what they are marked with: `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+def marked(mark: str) -> dict[object, list[str]]:
+    """Return the names of the tests by the arguments of one mark.
+
+    Args:
+        mark: Name of the mark.
+
+    Returns:
+        For each argument the tests that carry it, each as `path: name`, in order of their files.
+    """
+    tests: dict[object, list[str]] = {}
+    for path in sorted(TESTS.glob("**/test_*.py")):
+        for name, argument in _marks(ast.parse(path.read_text(encoding="utf-8")), mark):
+            tests.setdefault(argument, []).append(f"{path.relative_to(TESTS)}: {name}")
+    return tests
+
+
+def _marks(module: ast.Module, mark: str) -> Iterator[tuple[str, object]]:
+    for node in module.body:
+        decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else [node]
+        name = getattr(node, "name", "the whole module")
+        for call in (inner for decorator in decorators for inner in ast.walk(decorator) if isinstance(inner, ast.Call)):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == mark:
+                yield from ((name, arg.value) for arg in call.args if isinstance(arg, ast.Constant))
+
+
+def listed(parts: Mapping[str, Sequence[object]], tests: Mapping[object, Sequence[str]]) -> str:
+    """Return the numbers of each part with their tests, a line each, for a person to read."""
+    lines = []
+    for part, numbers in parts.items():
+        lines.append(f"\n{part}")
+        for number in numbers:
+            names = [name.replace("_", " ") for name in dict.fromkeys(tests.get(number, ()))]
+            lines += [f"{number!s:>4}  {name}" for name in names] or [f"{number!s:>4}  no test"]
+    return "\n".join(lines)
