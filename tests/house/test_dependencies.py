@@ -1,0 +1,61 @@
+"""What the package imports is declared, and what its tools are told about exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+OPTIONAL = {"anthropic", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
+"""Imported inside a function, where the package does without it or says what to install."""
+
+
+def imported() -> set[str]:
+    """The top names of all third-party modules that the package imports, also inside functions."""
+    found: set[str] = set()
+    for path in (ROOT / "casual_mcp_nb").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"casual_mcp_nb", "_typeshed"}
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+@pytest.mark.defect("D15")
+def test_every_package_that_is_imported_is_declared_with_a_floor() -> None:
+    declared = {name_of(requirement): requirement for requirement in PROJECT["project"]["dependencies"]}
+    homes = packages_distributions()
+    for module in sorted(imported() - OPTIONAL):
+        # fastmcp's own modules come with fastmcp-slim, which fastmcp brings.
+        names = {name.lower().replace("_", "-") for name in [*homes.get(module, []), module]}
+        assert names & declared.keys(), f"{module} is imported and not declared"
+    for requirement in declared.values():
+        assert ">=" in requirement, f"{requirement} has no floor"
+
+
+@pytest.mark.defect("D15")
+@pytest.mark.parametrize("name", ["casual-llm", "fastmcp", "mcp", "mcp-types"])
+def test_a_library_whose_privates_are_used_is_held_at_its_minor_release(name: str) -> None:
+    (requirement,) = [each for each in PROJECT["project"]["dependencies"] if name_of(each) == name]
+    floor, ceiling = re.findall(r"\d+\.\d+", requirement)
+    major, minor = map(int, floor.split("."))
+    assert ceiling == f"{major}.{minor + 1}"
+
+
+@pytest.mark.defect("C12")
+def test_what_the_linter_is_told_about_exists() -> None:
+    for pattern in PROJECT["tool"]["ruff"]["lint"]["per-file-ignores"]:
+        assert any(ROOT.glob(pattern)), f"there is nothing at {pattern}"

@@ -1,0 +1,86 @@
+"""The wheel, built and looked at from outside: by a type checker that sees it as an installed package."""
+
+from __future__ import annotations
+
+import os
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CALLER = """
+from pathlib import Path
+from casual_mcp_nb import McpToolChat, Session, Turn, load_config
+
+reveal_type(Session.demo().chat("hello"))
+reveal_type(load_config(Path("c.json")).servers["a"].command)
+
+def text(turn: Turn) -> str:
+    return turn.answer
+
+async def ask(chat: McpToolChat) -> None:
+    reveal_type(await chat.chat("hello"))
+"""
+
+MISTAKE = """
+from casual_mcp_nb import load_config
+
+load_config(17)
+"""
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean environment that holds nothing but the wheel, and sees the libraries that it needs."""
+    pytest.importorskip("hatchling", reason="the tests' own extra brings it")
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
+    (packages,) = [path for path in (folder / "venv").rglob("site-packages") if path.is_dir()]
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    # Only the folders themselves: what their own .pth files add, such as this checkout, stays out.
+    (packages / "libraries.pth").write_text("\n".join(site.getsitepackages()))
+    return folder
+
+
+@pytest.mark.defect("C18")
+@pytest.mark.timeout(600)
+def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
+    done = checked(outside, CALLER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    revealed = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert revealed[0] == "casual_mcp_nb.types.trace.Turn"
+    assert revealed[1] in ("str | None", "builtins.str | None")
+    assert "Any" not in revealed[2].split("[")[0]
+    done = checked(outside, MISTAKE)
+    assert done.returncode == 1
+    assert "[arg-type]" in done.stdout
+
+
+@pytest.mark.defect("C18")
+def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
+    code = "import casual_mcp_nb, pathlib; print(casual_mcp_nb.__file__); print(casual_mcp_nb.Session.demo().templates)"
+    done = subprocess.run([python(outside), "-c", code], cwd=outside, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert str(outside) in done.stdout
+    assert "default" in done.stdout
+
+
+def python(folder: Path) -> str:
+    return str(folder / "venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+
+
+def checked(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    (folder / "caller.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python(folder)]
+    command += ["--config-file=", "--cache-dir", str(folder / "cache"), "caller.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=590, check=False)
