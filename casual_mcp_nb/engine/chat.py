@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
 from casual_mcp_nb.engine.approval import Approver, policy_of
 from casual_mcp_nb.engine.context import Contexts
-from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
+from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.prepare import prepared
 from casual_mcp_nb.engine.run import Limits, Run
 from casual_mcp_nb.engine.start import Checks, recorder
@@ -237,7 +237,7 @@ class McpToolChat:
         system: str | None = None,
         tool_set: str | ToolSetConfig | None = None,
         meta: Mapping[str, Any] | None = None,
-        **more: Any,
+        **more: Unpack[TurnFields],
     ) -> list[ChatMessage]:
         """Answer the last message of a conversation.
 
@@ -247,7 +247,7 @@ class McpToolChat:
             system: The system prompt; it takes the place of a system message in `messages`.
             tool_set: Name of a toolset, or one of its own.
             meta: Handed through to the servers with each call.
-            more: Further fields of `TurnOptions`.
+            more: Further fields of `TurnOptions`, such as `temperature`.
 
         Returns:
             The messages to add to the conversation: answers, calls, results.
@@ -261,7 +261,7 @@ class McpToolChat:
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
-    async def stream(self, messages: str | Sequence[ChatMessage], **options: Any) -> AsyncIterator[Event]:
+    async def stream(self, messages: str | Sequence[ChatMessage], **options: Unpack[AllTurnFields]) -> AsyncIterator[Event]:
         """Answer the last message of a conversation, event by event.
 
         Args:

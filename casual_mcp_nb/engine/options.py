@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.options import OPTION_NAMES, ModelOptions, ReasoningEffort, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 
 if TYPE_CHECKING:
@@ -32,6 +34,19 @@ class TurnOptions:
         meta: Handed through to the servers with each call.
         stream: False asks the model for each answer in one piece.
         gate: Is awaited before each call of the model, see `Gate`; None for no pause.
+        temperature: As of `RequestOptions`, like all that follow; None for the model's own.
+        max_tokens: Limit of each answer.
+        top_p: Share of the likeliest tokens.
+        seed: Makes sampling repeatable.
+        stop: Where an answer ends.
+        tool_choice: `auto`, `none`, `required`, or a tool's name in any spelling.
+        parallel_tool_calls: Whether one answer may call several tools.
+        reasoning_effort: How much the model thinks.
+        extra_body: More fields of each request.
+        extra_headers: More headers of each request.
+
+    Raises:
+        UsageError: The value of an option is not valid.
     """
 
     model: str | Model | ChatModel | None = None
@@ -44,6 +59,25 @@ class TurnOptions:
     meta: Mapping[str, Any] | None = None
     stream: bool | None = None
     gate: Gate | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: str | Sequence[str] | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    extra_body: Mapping[str, Any] | None = None
+    extra_headers: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        # A wrong value is said before anything begins.
+        _ = self.request
+
+    @cached_property
+    def request(self) -> RequestOptions:
+        """What goes with each request of this turn, over what the model's config says."""
+        return RequestOptions.of({name: getattr(self, name) for name in OPTION_NAMES})
 
     def applied_to(self, selection: Selection) -> Selection:
         """`selection` itself, or a copy of it with what this turn does differently."""
@@ -55,6 +89,26 @@ class TurnOptions:
         if self.discovery is not None:
             changed.discovery = self.discovery
         return changed
+
+
+class TurnFields(ModelOptions, total=False):
+    """The fields of `TurnOptions` that `McpToolChat.chat` has no argument of its own for."""
+
+    template: str | None
+    variables: Mapping[str, Any]
+    discovery: bool | None
+    max_steps: int | None
+    stream: bool | None
+    gate: Gate | None
+
+
+class AllTurnFields(TurnFields, total=False):
+    """All fields of `TurnOptions`."""
+
+    model: str | Model | ChatModel | None
+    system: str | None
+    tool_set: str | ToolSetConfig | None
+    meta: Mapping[str, Any] | None
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:

@@ -11,17 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, StrictBool, model_validator
+from pydantic import Field, SecretStr, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
+from casual_mcp_nb.types.options import RequestOptions, checked_headers, with_tokens
 from casual_mcp_nb.types.prices import PriceTable
-from casual_mcp_nb.types.secret import revealed, url_secrets
+from casual_mcp_nb.types.secret import certain, revealed, url_secrets
 from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.strict import Reached, Seconds, Strict
+from casual_mcp_nb.types.strict import Reached, Seconds, SecretText, Strict
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ClientConfig(Reached):
@@ -36,6 +36,7 @@ class ClientConfig(Reached):
         max_retries: How often a request that can succeed later is made again.
         requests_per_minute: Limit over all chats of this client; None for no limit.
         tokens_per_minute: Limit over all chats of this client; None for no limit.
+        headers: HTTP headers for each request, such as those by which a gateway knows an application. Their values are secrets.
         prompt_caching: Whether requests are marked for the provider's cache; Anthropic's caches nothing else, others need none.
     """
 
@@ -46,7 +47,10 @@ class ClientConfig(Reached):
     max_retries: int = Field(default=2, ge=0, le=20)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
+    headers: dict[str, SecretText] = Field(default_factory=dict)
     prompt_caching: StrictBool = False
+
+    _check_headers = field_validator("headers")(checked_headers)
 
     @property
     def key_state(self) -> Literal["set", "not set"]:
@@ -65,23 +69,21 @@ class ClientConfig(Reached):
         return made
 
     def _secrets(self) -> set[str]:
-        return super()._secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
+        headers = with_tokens(revealed(self.headers.values()))
+        return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
 
     def _certain_secrets(self) -> set[str]:
-        return super()._certain_secrets() | revealed([self.api_key]) | url_secrets(self.base_url)
+        named = {value for name, secret in self.headers.items() if certain(name, value := secret.get_secret_value())}
+        return super()._certain_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
 
 
-class ModelConfig(Strict):
-    """A model of a client.
+class ModelConfig(RequestOptions):
+    """A model of a client; what goes with each request to it is as of `RequestOptions`.
 
     Args:
         client: Name of the client in the config.
         model: The provider's name of the model.
         template: File in `prompt-templates/` that makes the system prompt.
-        temperature: Sampling temperature; None for the provider's default. OpenAI's reasoning models refuse one, so they are
-            sent none.
-        max_tokens: Limit of an answer in tokens, thinking included; None for the provider's default.
-        reasoning_effort: How much it thinks before it answers; None for the provider's default.
         thinking_tokens: Budget of its thinking in tokens, at least 1,024, for models that take one (Anthropic's before 4.6).
         context_window: How many tokens the model can read; None when not known. Ollama is told it, and holds that much memory.
     """
@@ -89,10 +91,7 @@ class ModelConfig(Strict):
     client: str
     model: str
     template: str | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    max_tokens: int | None = Field(default=None, ge=1)
     context_window: int | None = Field(default=None, ge=1)
-    reasoning_effort: ReasoningEffort | None = None
     thinking_tokens: int | None = Field(default=None, ge=1_024)
 
     @model_validator(mode="after")
@@ -193,7 +192,7 @@ class Config(Strict):
         return frozenset(value for thing in self._reached() for value in thing.certain_secrets())
 
     def _reached(self) -> list[Reached]:
-        return [*self.clients.values(), *self.servers.values()]
+        return [*self.clients.values(), *self.models.values(), *self.servers.values()]
 
 
 def unknown_references(

@@ -14,7 +14,7 @@ from casual_mcp_nb.types.secret import can_be_masked, certain, masked
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
 
-_MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url")
+_MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url", "extra_body")
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,10 @@ class Reached(Strict):
             yield name, self._hidden(value) if name in _MAY_HOLD_SECRETS else value
 
     def _hidden(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(self._hidden(item) for item in value)
+        if isinstance(value, tuple | list):
+            return type(value)(self._hidden(item) for item in value)
+        if isinstance(value, dict):
+            return {name: self._hidden(item) for name, item in value.items()}
         return masked(value, self._secrets()) if isinstance(value, str) else value
 
     def secrets(self) -> frozenset[str]:

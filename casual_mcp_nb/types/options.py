@@ -1,0 +1,156 @@
+"""What a model can be asked with, beside the conversation and the tools: for a model of the config, or for one call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict, get_args
+
+from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
+
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.types.secret import revealed
+from casual_mcp_nb.types.strict import Reached, SecretText
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+TOOL_CHOICES = ("auto", "none", "required")
+"""The values of `tool_choice` that are not the name of a tool."""
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of `RequestOptions` as keyword arguments of one call; None stands for the model's own value."""
+
+    temperature: float | None
+    max_tokens: int | None
+    top_p: float | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    tool_choice: str | None
+    parallel_tool_calls: bool | None
+    reasoning_effort: ReasoningEffort | None
+    extra_body: Mapping[str, Any] | None
+    extra_headers: Mapping[str, str] | None
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def checked_headers(headers: dict[str, SecretText]) -> dict[str, SecretText]:
+    """The headers themselves.
+
+    Raises:
+        ValueError: A name or a value cannot be sent; the error names the header and not its value.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not the name of an HTTP header")
+        if not all(" " <= character <= "\xff" and character != "\x7f" for character in value.get_secret_value()):
+            raise ValueError(f"the value of header {name} has a line break or another character that HTTP cannot send")
+    return headers
+
+
+class RequestOptions(Reached):
+    """What goes with a request to a model. An option that is None is not sent: the provider's default holds.
+
+    Args:
+        temperature: Sampling temperature. OpenAI's reasoning models refuse one, so they are sent none.
+        max_tokens: Limit of an answer in tokens, thinking included.
+        top_p: Share of the likeliest tokens that are sampled from.
+        seed: Makes sampling repeatable where the provider can do that.
+        stop: A text, or texts, at which the answer ends.
+        tool_choice: `auto`, `none`, `required`, or the name of a tool. A forced choice holds for the first step of a turn, so
+            that the model can answer after it.
+        parallel_tool_calls: Whether one answer may call several tools.
+        reasoning_effort: How much the model thinks before it answers.
+        extra_body: More fields of the request's JSON body, as the provider documents them.
+        extra_headers: More HTTP headers. Their values are treated as secrets.
+    """
+
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
+    max_tokens: int | None = Field(default=None, ge=1)
+    top_p: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    seed: int | None = None
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...] | None, BeforeValidator(_as_tuple)] = None
+    tool_choice: str | None = Field(default=None, min_length=1)
+    parallel_tool_calls: StrictBool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    extra_body: dict[str, Any] | None = None
+    extra_headers: dict[str, SecretText] | None = Field(default=None, repr=False)
+
+    _check_headers = field_validator("extra_headers")(lambda value: checked_headers(value) if value else value)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RequestOptions:
+        """The options of one call.
+
+        Args:
+            options: Values by the names of `ModelOptions`; None is the same as not given.
+
+        Raises:
+            UsageError: A name or a value is not valid; the error says which values are.
+        """
+        try:
+            return cls.model_validate({name: value for name, value in options.items() if value is not None})
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+        # Raised out here: pydantic's error holds what was validated.
+        raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
+
+    def given(self) -> dict[str, Any]:
+        """The options that are not None, by name; headers as secrets."""
+        return {name: value for name in OPTION_NAMES if (value := getattr(self, name)) is not None}
+
+    def overlaid(self, other: RequestOptions) -> RequestOptions:
+        """These options with those that `other` has; bodies and headers are put together."""
+        merged = {**self.given(), **other.given()}
+        for name in ("extra_body", "extra_headers"):
+            if name in merged:
+                merged[name] = {**(getattr(self, name) or {}), **(getattr(other, name) or {})}
+        return self._copied(merged)
+
+    def without(self, names: Iterable[str]) -> RequestOptions:
+        """These options without some."""
+        left_out = set(names)
+        return self._copied({name: value for name, value in self.given().items() if name not in left_out})
+
+    def _copied(self, values: Mapping[str, Any]) -> RequestOptions:
+        copied = RequestOptions.model_construct(None, **values)
+        copied._origin = self._origin
+        return copied
+
+    def headers(self) -> dict[str, str]:
+        """The extra headers with their values."""
+        return {name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()}
+
+    def _secrets(self) -> set[str]:
+        return super()._secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
+
+    def _certain_secrets(self) -> set[str]:
+        return super()._certain_secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
+
+
+OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
+"""The names of the options, in the order in which they are shown."""
+
+
+def with_tokens(values: set[str]) -> set[str]:
+    """The values, and the last word of each: "Bearer x" is a secret as a whole, and so is x."""
+    return values | {value.split()[-1] for value in values if value.strip()}
+
+
+def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any]) -> str:
+    name = str(place[0]) if place else "options"
+    if name not in OPTION_NAMES:
+        return f"Unknown option {shown(name)}. {did_you_mean(closest(name, OPTION_NAMES, 1), OPTION_NAMES)}"
+    valid = get_args(ReasoningEffort) if name == "reasoning_effort" else ()
+    hint = f" {did_you_mean(closest(str(options.get(name)), valid, 1), valid)}" if valid else ""
+    words = re.sub(
+        r"^(?:Value error, |(?:Input|String) should (?=(?:be|have)))",
+        lambda match: "must " if "should" in match[0] else "",
+        said,
+    )
+    return f"{name}: {words}.{hint}"
