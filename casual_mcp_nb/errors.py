@@ -290,6 +290,18 @@ class MaxIterationsError(LimitError):
     kind = "max_iterations"
 
 
+class RepeatedCallError(LimitError):
+    """The model made one call again and again, and it failed each time in the same way."""
+
+    kind = "repeated_call"
+
+
+class AnswerLimitError(LimitError):
+    """An answer of the model took longer, or became longer, than one may."""
+
+    kind = "answer_limit"
+
+
 def closest(name: str, valid: Iterable[str], n: int = 3) -> list[str]:
     """The names in `valid` most like `name`, best first; at most `n`."""
     folded = {candidate.casefold(): candidate for candidate in valid}

@@ -54,17 +54,20 @@ class Settings:
         tool_result_format: What the model reads of a call: its result, with the function's name, or with its arguments too.
         tool_cache_ttl: How many seconds a list of tools is used before it is fetched again; None for ever.
         max_chat_iterations: How often the model is called in one turn at most.
+        max_calls_per_step: How many calls of tools in one answer of the model are run at most.
         log_level: What is logged.
     """
 
     tool_result_format: ToolResultFormat = "result"
     tool_cache_ttl: float | None = 30.0
     max_chat_iterations: int = 50
+    max_calls_per_step: int = 64
     log_level: LogLevel = "WARNING"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS` and `LOG_LEVEL`. Empty is not set.
+        """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`, `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
+        Empty is not set.
 
         Args:
             environ: Variables by name; None for `read_environment()`.
@@ -79,6 +82,7 @@ class Settings:
             ),
             tool_cache_ttl=_cache_ttl(values, "MCP_TOOL_CACHE_TTL", cls.tool_cache_ttl),
             max_chat_iterations=_count(values, "MCP_MAX_CHAT_ITERATIONS", cls.max_chat_iterations),
+            max_calls_per_step=_count(values, "MCP_MAX_CALLS_PER_STEP", cls.max_calls_per_step),
             log_level=cast(LogLevel, _choice(values, "LOG_LEVEL", get_args(LogLevel), cls.log_level)),
         )
 

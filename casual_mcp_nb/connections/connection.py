@@ -16,8 +16,9 @@ from casual_mcp_nb.connections._transport import transport_kind
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import is_answer, is_forgotten, result_from_mcp, tools_from_mcp
 from casual_mcp_nb.connections.handlers import Handlers, client_options, tell_refused
-from casual_mcp_nb.errors import ToolCallError, shown
+from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec
@@ -207,7 +208,10 @@ class Connection:
             ToolTimeoutError: No result within `call_timeout` since the last progress, or within `total_timeout`.
             ToolCallError: The server died in the call, or answered with an error or with something unreadable.
             ConnectError: The server is not connected and could not be.
+            UsageError: The arguments are nested too deep to be sent.
         """
+        if is_too_deep(arguments):
+            raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         try:
             return await self._call_once(name, arguments, on_progress, meta)
         except _SessionForgotten:

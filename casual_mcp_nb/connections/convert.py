@@ -11,6 +11,7 @@ from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import UNREADABLE
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
@@ -97,11 +98,12 @@ def warn_left_out(server: str, tool: str, reason: str) -> None:
 
 def result_from_mcp(result: CallToolResult) -> ToolResult:
     """A call's result as a noun: parts in the server's order, binary data as bytes with a short note, nothing dropped."""
-    return ToolResult(
-        content=tuple(_part(block) for block in result.content or ()),
-        structured=result.structured_content,
-        is_error=bool(result.is_error),
-    )
+    content = tuple(_part(block) for block in result.content or ())
+    structured = result.structured_content
+    if is_too_deep(structured):
+        structured = None
+        content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
+    return ToolResult(content, structured, bool(result.is_error))
 
 
 def _part(block: Any) -> ContentPart:

@@ -30,6 +30,7 @@ from casual_mcp_nb.types.image import Picture
 from casual_mcp_nb.types.step import ToolCall
 
 _STATUS: dict[CallStatus, Mark] = {
+    "running": Mark("▸ running", "busy"),
     "ok": Mark("✓ ok", "good"),
     "error": Mark("✗ error", "bad"),
     "denied": Mark("⊘ denied", "bad"),
@@ -37,7 +38,6 @@ _STATUS: dict[CallStatus, Mark] = {
     "timeout": Mark("✗ time-out", "bad"),
     "unknown": Mark("? outcome not known", "bad"),
 }
-_RUNNING = Mark("▸ running", "busy")
 _WAITING = Mark("… waits for you", "busy")
 
 
@@ -71,8 +71,8 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         images: What is left for images.
         now: Seconds since the turn began, for a call that runs.
     """
-    live = running and call.status == "unknown"
-    mark = (_WAITING if call.waiting else _RUNNING) if live else _STATUS[call.status]
+    live = running and call.status == "running"
+    mark = _WAITING if call.waiting else _STATUS[call.status]
     if call.search is not None:
         return _search_section(call, call.search, mark, limit)
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)

@@ -17,6 +17,7 @@ from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
 
 _STATUS: dict[TurnStatus, Mark] = {
+    "running": Mark("▸ running", "busy"),
     "done": Mark("✓ done", "good"),
     "stopped": Mark("■ stopped", "quiet"),
     "failed": Mark("✗ failed", "bad"),
@@ -72,7 +73,7 @@ def turn_mark(turn: Turn) -> Mark:
     """How a turn is."""
     if not len(turn.trace):
         return Mark("… not started", "quiet")
-    return Mark("▸ running", "busy") if turn.running else _STATUS[turn.status]
+    return _STATUS[turn.status]
 
 
 def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:

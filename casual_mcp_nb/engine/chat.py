@@ -13,9 +13,10 @@ from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
 from casual_mcp_nb.engine.approval import Approver, policy_of
 from casual_mcp_nb.engine.context import Contexts
+from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.prepare import prepared
-from casual_mcp_nb.engine.run import Limits, Run
+from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import Checks, recorder
 from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
@@ -126,7 +127,11 @@ class McpToolChat:
             selection=initial_selection(config, in_process or {}),
             tool_sets=config.tool_sets,
             templates=TemplateLibrary.for_config(config.folder),
-            limits=Limits(max_steps=settings.max_chat_iterations, result_format=settings.tool_result_format),
+            limits=Limits(
+                max_steps=settings.max_chat_iterations,
+                max_calls_per_step=settings.max_calls_per_step,
+                result_format=settings.tool_result_format,
+            ),
             approver=approver,
             secrets=secrets,
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
 from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Verdict, needs_approval
-from casual_mcp_nb.engine.results import result_text
+from casual_mcp_nb.engine.results import result_words
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus
+from casual_mcp_nb.types.nesting import problem_of
 from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
@@ -76,10 +78,18 @@ class Dispatcher:
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
-        tool = self.view.catalog.get(name)
-        if tool and (tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered):
-            return tool
-        return None
+        offered = [tool for tool in self.view.catalog.matches(name) if self._is_offered(tool)]
+        return offered[0] if len(offered) == 1 else None
+
+    def _is_offered(self, tool: ToolSpec) -> bool:
+        return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
+
+    def wire_name(self, name: str) -> str | None:
+        """The name on the wire of the tool that a model means; None where it means none."""
+        if name in self.synthetic:
+            return name
+        tool = self.offered(name) or self.view.catalog.get(name)
+        return tool.wire_name if tool else None
 
     def owner(self, name: str) -> ToolName:
         """Server and tool for a name as the model wrote it."""
@@ -100,7 +110,7 @@ class Dispatcher:
             on_approval: Called with True when the person is asked, and with False when the answer is there.
         """
         if isinstance(arguments, str):
-            return Outcome("error", f"Error: the arguments of {shown(name)} are not a JSON object: {shown(arguments)}.")
+            return Outcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if name in self.synthetic:
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
@@ -108,7 +118,7 @@ class Dispatcher:
             return Outcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
         if tool is None:
-            return Outcome("error", self._refusal(name))
+            return Outcome("error", await self._refusal(name))
         verdict = await self._verdict(tool, arguments, on_approval)
         if verdict is not True:
             why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
@@ -122,7 +132,7 @@ class Dispatcher:
             return Outcome("timeout", f"Error: {error}")
         except ServerError as error:
             return Outcome("error", f"Error: {error}")
-        return Outcome("error" if result.is_error else "ok", result_text(result), result)
+        return Outcome("error" if result.is_error else "ok", await result_words(result), result)
 
     async def _verdict(self, tool: ToolSpec, arguments: dict[str, Any], on_approval: ApprovalHandler) -> Verdict:
         policy = self.policy(tool.server)
@@ -135,25 +145,31 @@ class Dispatcher:
         on_approval(False)
         return verdict
 
-    def _refusal(self, name: str) -> str:
+    async def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)
         if tool and tool.wire_name in self.view.deferred_by_name:
             return not_loaded_error(name, self.view.loader)
         if tool and tool.tool_name in self.view.blocked:
             return f"Error: Tool {shown(name)} is blocked: its server changed its definition, and nobody has accepted that yet."
-        offered = [*self.view.loaded_by_name, *self.discovered, *self.synthetic]
-        return f"Error: Tool {shown(name)} is not available. {did_you_mean(closest(name, offered), offered)}"
+        tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
+        # Looking through the names of many tools would hold the loop.
+        hint = await asyncio.to_thread(_meant, name, tools, list(self.synthetic))
+        return f"Error: Tool {shown(name)} is not available. {hint}"
 
 
-def parse_arguments(text: str | None) -> dict[str, Any] | str:
-    """The arguments of a call as a model wrote them: nothing and `null` are no arguments; the text itself where it is no JSON
-    object."""
-    if text is None or not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if value is None:
-        return {}
-    return value if isinstance(value, dict) else text
+_MOST_MATCHES = 12
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+def _meant(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
+    """What a name that is not a tool's can mean: the tools with that name in another spelling, else the names most like it."""
+    folded = _folded(name)
+    matches = [tool.wire_name for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
+    if len(matches) == 1:
+        return f"You mean {shown(matches[0])}: call it by exactly this name."
+    offered = [*(tool.wire_name for tool in tools), *synthetic]
+    return did_you_mean(matches[:_MOST_MATCHES] or closest(name, offered), offered)
+
+
+def _folded(name: str) -> str:
+    return _SEPARATORS.sub("_", name.casefold()).strip("_")

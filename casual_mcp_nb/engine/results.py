@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.nesting import is_large
+from casual_mcp_nb.types.step import EMPTY_RESULT
 
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 NO_ERROR_TEXT = "the tool reported an error without text"
+STRUCTURED = "Structured content:"
+"""What stands before structured content that differs from the text."""
+
+_LARGE = 100_000
 
 
 def result_text(result: ToolResult) -> str:
-    """The text of a result: its text parts and notes on the others, in order; the structured content as JSON where there is no
-    text. A failed result begins with `Error:`.
+    """The text of a result: its text parts and notes on the others, in order, then the structured content as JSON, unless the
+    text is the same. A failed result begins with `Error:`; one that returned nothing says so.
     """
     text = "\n".join(filter(None, map(_words, result.content)))
-    if not text and result.structured is not None:
-        text = json.dumps(result.structured, ensure_ascii=False, default=str)
+    if result.structured is not None and not _says_the_same(text, result.structured):
+        written = json.dumps(result.structured, ensure_ascii=False, default=str)
+        text = f"{text}\n{STRUCTURED}\n{written}" if text.strip() else written
     if result.is_error:
-        text = text or NO_ERROR_TEXT
+        text = text if text.strip() else NO_ERROR_TEXT
         return text if text.lower().startswith("error") else f"Error: {text}"
-    return text
+    return text if text.strip() else EMPTY_RESULT
+
+
+async def result_words(result: ToolResult) -> str:
+    """`result_text`, on another thread where there is so much that it would hold the loop."""
+    if result.structured is None:
+        return result_text(result)
+    large = sum(len(part.text) for part in result.content) > _LARGE or is_large(result.structured)
+    return await asyncio.to_thread(result_text, result) if large else result_text(result)
+
+
+def _says_the_same(text: str, structured: Any) -> bool:
+    """Whether a text is only the JSON of the structured content, or of the one value in it: servers of FastMCP put a result
+    that is not an object into `{"result": ...}`."""
+    values = [structured]
+    if isinstance(structured, Mapping) and len(structured) == 1:
+        values += structured.values()
+    if text in values or (not text and structured == {"result": None}):
+        return True
+    try:
+        return json.loads(text) in values
+    except (ValueError, RecursionError):
+        return False
 
 
 def _words(part: ContentPart) -> str:

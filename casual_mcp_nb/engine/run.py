@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
+from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.context import Context, Fit
-from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome, parse_arguments
+from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
 from casual_mcp_nb.engine.gate import Edit, Gate, place_of
-from casual_mcp_nb.engine.results import ResultFormat, cut_text, encodable, format_result
+from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.providers.limits import Waiting
 from casual_mcp_nb.types.event import (
-    ApprovalAnswered,
-    ApprovalAsked,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -30,12 +29,10 @@ from casual_mcp_nb.types.event import (
     StepStarted,
     TextDelta,
     TextEdited,
-    ToolFinished,
-    ToolProgress,
     ToolsSearched,
-    ToolStarted,
 )
-from casual_mcp_nb.types.step import UNANSWERED, text_of
+from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.step import EMPTY_RESULT, text_of
 from casual_mcp_nb.types.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -43,28 +40,12 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import ChatModel, Retrying
+    from casual_mcp_nb.providers.base import ChatModel, ModelAnswer, Retrying
 
-_CHARACTERS_PER_TOKEN = 4
 MOST_LOGS = 1_000
 """How many log messages of servers a turn keeps."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a turn may take.
-
-    Args:
-        max_steps: Calls of the model.
-        parallel_calls: Calls of tools that run at once; the others wait their turn.
-        result_tokens: Length of a result as the model reads it, in tokens; the full one stays on the trace.
-        result_format: How a result is put to the model.
-    """
-
-    max_steps: int = 50
-    parallel_calls: int = 8
-    result_tokens: int = 20_000
-    result_format: ResultFormat = "result"
+MOST_LOG_CHARACTERS = 500_000
+"""How long they may be together."""
 
 
 @dataclass(eq=False)
@@ -99,21 +80,24 @@ class Run:
     clock: Callable[[], float] = time.monotonic
     context: Context = field(default_factory=Context)
     _logged: int = 0
+    _log_room: int = MOST_LOG_CHARACTERS
+    _logs_left_out: bool = False
     _trimmed: ContextTrimmed | None = None
     _too_large: bool = False
 
     def __post_init__(self) -> None:
         self._start = self.clock()
-        self._slots = asyncio.Semaphore(self.limits.parallel_calls)
+        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now)
         self._system_tokens = _prompt_tokens(self.system)
         asked = (message.tool_calls or () for message in self.messages if message.role == "assistant")
-        self._ids = {call.id for calls in asked for call in calls}
+        self._names = CallNames((call.id for calls in asked for call in calls), self.dispatcher.wire_name)
 
     async def to_the_end(self) -> None:
         """Take step after step until the model asks for no more tools.
 
         Raises:
-            MaxIterationsError: The step limit was reached; everything up to it stays on the trace.
+            LimitError: The step limit was reached, an answer has no end, or a call fails again and again in the same way;
+                everything up to there stays on the trace.
             ProviderError: The model failed.
         """
         for step in range(self.limits.max_steps):
@@ -136,11 +120,9 @@ class Run:
                 self._edit(step, edit)
             request = self.request(step)
         self.emit(StepStarted(step, request, self.now()))
-        answer = await self.model.complete(
-            request.messages, request.tools, on_event=lambda event: self._from_model(step, event), stream=self.stream
-        )
+        answer = await self._answer(step, request)
         self.context.measure.learn(request.tokens.total, answer.usage)
-        message = self._with_unique_ids(answer.message)
+        message = self._names.clean(answer.message)
         self.messages.append(message)
         self.emit(StepFinished(step, message, answer.usage, answer.finish_reason, self.now()))
         return message
@@ -149,11 +131,12 @@ class Run:
         """Run the calls side by side and take their results into the conversation, in the order of the calls."""
         from casual_llm.messages import ToolResultMessage
 
-        outcomes = await _side_by_side([self._call(step, call) for call in calls])
+        outcomes = await self._calls.run(step, calls)
         for call, outcome in zip(calls, outcomes, strict=True):
             self.messages.append(ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=outcome.text))
             if outcome.search is not None:
                 self._load(step, call, outcome)
+        self._calls.repeats.check()
 
     def request(self, step: int = 0) -> Request:
         """What the model is given next; where something of the conversation is left out, an event says so."""
@@ -174,11 +157,12 @@ class Run:
     def _edit(self, step: int, edit: Edit) -> None:
         place = place_of(edit, self.messages)
         before = text_of(self.messages[place].content)
-        if edit.text == before:
+        text = edit.text if edit.text or edit.call_id is None else EMPTY_RESULT
+        if text == before:
             return
-        self.messages[place] = self.messages[place].model_copy(update={"content": edit.text})
+        self.messages[place] = self.messages[place].model_copy(update={"content": text})
         self.context.forget(place)
-        self.emit(TextEdited(step, edit.call_id, edit.text, before, self.now()))
+        self.emit(TextEdited(step, edit.call_id, text, before, self.now()))
 
     def now(self) -> float:
         """Seconds since the turn began."""
@@ -187,33 +171,13 @@ class Run:
     def log(self, server: str, level: str, text: str) -> None:
         """Take a log message of a server, unless there were too many already."""
         self._logged += 1
-        if self._logged <= MOST_LOGS:
+        self._log_room -= len(text)
+        if self._logged <= MOST_LOGS and self._log_room >= 0:
             self.emit(ServerLog(server, level, text, self.now()))
-        elif self._logged == MOST_LOGS + 1:
-            self.emit(Notice(f"There were more than {MOST_LOGS:,} log messages; the rest is left out.", server, self.now()))
-
-    async def _call(self, step: int, call: AssistantToolCall) -> Outcome:
-        name, arguments = call.function.name, parse_arguments(call.function.arguments)
-        tool = self.dispatcher.owner(name)
-        self.emit(ToolStarted(step, call.id, name, tool, arguments, self.now()))
-        try:
-            async with self._slots:
-                outcome = await self.dispatcher.run(
-                    name,
-                    arguments,
-                    lambda done, total, said: self.emit(ToolProgress(call.id, done, total, said, self.now())),
-                    lambda asked: self.emit((ApprovalAsked if asked else ApprovalAnswered)(call.id, self.now())),
-                )
-        except asyncio.CancelledError:
-            self.emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self.now()))
-            raise
-        text = outcome.text if outcome.search else self._for_the_model(outcome.text, name, arguments)
-        self.emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self.now()))
-        return replace(outcome, text=text)
-
-    def _for_the_model(self, text: str, name: str, arguments: dict[str, Any] | str) -> str:
-        cut = cut_text(encodable(text), self.limits.result_tokens * _CHARACTERS_PER_TOKEN)
-        return format_result(cut, self.limits.result_format, name, arguments)
+        elif not self._logs_left_out:
+            self._logs_left_out = True
+            most = f"{MOST_LOGS:,} log messages, or {MOST_LOG_CHARACTERS:,} characters of them"
+            self.emit(Notice(f"There were more than {most}; the rest is left out.", server, self.now()))
 
     def _load(self, step: int, call: AssistantToolCall, outcome: Outcome) -> None:
         assert outcome.search is not None
@@ -230,24 +194,28 @@ class Run:
         unloaded = tuple(tool.tool_name for tool in outcome.search.unloaded)
         self.emit(ToolsSearched(step, call.id, query, outcome.search.rows, offered, self.now(), unloaded))
 
-    def _from_model(self, step: int, event: str | Retrying | Waiting) -> None:
-        if isinstance(event, str):
-            self.emit(TextDelta(step, event, self.now()))
-        elif isinstance(event, Waiting):
+    async def _answer(self, step: int, request: Request) -> ModelAnswer:
+        most = self.limits.answer_characters
+        pieces = TextPieces(lambda text: self.emit(TextDelta(step, text, self.now())), most)
+
+        def took(event: str | Retrying | Waiting) -> None:
+            pieces.take(event) if isinstance(event, str) else self._waits(step, event)
+
+        asking = self.model.complete(request.messages, request.tools, on_event=took, stream=self.stream)
+        try:
+            answer = await within(self.limits, asking)
+        finally:
+            pieces.flush()
+        calls = answer.message.tool_calls or ()
+        if len(text_of(answer.message.content)) + sum(len(call.function.arguments) for call in calls) > most:
+            raise too_long(most)
+        return answer
+
+    def _waits(self, step: int, event: Retrying | Waiting) -> None:
+        if isinstance(event, Waiting):
             self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
-
-    def _with_unique_ids(self, message: AssistantMessage) -> AssistantMessage:
-        calls = [self._with_unique_id(call) for call in message.tool_calls or ()] or None
-        return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
-
-    def _with_unique_id(self, call: AssistantToolCall) -> AssistantToolCall:
-        unique = call.id
-        while not unique or unique in self._ids:
-            unique = f"call_{len(self._ids) + 1}" if not unique else f"{unique}_{len(self._ids) + 1}"
-        self._ids.add(unique)
-        return call if unique == call.id else call.model_copy(update={"id": unique})
 
     def _say_what_fits(self, step: int, fit: Fit) -> None:
         window = self.context.window or 0
@@ -271,11 +239,6 @@ class Run:
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
-
-
-async def _side_by_side(calls: Sequence[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
-    # Most steps make one call, which needs no task of its own.
-    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from casual_mcp_nb.connections import Fleet
-from casual_mcp_nb.engine.results import result_text
+from casual_mcp_nb.engine.results import result_words
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -26,7 +26,7 @@ async def call_by_hand(fleet: Fleet, tool: ToolSpec, arguments: Mapping[str, Any
         tool=tool.tool_name,
         arguments=dict(arguments),
         status="error" if result.is_error else "ok",
-        result=result_text(result),
+        result=await result_words(result),
         content=result.content,
         structured=result.structured,
         seconds=time.monotonic() - start,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.base import ModelAnswer
+from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
@@ -122,10 +123,8 @@ def with_object_arguments(messages: list[ChatMessage]) -> list[ChatMessage]:
 
 
 def _with_object(call: AssistantToolCall) -> AssistantToolCall:
-    try:
-        valid = isinstance(json.loads(call.function.arguments), dict)
-    except (ValueError, RecursionError):
-        valid = False
+    # Written as text nothing at all is not an object, though it means one without arguments.
+    valid = call.function.arguments.strip().startswith("{") and isinstance(parse_arguments(call.function.arguments), dict)
     return call if valid else call_of(call.id, call.function.name, {})
 
 

@@ -18,8 +18,8 @@ from casual_mcp_nb.types.tool import ToolName
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-CallStatus = Literal["ok", "error", "denied", "stopped", "timeout", "unknown"]
-TurnStatus = Literal["done", "stopped", "failed"]
+CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "unknown"]
+TurnStatus = Literal["running", "done", "stopped", "failed"]
 
 SYNTHETIC = "_synthetic"
 """The server name under which tools of our own, such as the search tool, are counted."""
@@ -203,9 +203,10 @@ class ToolStarted:
     Args:
         step: The step that asked for it.
         call_id: The call's id, unique in the conversation.
-        name: The tool's name as the model wrote it.
-        tool: Which tool; its server is `_synthetic` for our own, and `_unknown` for a name that is no tool's.
-        arguments: The arguments, or the text as it came where that is no JSON object.
+        name: The tool's name as the model wrote it, in the characters that providers accept.
+        tool: Which tool; its server is `_synthetic` for our own, and `_unknown` for a name that is not a tool's.
+        arguments: The arguments, or the text as it came where that is not a usable JSON object.
+        wire_name: The tool's name on the wire, whatever spelling the model used; empty where it is not a tool.
     """
 
     step: int
@@ -214,6 +215,7 @@ class ToolStarted:
     tool: ToolName
     arguments: dict[str, Any] | str
     at: float = 0.0
+    wire_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

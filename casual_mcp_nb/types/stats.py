@@ -11,6 +11,7 @@ from typing import Any
 
 from casual_mcp_nb.types.event import (
     SYNTHETIC,
+    UNKNOWN,
     Event,
     StepFinished,
     StepStarted,
@@ -22,6 +23,7 @@ from casual_mcp_nb.types.event import (
 from casual_mcp_nb.types.prices import Cost, Price, total_cost
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_tokens
+from casual_mcp_nb.types.tool import wire_name
 
 _MESSAGE_TOKENS = 4
 """What a message takes beside its text."""
@@ -60,8 +62,11 @@ class TokenUsageStats:
 
 @dataclass(frozen=True)
 class ToolCallStats:
-    """Calls by tool (its name on the wire) and by server. Our own tools count under the server `_synthetic`, names that are no
-    tool's under `_unknown`. `failed` is how many of all ended in an error or at a limit."""
+    """Calls by tool (its name on the wire, whatever spelling the model used) and by server.
+
+    Our own tools count under the server `_synthetic`; names that are not a tool's all count under `_unknown`, in both. `failed`
+    is how many of all ended in an error or at a limit.
+    """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
     by_server: Mapping[str, int] = field(default_factory=dict)
@@ -197,7 +202,7 @@ class ChatStats(Rich):
         return cls(
             tokens=sum((_usage_stats(usage) for usage in usages), TokenUsageStats()),
             tool_calls=ToolCallStats(
-                dict(Counter(event.name for event in started)),
+                dict(Counter(map(_tool_key, started))),
                 dict(Counter(event.tool.server for event in started)),
                 sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
             ),
@@ -207,6 +212,12 @@ class ChatStats(Rich):
             else None,
             steps=tuple(_steps(events)),
         )
+
+
+def _tool_key(event: ToolStarted) -> str:
+    if event.tool.server in (SYNTHETIC, UNKNOWN):
+        return event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN
+    return event.wire_name or wire_name(event.tool)
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:

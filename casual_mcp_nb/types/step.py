@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 UNANSWERED = "Error: this call was stopped before it had a result."
 """What a model reads as the result of a call that has none."""
 
+EMPTY_RESULT = "[No content returned]"
+"""What a model reads as the result of a call that succeeded and returned nothing. Providers refuse an empty text."""
+
 
 @dataclass(frozen=True)
 class ToolCall(Rich):
@@ -42,8 +45,8 @@ class ToolCall(Rich):
         id: The call's id.
         name: The tool's name as the model wrote it.
         tool: Which tool.
-        arguments: The arguments, or the text as it came where that is no JSON object.
-        status: How it ended; `unknown` while it runs.
+        arguments: The arguments, or the text as it came where that is not a usable JSON object.
+        status: `running`, or how it ended; `unknown` where its turn ended without saying how it did.
         result: The result as the model read it; empty while it runs.
         content: The result's parts as they came.
         structured: Structured content, where the tool gives it.
@@ -60,7 +63,7 @@ class ToolCall(Rich):
     name: str
     tool: ToolName
     arguments: dict[str, Any] | str
-    status: CallStatus = "unknown"
+    status: CallStatus = "running"
     result: str = ""
     content: tuple[ContentPart, ...] = ()
     structured: Any = None
@@ -178,14 +181,16 @@ def call_of(
     progress: ToolProgress | None,
     search: ToolsSearched | None,
     approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
+    running: bool = True,
 ) -> ToolCall:
     call = (event.call_id, event.name, event.tool, event.arguments)
     asked, answered = approval
     until = answered or end
     waited = until.at - asked.at if asked and until else 0.0
     if end is None:
-        waiting = asked is not None and answered is None
-        return ToolCall(*call, progress=progress, search=search, at=event.at, waiting=waiting, waited=waited)
+        waiting = running and asked is not None and answered is None
+        status: CallStatus = "running" if running else "unknown"
+        return ToolCall(*call, status, progress=progress, search=search, at=event.at, waiting=waiting, waited=waited)
     return ToolCall(
         *call,
         status=end.status,
@@ -210,10 +215,14 @@ def messages_of(answer: AssistantMessage, results: Mapping[str, str]) -> list[Ch
     return [
         answer,
         *(
-            ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=results.get(call.id) or UNANSWERED)
+            ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=_result(results.get(call.id)))
             for call in asked
         ),
     ]
+
+
+def _result(text: str | None) -> str:
+    return UNANSWERED if text is None else text or EMPTY_RESULT
 
 
 def text_of(content: Any) -> str:

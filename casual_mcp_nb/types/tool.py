@@ -274,10 +274,14 @@ class Catalog(Sequence[ToolSpec]):
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
         """The tool with this name in any of the forms of `resolve`, or None where there is none or more than one."""
+        matches = self.matches(name)
+        return matches[0] if len(matches) == 1 else None
+
+    def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
+        """The tools with this name in any of the forms of `resolve`: one for a name on the wire, else all that share it."""
         if isinstance(name, str) and name in self.by_wire_name:
-            return self.by_wire_name[name]
-        found = self._by_alias.get(str(name), ())
-        return found[0] if len(found) == 1 else None
+            return (self.by_wire_name[name],)
+        return self._by_alias.get(str(name), ())
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
         """The tool that a person or a model means.

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 
+MAX_UNFINISHED = 100_000
+"""How much of an answer that was broken off goes on in the conversation, in characters; the trace has all of it."""
+
 
 class Trace:
     """The append-only record of one turn's events."""
@@ -117,8 +120,8 @@ class Turn(Rich):
 
     @property
     def status(self) -> TurnStatus:
-        """How it ended; `stopped` while it runs."""
-        return self._finished.status if self._finished else "stopped"
+        """`running`, or how it ended."""
+        return self._finished.status if self._finished else "running"
 
     @property
     def error(self) -> str | None:
@@ -245,6 +248,8 @@ class Turn(Rich):
         from casual_llm.messages import AssistantMessage
 
         text = "".join(delta.text for delta in self.trace.of(TextDelta) if delta.step == step)
+        if len(text) > MAX_UNFINISHED:
+            text = f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters are kept …]"
         return [AssistantMessage(content=text)] if text else []
 
     def _calls_by_step(self) -> dict[int, tuple[ToolCall, ...]]:
@@ -254,11 +259,12 @@ class Turn(Rich):
         edits = {event.call_id: event for event in self.edits}
         asked = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
         answered = {event.call_id: event for event in self.trace.of(ApprovalAnswered)}
+        running = self.running
         calls: dict[int, list[ToolCall]] = {}
         for event in self.trace.of(ToolStarted):
             name = event.call_id
             approval = (asked.get(name), answered.get(name))
-            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name), approval)
+            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name), approval, running)
             calls.setdefault(event.step, []).append(call)
         return {step: tuple(items) for step, items in calls.items()}
 

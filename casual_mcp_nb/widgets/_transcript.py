@@ -84,7 +84,7 @@ class Transcript:
     def _row(self, number: int, turn: Turn) -> dict[str, Any]:
         drawing = self._drawing(turn)
         row: dict[str, Any] = {"number": number, "prompt": turn.prompt, "html": drawing.html, "steps": drawing.steps}
-        row["status"] = "running" if turn.running else turn.status
+        row["status"] = turn.status
         before = next((edit.before for edit in turn.edits if edit.call_id is None), None)
         return row if before is None else {**row, "before": before}
 

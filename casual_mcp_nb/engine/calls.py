@@ -1,0 +1,115 @@
+"""The calls of tools that one answer of the model asks for: run side by side, counted, their results put into words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
+from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.progress import ProgressThrottle
+from casual_mcp_nb.engine.repeats import Repeats
+from casual_mcp_nb.engine.results import cut_text, encodable, format_result
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.event import (
+    UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    Notice,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.step import UNANSWERED
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantToolCall
+
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Calls:
+    """Runs the calls of one turn.
+
+    Args:
+        dispatcher: Runs each of them.
+        limits: What the turn may take.
+        emit: Takes each event.
+        now: Seconds since the turn began.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, limits: Limits, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._emit = emit
+        self._now = now
+        self._slots = asyncio.Semaphore(limits.parallel_calls)
+        self.repeats = Repeats()
+
+    async def run(self, step: int, calls: Sequence[AssistantToolCall]) -> list[Outcome]:
+        """Run the calls of a step side by side; those beyond the limit are refused.
+
+        Returns:
+            An outcome for each call, in their order.
+        """
+        most = self._limits.max_calls_per_step
+        outcomes = await _side_by_side([self._call(step, call) for call in calls[:most]])
+        if len(calls) > most:
+            said = f"The model asked for {len(calls):,} calls in one answer; the first {most:,} were run."
+            self._emit(Notice(said, at=self._now()))
+        return outcomes + [self._not_run(step, call) for call in calls[most:]]
+
+    async def _call(self, step: int, call: AssistantToolCall) -> Outcome:
+        name, arguments = call.function.name, parse_arguments(call.function.arguments)
+        progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call.id, *report, self._now())))
+        self._started(step, call, arguments)
+        tool = self._dispatcher.owner(name)
+        try:
+            async with self._slots:
+                outcome = await self._dispatcher.run(
+                    name,
+                    arguments,
+                    progress.take,
+                    lambda asked: self._emit((ApprovalAsked if asked else ApprovalAnswered)(call.id, self._now())),
+                )
+        except asyncio.CancelledError:
+            progress.close()
+            self._emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self._now()))
+            raise
+        progress.close()
+        text = outcome.text if outcome.search else self._for_the_model(outcome.text, name, arguments)
+        if outcome.status != "ok":
+            text += self.repeats.note(step, str(tool), arguments, text)
+        self._emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self._now()))
+        if progress.left_out:
+            counts = f"{progress.received:,} times; {progress.left_out:,} of them are left out"
+            said = f"Tool {shown(tool.tool)} reported progress {counts}."
+            self._emit(Notice(said, tool.server, self._now()))
+        return replace(outcome, text=text)
+
+    def _not_run(self, step: int, call: AssistantToolCall) -> Outcome:
+        most = self._limits.max_calls_per_step
+        text = f"Error: this call was not run: an answer can have {most} calls. Make it again in your next answer."
+        self._started(step, call, parse_arguments(call.function.arguments))
+        tool = self._dispatcher.owner(call.function.name)
+        self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))
+        return Outcome("error", text)
+
+    def _started(self, step: int, call: AssistantToolCall, arguments: dict[str, Any] | str) -> None:
+        name = call.function.name
+        tool = self._dispatcher.owner(name)
+        wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
+        self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
+
+    def _for_the_model(self, text: str, name: str, arguments: dict[str, Any] | str) -> str:
+        cut = cut_text(encodable(text), self._limits.result_tokens * _CHARACTERS_PER_TOKEN)
+        return format_result(cut, self._limits.result_format, name, arguments)
+
+
+async def _side_by_side(calls: Sequence[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
+    # Most steps make one call, which needs no task of its own.
+    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
