@@ -210,7 +210,7 @@ class Connection:
             ConnectError: The server is not connected and could not be.
             UsageError: The arguments are nested too deep to be sent.
         """
-        if is_too_deep(arguments):
+        if is_too_deep(dict(arguments)):
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         try:
             return await self._call_once(name, arguments, on_progress, meta)

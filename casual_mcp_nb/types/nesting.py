@@ -9,6 +9,8 @@ from typing import Any
 MAX_DEPTH = 100
 """How deep arguments and structured results may be nested. Parsers of MCP servers give up at about 200 levels."""
 
+_NESTED = (dict, list, tuple)
+
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
     """Return whether a value has objects or lists nested over more levels than a limit; one that contains itself has.
@@ -17,15 +19,14 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
         value: Anything that JSON can hold.
         limit: How many levels are allowed.
     """
-    waiting = [(value, 1)]
+    # The deepest first, so that a value that contains itself several times does not grow without bound.
+    waiting = [(value, 1)] if isinstance(value, _NESTED) else []
     while waiting:
         node, depth = waiting.pop()
-        if not isinstance(node, Mapping | list | tuple):
-            continue
         if depth > limit:
             return True
-        inner = node.values() if isinstance(node, Mapping) else node
-        waiting += [(item, depth + 1) for item in inner if isinstance(item, Mapping | list | tuple)]
+        inner = node.values() if isinstance(node, dict) else node
+        waiting += [(item, depth + 1) for item in inner if isinstance(item, _NESTED)]
     return False
 
 
@@ -74,7 +75,7 @@ def problem_of(text: str) -> str:
     try:
         is_object = isinstance(json.loads(text), dict)
     except RecursionError:
-        is_object = True
+        is_object = text.lstrip().startswith("{")
     except ValueError:
         is_object = False
     return f"are nested more than {MAX_DEPTH} levels deep" if is_object else "are not a JSON object"

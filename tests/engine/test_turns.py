@@ -157,7 +157,7 @@ async def test_structured_content_stays_beside_the_text(chat: McpToolChat) -> No
 
 @pytest.mark.fault(37)
 async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result(server: Server) -> None:
-    async with made(server, limits=Limits(parallel_calls=4)) as chat:
+    async with made(server, limits=Limits(parallel_calls=4, max_calls_per_step=100)) as chat:
         turn = await ask(chat, calls(*(call("lab__slow") for _ in range(100))), "ok")
     assert len(turn.tool_calls) == 100
     assert {c.status for c in turn.tool_calls} == {"ok"}

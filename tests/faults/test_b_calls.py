@@ -214,8 +214,9 @@ async def test_a_foreign_id_is_ignored_a_second_reply_counts_once_and_half_a_mes
 @pytest.mark.fault(37)
 @pytest.mark.timeout(60)
 async def test_a_hundred_calls_of_one_turn_run_at_most_eight_at_once_and_all_have_a_result_in_order(
-    opened: Opened, raw: Raw, tmp_path: Path
+    opened: Opened, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MCP_MAX_CALLS_PER_STEP", "100")
     record = tmp_path / "record"
     chat = await opened({"lab": raw(calls={"count": {"answer": "running", "delay": 0.2}}, record=str(record))})
     start = time.monotonic()
