@@ -96,7 +96,10 @@ def test_a_conversation_comes_back_with_its_turns(tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     path.write_text(Conversation([Turn(Trace(EVENTS)), Turn(Trace(EVENTS[:1]))]).to_json(), encoding="utf-8")
     back = Conversation.load(path)
-    assert [list(turn.trace) for turn in back] == [EVENTS, EVENTS[:1]]
+    ended, running = back
+    assert list(ended.trace) == EVENTS
+    assert list(running.trace)[:-1] == EVENTS[:1]
+    assert running.status == "stopped"
     assert back[0].status == "failed"
     assert back.messages[0].content == "Add 1 & 2"
     assert back.stats.llm_calls == 1
