@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.event import TurnFinished
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -60,7 +61,7 @@ class Conversation(Sequence[Turn], Rich):
         """
         from casual_mcp_nb.types.record import load_turns
 
-        return cls(Turn(Trace(events)) for events in load_turns(text))
+        return cls(Turn(_ended(Trace(events))) for events in load_turns(text))
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
@@ -80,3 +81,10 @@ class Conversation(Sequence[Turn], Rich):
 
     def __repr__(self) -> str:
         return f"<Conversation: {len(self)} turns>"
+
+
+def _ended(trace: Trace) -> Trace:
+    """The trace of a turn from a file, where none is running any more."""
+    if not trace.of(TurnFinished):
+        trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
+    return trace

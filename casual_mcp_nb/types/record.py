@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.event import Event, TurnFinished, TurnStarted
+from casual_mcp_nb.types.event import Event, TurnStarted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -60,8 +60,6 @@ def _loaded_turn(turn: Mapping[str, Any]) -> list[Event]:
     events = [_loaded(event) for event in turn["events"]]
     if not any(isinstance(event, TurnStarted) for event in events):
         raise ValueError("A turn without a beginning.")
-    if not any(isinstance(event, TurnFinished) for event in events):
-        events.append(TurnFinished("stopped", "It was saved before it ended.", events[-1].at))
     return events
 
 

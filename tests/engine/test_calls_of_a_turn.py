@@ -239,7 +239,7 @@ async def test_a_call_whose_turn_ended_without_its_end_is_unknown_and_no_file_ho
     assert results_of(lost.messages) == [UNANSWERED]
     cut = Trace(list(turn.trace)[:-1])
     assert Turn(cut).status == "running"
-    assert Turn(Trace.from_json(cut.to_json())).status == "stopped"
+    assert Conversation.from_json(cut.to_json())[0].status == "stopped"
 
 
 @pytest.mark.defect("C17")
