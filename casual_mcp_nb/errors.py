@@ -46,9 +46,18 @@ class CasualMcpError(Exception):
         self.tool = tool
         self.retryable = retryable
 
+    def __reduce__(self) -> Any:
+        # An error of a worker process comes back pickled, and a pool that cannot read it waits for ever.
+        return _unpickled, (type(self), self.args), self.__dict__
+
     def _render_traceback_(self) -> list[str]:
         """What IPython shows for this error: the message, which says all, without a stack of our own frames."""
         return [f"{type(self).__name__}: {self}"]
+
+
+def _unpickled(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
+    """The error without its `__init__`, whose arguments became the message."""
+    return kind.__new__(kind, *args)
 
 
 class ConfigError(CasualMcpError):
@@ -317,6 +326,12 @@ def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
         return "There are none."
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return f"There are: {', '.join(shown(name) for name in names[:12])}{more}."
+
+
+def brief(value: object, limit: int = 80) -> str:
+    """The repr of a value for a message, cut at `limit` characters."""
+    text = ascii(value) if not repr(value).isprintable() else repr(value)
+    return f"{text[:limit]}…" if len(text) > limit else text
 
 
 def shown(text: str, limit: int = 80) -> str:

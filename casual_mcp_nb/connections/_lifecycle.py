@@ -132,6 +132,12 @@ class Lifecycle:
         if self._ending:
             await asyncio.wait(set(self._ending))
 
+    def abandon(self) -> None:
+        """Count as closed, and leave the session to the process that made it."""
+        self._closed = True
+        self.startable = False
+        self.state, self.error = "closed", None
+
     async def _start(self) -> None:
         if self._closed:
             raise closed_error(self._name)

@@ -151,6 +151,10 @@ class Connection:
         """End the session and all its processes, in at most 5 seconds. Twice is harmless; use afterwards is an error."""
         await self._lifecycle.close()
 
+    def abandon(self) -> None:
+        """Count as closed, in a forked child: the process and the streams are the parent's."""
+        self._lifecycle.abandon()
+
     async def list_tools(self) -> list[ToolSpec]:
         """The server's tools, from the cache while that is fresh.
 

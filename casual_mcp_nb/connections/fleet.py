@@ -161,6 +161,12 @@ class Fleet:
             for connection in self._connections.values():
                 group.create_task(connection.close())
 
+    def abandon(self) -> None:
+        """Close without ending anything, in a forked child: processes and connections are the parent's."""
+        self._closed = True
+        for connection in self._connections.values():
+            connection.abandon()
+
     def _connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
         return Connection(
             name, config, server=server, handlers=self._handlers, cache_ttl=self._cache_ttl, secrets=self._secrets

@@ -14,6 +14,7 @@ from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_li
 from casual_mcp_nb.engine.approval import Approver, policy_of
 from casual_mcp_nb.engine.context import Contexts
 from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.prepare import prepared
 from casual_mcp_nb.engine.run import Run
@@ -53,6 +54,9 @@ class McpToolChat:
         limits: What a turn may take.
         approver: Asks the person where a server's policy wants it; without one such calls are denied.
         secrets: Values to mask in the error of a turn.
+
+    Raises:
+        UsageError: The selection names something that does not exist.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class McpToolChat:
         self._watch = ToolWatch(self._pinned)
         self._running: set[Run] = set()
         self._last: Turn | None = None
+        self.selection.bind(ChatNames(fleet, self.tool_sets, lambda: self._watch.catalog))
 
     @classmethod
     def from_config(
@@ -148,6 +153,12 @@ class McpToolChat:
         """End all connections and server processes. Closing twice is harmless."""
         await self.fleet.close()
         await self.models.close()
+
+    def abandon(self) -> None:
+        """Close without ending anything, in a forked child: what is open belongs to the parent."""
+        self.fleet.abandon()
+        # The lock of the old one may have been held at the fork.
+        self._views = ViewCache()
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""

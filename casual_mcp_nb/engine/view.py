@@ -19,7 +19,7 @@ from casual_mcp_nb.discovery import (
     manifest_budget,
     partition_tools,
 )
-from casual_mcp_nb.errors import shown
+from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import SYNTHETIC, Notice
@@ -44,6 +44,7 @@ class ToolView:
         loaded: The tools that are offered at once.
         deferred: The tools that a search can find.
         blocked: Tools that are not offered, since their definitions changed and the change was not accepted.
+        problem: What is wrong with the selection: its toolset does not exist any more. Then nothing is offered.
     """
 
     catalog: Catalog
@@ -51,6 +52,7 @@ class ToolView:
     loaded: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
     blocked: frozenset[ToolName] = frozenset()
+    problem: str = ""
 
     async def measure(self) -> None:
         """Have everything priced; on another thread where there is much, so that the loop is not held."""
@@ -198,24 +200,26 @@ def compile_view(
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
+    A toolset that does not exist any more permits nothing; a turn refuses it, and what is only shown has to show it.
+
     Args:
         catalog: All tools.
         selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
         blocked: Tools that are left out in any case.
-
-    Raises:
-        UnknownNameError: The selection names a toolset that does not exist.
     """
     selection = selection.snapshot()
+    problem = ""
+    try:
+        tool_set = resolve_tool_set(selection.tool_set, tool_sets)
+    except UnknownNameError as error:
+        tool_set, problem = ToolSetConfig(), str(error)
     off = blocked.union(tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
-    permitted = [
-        tool for tool in filter_tools(catalog, resolve_tool_set(selection.tool_set, tool_sets)) if tool.tool_name not in off
-    ]
+    permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
     loaded, deferred = partition_tools(
         permitted, selection.servers, discovery=selection.discovery, defer_all=selection.defer_all
     )
-    return ToolView(catalog, selection, loaded, deferred, blocked)
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem)
 
 
 class ViewCache:

@@ -84,6 +84,7 @@ class Questions(Sequence[Question]):
         Raises:
             UsageError: None came up in that time, or the caller is on the engine thread, where none could.
         """
+        self._engine.check_process()
         if self._engine.is_current:
             raise UsageError("A blocking wait was asked for on the engine thread.", hint="Use session.on_change there.")
         with self._came:

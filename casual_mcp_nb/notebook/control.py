@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.observers import Observers, OnChange, OnEvent
 from casual_mcp_nb.notebook.reports import SessionReports
@@ -29,6 +30,8 @@ class SessionControl(SessionReports):
 
     @model.setter
     def model(self, name: str | None) -> None:
+        if name is not None and name not in self.config.models:
+            raise UnknownNameError("model", str(name), self.config.models)
         self._model = name
         self._observers.changed()
 
@@ -54,7 +57,9 @@ class SessionControl(SessionReports):
 
     @step_mode.setter
     def step_mode(self, on: bool) -> None:
-        self._step_mode = bool(on)
+        if not isinstance(on, bool):
+            raise UsageError(f"step_mode cannot be {brief(on)}.", hint="It is True or False.")
+        self._step_mode = on
         self._observers.changed()
 
     def panel(self, **options: Any) -> Panel:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -38,10 +40,21 @@ def take_place(session: Session) -> list[Future[None]]:
     Returns:
         The ends of the sessions whose place it takes.
     """
+    if not _open:
+        _end_with_worker()
     with _lock:
         others = [other for other in _open if _same_place(other, session)] if shell() else []
         _open.add(session)
     return [other._retire("its config was opened anew, by a newer session") for other in others]
+
+
+def _end_with_worker() -> None:
+    """Have a child of `multiprocessing` close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _close_all, exitpriority=0)
 
 
 def leave(session: Session) -> None:
@@ -67,3 +80,21 @@ def _close_all() -> None:
     for session in tuple(_open):
         session._retire("the interpreter is ending")
     wait(tuple(_closing), timeout=EXIT_SECONDS)
+
+
+def _in_forked_child() -> None:
+    """Give up what was inherited: it still belongs to the parent, whose servers and displays must not notice."""
+    global _lock
+    _lock = threading.Lock()
+    for session in tuple(_open):
+        _inherited.append(session)
+        session._inherit()
+    _open.clear()
+    _closing.clear()
+
+
+_inherited: list[Session] = []
+"""The parent's sessions, kept for good: to collect them would run the ends of their coroutines."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -55,6 +56,11 @@ def check_echo(echo: str) -> None:
 def _painter() -> ThreadPoolExecutor:
     """The thread that draws: drawing on the engine thread would hold up every connection."""
     return ThreadPoolExecutor(1, thread_name_prefix="casual-mcp-display")
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork copies no threads.
+    os.register_at_fork(after_in_child=_painter.cache_clear)
 
 
 class LiveOutput:

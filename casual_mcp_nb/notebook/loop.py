@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import ClosedError, UsageError
 
 T = TypeVar("T")
 
 CLEAN_UP_SECONDS = 0.5
 _WAKE_SECONDS = 0.05
+OTHER_PROCESS = "it belongs to the process that made it, and this is a child of that process"
+"""Why a session that a forked child has inherited cannot be used there."""
 
 
 def _show_in_one_line(interrupt: BaseException) -> None:
@@ -34,6 +37,7 @@ class EngineThread:
     def __init__(self) -> None:
         self.blocked = 0
         self._blocking = threading.Lock()
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="casual-mcp-engine", daemon=True)
         self._thread.start()
@@ -42,6 +46,20 @@ class EngineThread:
     def is_current(self) -> bool:
         """Whether the caller is on the engine thread itself."""
         return threading.current_thread() is self._thread
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is the copy in a forked child: a fork copies no threads, so nothing would ever run on it."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Do nothing, unless the engine was inherited through a fork.
+
+        Raises:
+            ClosedError: It was, and would never answer.
+        """
+        if self.inherited:
+            raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Make a new session here, in the child.")
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -52,7 +70,13 @@ class EngineThread:
 
         Returns:
             Its future, and an event that is set when the work has ended, also when the future was cancelled before.
+
+        Raises:
+            ClosedError: The engine belongs to the process that this one was forked from.
         """
+        if self.inherited:
+            work.close()
+        self.check_process()
         ended = threading.Event()
 
         async def tracked() -> T:
@@ -70,8 +94,9 @@ class EngineThread:
 
         Raises:
             UsageError: The caller is on the engine thread itself, which would wait for ever.
+            ClosedError: The engine belongs to the process that this one was forked from.
         """
-        if self.is_current:
+        if self.is_current and not self.inherited:
             work.close()
             raise UsageError(
                 "A blocking call was made from the engine thread.", hint="Await the method that ends in _async instead."
@@ -112,7 +137,9 @@ class EngineThread:
         return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Have a short function called on the loop after a time; from any thread."""
+        """Have a short function called on the loop after a time; from any thread. Nothing is called in a forked child."""
+        if self.inherited:
+            return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
 
     def _count(self, change: int) -> None:
@@ -128,12 +155,28 @@ class EngineThread:
 
 _lock = threading.Lock()
 _engine: EngineThread | None = None
+_inherited: list[EngineThread] = []
+"""Engines of the processes that this one was forked from, kept for good: to close such a loop would take the parent's own
+wake-up call out of the epoll object that both share."""
 
 
 def engine_thread() -> EngineThread:
-    """The engine thread of this process, started when it is first asked for."""
+    """The engine thread of this process, started when it is first used; a forked child has one of its own."""
     global _engine
     with _lock:
         if _engine is None:
             _engine = EngineThread()
         return _engine
+
+
+def _in_forked_child() -> None:
+    global _lock, _engine
+    # Another thread may have held it at the fork, and nobody is left to release it.
+    _lock = threading.Lock()
+    if _engine is not None:
+        _inherited.append(_engine)
+        _engine = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

@@ -54,6 +54,12 @@ class Observers:
         self._on_close.clear()
         _tell(listeners)
 
+    def clear(self) -> None:
+        """Forget all listeners, without telling them."""
+        self._on_event.clear()
+        self._on_change.clear()
+        self._on_close.clear()
+
 
 def _tell(listeners: list[OnChange]) -> None:
     for listener in tuple(listeners):

@@ -23,6 +23,7 @@ from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.session import Clients, SystemPrompt, Tools
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.evaluation import Strategy
     from casual_mcp_nb.widgets.explorer import Explorer
 
@@ -143,7 +144,7 @@ class SessionReports(SessionNouns):
         from casual_mcp_nb.evaluation import evaluate, load_cases
 
         read = load_cases(cases) if isinstance(cases, str | Path) else cases
-        tools = (await (await self._view()).searchable(whole=True)).tools
+        tools = (await self._searchable()).tools
         return await asyncio.to_thread(
             evaluate,
             tools,
@@ -165,9 +166,19 @@ class SessionReports(SessionNouns):
         """
         from casual_mcp_nb.evaluation import lint
 
-        return await asyncio.to_thread(lint, (await (await self._view()).searchable(whole=True)).tools)
+        return await asyncio.to_thread(lint, (await self._searchable()).tools)
 
     lint, lint_async = blocking(_lint), awaited(_lint)
+
+    async def _searchable(self) -> ToolSearchIndex:
+        """The search index over all tools that the selection lets through.
+
+        Raises:
+            UnknownNameError: The selection's toolset does not exist any more.
+        """
+        view = await self._view()
+        resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
+        return await view.searchable(whole=True)
 
     def doctor(self) -> Diagnosis:
         """Look at what a session needs, and say of each thing that does not work what to do about it.

@@ -8,12 +8,13 @@ import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.by_hand import call_by_hand
 from casual_mcp_nb.notebook.demo import demo_config
@@ -21,7 +22,7 @@ from casual_mcp_nb.notebook.dialogue import Dialogue
 from casual_mcp_nb.notebook.extract import SessionExtract
 from casual_mcp_nb.notebook.lifetime import close_in_background, leave, take_place
 from casual_mcp_nb.notebook.log import show_log
-from casual_mcp_nb.notebook.loop import engine_thread
+from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.twins import awaited, blocking
 from casual_mcp_nb.types.config import Config
@@ -135,8 +136,6 @@ class Session(SessionExtract):
     reconnect, reconnect_async = blocking(_reconnect), awaited(_reconnect)
 
     async def _close(self) -> None:
-        """End all server processes and connections; a turn that is running is stopped. Closing twice is harmless; what was
-        said stays readable."""
         self._forgotten.detach()
         leave(self)
         try:
@@ -146,7 +145,30 @@ class Session(SessionExtract):
             self._observers.closed()
         await self._chat.close()
 
-    close, close_async = blocking(_close), awaited(_close)
+    def close(self) -> None:
+        """End all server processes and connections; a turn that is running is stopped. Closing twice is harmless, and so is
+        closing in a forked child, which leaves the parent's servers alone; what was said stays readable."""
+        if not self.engine.inherited:
+            self.engine.run(self._close())
+
+    async def close_async(self) -> None:
+        """`close`, awaited."""
+        if not self.engine.inherited:
+            await self.engine.wait(self._close())
+
+    def _inherit(self) -> None:
+        """Become unusable, in a forked child, without a word to servers, listeners or the engine thread: they are the
+        parent's."""
+        self._forgotten.detach()
+        self._observers.clear()
+        self._dialogue.end(OTHER_PROCESS)
+        self._chat.abandon()
+
+    def __reduce__(self) -> Never:
+        raise UsageError(
+            "A session cannot be pickled or copied: it belongs to the process that made it.",
+            hint="Make one where it is used, from the same config: Session.from_config(…).",
+        )
 
     def __enter__(self) -> Self:
         self.connect()
@@ -172,9 +194,14 @@ class Session(SessionExtract):
 
         Returns:
             The hits, best first; each explains itself, and `why_not(name)` explains any other tool.
+
+        Raises:
+            UsageError: `k` is less than 1.
         """
-        view = await self._view()
-        return (await view.searchable(whole=True)).find(query, k or view.selection.max_search_results, server)
+        if k is not None and k < 1:
+            raise UsageError(f"A search for {k} tools finds none.", hint="k is 1 or more; None for the selection's limit.")
+        index = await self._searchable()
+        return index.find(query, self.selection.max_search_results if k is None else k, server)
 
     search, search_async = blocking(_search), awaited(_search)
 

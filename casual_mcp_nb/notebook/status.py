@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
@@ -96,7 +98,19 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
         undeferred_tokens=view.undeferred_tokens if view else 0,
         turns=turns,
         strategy=chat.selection.strategy,
+        notes=tuple(_notes(chat, config)),
     )
+
+
+def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
+    """What the person should know: of how the config was read, and what the selection names that does not exist any more."""
+    yield from config.notes
+    problem = chat.current_view().problem
+    if problem:
+        yield f"The model is offered no tools. {problem}"
+    for server in chat.selection.servers:
+        if server not in chat.fleet.statuses:
+            yield f"There is no server {shown(server)} any more, and the selection names it."
 
 
 def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:

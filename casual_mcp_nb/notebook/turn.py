@@ -20,6 +20,9 @@ class ShownTurn(Turn):
         self._shell = shell
         self._cell = shell.execution_count
 
+    def __reduce__(self) -> tuple[type[Turn], tuple[Trace]]:
+        return Turn, (self.trace,)
+
     def _ipython_display_(self) -> None:
         if self._shell.execution_count == self._cell:
             return

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
 
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.rich import Rich
 
@@ -20,11 +20,25 @@ Strategy = Literal["search", "browse"]
 Listener = Callable[[], None]
 
 
+class SelectionNames(Protocol):
+    """Knows the names that a selection can hold. Each method raises a `UsageError` for a name that does not exist."""
+
+    def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
+        """Check a toolset's name, or the servers and tools that a toolset names."""
+
+    def check_server(self, name: str) -> None:
+        """Check a server's name."""
+
+    def check_tool(self, name: str) -> None:
+        """Check a tool's name."""
+
+
 class ServerModes(MutableMapping[str, Mode]):
-    """The mode of each server; refuses a word that is no mode and tells its owner of each change."""
+    """The mode of each server; refuses unknown names and modes, and tells its owner of each change."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Listener = _nothing
+        self.check: Callable[[str], None] = _any_name
         self._modes: dict[str, Mode] = {}
         for name, mode in (modes or {}).items():
             self._modes[name] = _mode(mode)
@@ -33,6 +47,7 @@ class ServerModes(MutableMapping[str, Mode]):
         return self._modes[name]
 
     def __setitem__(self, name: str, mode: Mode) -> None:
+        self.check(name)
         self._modes[name] = _mode(mode)
         self.changed()
 
@@ -51,10 +66,12 @@ class ServerModes(MutableMapping[str, Mode]):
 
 
 class ToolsOff(MutableSet[str]):
-    """The tools that are taken out one by one, by any name that the catalog resolves; tells its owner of each change."""
+    """The tools that are taken out one by one, by any name that the catalog resolves; refuses unknown names, and tells its
+    owner of each change."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.changed: Listener = _nothing
+        self.check: Callable[[str], None] = _any_name
         self._names: set[str] = set(names)
 
     def __contains__(self, name: object) -> bool:
@@ -67,6 +84,7 @@ class ToolsOff(MutableSet[str]):
         return len(self._names)
 
     def add(self, value: str) -> None:
+        self.check(value)
         self._names.add(value)
         self.changed()
 
@@ -80,6 +98,9 @@ class ToolsOff(MutableSet[str]):
 
 class Selection(Rich, BaseModel):
     """What the model is shown. Assign to a field, or to an entry of `servers`; it holds from the next turn on.
+
+    A name that does not exist and a value out of range are refused at the assignment, with a `UsageError`. The names of tools
+    are known once their server has listed them.
 
     Args:
         tool_set: Name of a toolset of the config, a toolset of its own, or None for all tools.
@@ -98,12 +119,12 @@ class Selection(Rich, BaseModel):
     tool_set: str | ToolSetConfig | None = None
     servers: Annotated[
         ServerModes,
-        BeforeValidator(lambda value: value if isinstance(value, ServerModes) else ServerModes(value)),
+        BeforeValidator(lambda value: ServerModes(_mapping(value))),
         PlainSerializer(dict),
     ] = Field(default_factory=ServerModes)
     tools_off: Annotated[
         ToolsOff,
-        BeforeValidator(lambda value: value if isinstance(value, ToolsOff) else ToolsOff(value)),
+        BeforeValidator(lambda value: ToolsOff(_texts(value))),
         PlainSerializer(list),
     ] = Field(default_factory=ToolsOff)
     discovery: bool = False
@@ -114,19 +135,60 @@ class Selection(Rich, BaseModel):
     max_active_tools: int = Field(default=20, ge=1)
 
     _listeners: list[Listener] = PrivateAttr(default_factory=list)
+    _names: SelectionNames | None = PrivateAttr(default=None)
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            for name in values:
+                self._check_field(name)
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            else:
+                return
+            # Raised out here, so that pydantic's error is not shown as its context.
+            raise _refusal(str(problem["loc"][0]), values, problem["msg"])
 
     def model_post_init(self, context: Any, /) -> None:
         """Listen to the two fields that are edited in place."""
-        self.servers.changed = self.tools_off.changed = self._tell
+        self._listen()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in type(self).model_fields:
-            self.servers.changed = self.tools_off.changed = self._tell
-            self._tell()
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+            return
+        self._check_field(name)
+        checked = getattr(Selection(**{name: value}), name)
+        self._check_names(name, checked)
+        super().__setattr__(name, checked)
+        self._listen()
+        self._tell()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selection) and self.key() == other.key()
+
+    def __reduce__(self) -> tuple[Callable[[Any], Selection], tuple[dict[str, Any]]]:
+        # Without those who listen, and who belong to this process.
+        return Selection.model_validate, (self.model_dump(),)
+
+    def __copy__(self) -> Selection:
+        return self.snapshot()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Selection:
+        return self.snapshot()
+
+    def bind(self, names: SelectionNames) -> None:
+        """Check the names in it from now on, and those that it holds already.
+
+        Raises:
+            UsageError: One of them does not exist.
+        """
+        self._names = names
+        for field in type(self).model_fields:
+            self._check_names(field, getattr(self, field), before=False)
+        self._listen()
 
     def watch(self, listener: Listener) -> Callable[[], None]:
         """Have `listener` called after each change, on the thread that made it.
@@ -138,9 +200,21 @@ class Selection(Rich, BaseModel):
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def assign(self, other: Selection) -> None:
-        """Take over all of another selection; whoever holds or watches this one sees it."""
+        """Take over all of another selection, or nothing; whoever holds or watches this one sees it.
+
+        Raises:
+            UsageError: It names something that does not exist here.
+        """
+        if not isinstance(other, Selection):
+            raise UsageError(
+                f"A {type(other).__name__} is not a selection.", hint="Assign a Selection(…), or one of its fields."
+            )
+        new = other.snapshot()
         for name in type(self).model_fields:
-            setattr(self, name, getattr(other.snapshot(), name))
+            self._check_names(name, getattr(new, name))
+        for name in type(self).model_fields:
+            if getattr(self, name) != getattr(new, name):
+                setattr(self, name, getattr(new, name))
 
     def snapshot(self) -> Selection:
         """A copy that later changes do not touch."""
@@ -149,6 +223,30 @@ class Selection(Rich, BaseModel):
     def key(self) -> str:
         """A text that is the same for equal selections: what a compiled view is cached by."""
         return self.model_dump_json()
+
+    def _check_field(self, name: str) -> None:
+        if name not in type(self).model_fields:
+            raise UnknownNameError("field of the selection", name, type(self).model_fields)
+
+    def _check_names(self, field: str, value: Any, before: bool = True) -> None:
+        """Check the names in the value of a field, except those that stand there already: they can have become stale."""
+        if self._names is None:
+            return
+        old = getattr(self, field) if before else None
+        match field:
+            case "tool_set" if value is not None and value != old:
+                self._names.check_tool_set(value)
+            case "servers":
+                for name in value.keys() - (old or {}).keys():
+                    self._names.check_server(name)
+            case "tools_off":
+                for name in set(value) - set(old or ()):
+                    self._names.check_tool(name)
+
+    def _listen(self) -> None:
+        self.servers.changed = self.tools_off.changed = self._tell
+        self.servers.check = self._names.check_server if self._names else _any_name
+        self.tools_off.check = self._names.check_tool if self._names else _any_name
 
     def _tell(self) -> None:
         for listener in list(self._listeners):
@@ -163,3 +261,33 @@ def _mode(mode: object) -> Mode:
 
 def _nothing() -> None:
     return None
+
+
+def _any_name(name: str) -> None:
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Mode]:
+    if not isinstance(value, Mapping):
+        raise ValueError("give a mapping from a server's name to its mode")
+    return value
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError("give a set of tool names")
+    names = list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("give a set of tool names, as text")
+    return names
+
+
+def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
+    """The error for a value that a field cannot have."""
+    value = values.get(field)
+    if field == "strategy":
+        return UnknownNameError("strategy", str(value), get_args(Strategy))
+    if field == "tool_set":
+        message = "give the name of a toolset, a ToolSetConfig, or None"
+    reason = message.removeprefix("Value error, ").replace("Input should", "it must")
+    return UsageError(f"{field} of the selection cannot be {brief(value)}: {reason}.")

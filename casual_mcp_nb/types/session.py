@@ -279,6 +279,7 @@ class SessionStatus(Rich):
         undeferred_tokens: What they would cost with nothing deferred.
         turns: How many turns the conversation has.
         strategy: How deferred tools are found.
+        notes: What the person should know: how the config was read, and what the selection names that is not there any more.
     """
 
     servers: Servers

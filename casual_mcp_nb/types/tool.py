@@ -283,6 +283,10 @@ class Catalog(Sequence[ToolSpec]):
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
 
+    def named(self, name: str) -> bool:
+        """Whether there is a tool of this name, or several."""
+        return name in self.by_wire_name or name in self._by_alias
+
     def resolve(self, name: str | ToolName) -> ToolSpec:
         """The tool that a person or a model means.
 

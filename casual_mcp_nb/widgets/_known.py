@@ -77,10 +77,8 @@ class KnownTools(State):
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
         """What a selection comes to, and what is wrong with it."""
-        try:
-            return self._chat.current_view(selection), ""
-        except UsageError as error:
-            return self._chat.current_view(selection.model_copy(update={"tool_set": None})), str(error)
+        view = self._chat.current_view(selection)
+        return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
         """The tools that are taken out one by one."""

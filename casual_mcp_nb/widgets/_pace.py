@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,11 @@ _log = logging.getLogger(__name__)
 def drawing_thread() -> ThreadPoolExecutor:
     """The one thread on which widgets are drawn: drawing on the engine's loop would hold up every connection."""
     return ThreadPoolExecutor(1, thread_name_prefix="casual-mcp-widgets")
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork copies no threads.
+    os.register_at_fork(after_in_child=drawing_thread.cache_clear)
 
 
 class Pace:

@@ -14,7 +14,7 @@ from casual_mcp_nb.connections import Fleet
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
 from casual_mcp_nb.providers import ModelFactory, call
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
 
 TOOLS = 1_200
@@ -125,9 +125,11 @@ async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_t
 
 async def test_a_name_that_does_not_exist_is_refused_in_each_turn_and_forgotten_when_it_is_gone(chat: McpToolChat) -> None:
     await ask(chat, "done")
-    chat.selection.servers["lost"] = "loaded"
+    chat.tool_sets["lost"] = ToolSetConfig(servers={})
+    chat.selection.tool_set = "lost"
+    del chat.tool_sets["lost"]
     for _ in range(2):
         with pytest.raises(UnknownNameError):
             await ask(chat, "done")
-    del chat.selection.servers["lost"]
+    chat.selection.tool_set = None
     assert (await ask(chat, "done")).status == "done"

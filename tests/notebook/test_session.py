@@ -116,9 +116,8 @@ def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session
         session.chat("x", model=model, tool_set="number")
     with pytest.raises(UnknownNameError, match="planner"):
         session.chat("x", model="plannner")
-    session.selection.servers["tme"] = "off"
     with pytest.raises(UnknownNameError, match="time"):
-        session.chat("x", model=model)
+        session.selection.servers["tme"] = "off"
     assert model.client.requests == []
     assert session.turns == []
 

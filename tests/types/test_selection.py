@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.types.selection import Selection
 
 
@@ -55,7 +54,7 @@ def test_words_that_are_no_mode_are_refused_with_the_closest() -> None:
     selection = Selection()
     with pytest.raises(UnknownNameError, match="deferred"):
         selection.servers["a"] = "defered"  # type: ignore[assignment]
-    with pytest.raises(ValidationError):
+    with pytest.raises(UsageError):
         selection.max_search_results = 0
-    with pytest.raises(ValidationError):
+    with pytest.raises(UsageError):
         Selection.model_validate({"tolset": "x"})

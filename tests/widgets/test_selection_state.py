@@ -262,7 +262,9 @@ def test_saving_from_code_shows_in_a_widget(session: Session, state: SelectionSt
 
 
 def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Session, state: SelectionState) -> None:
+    session._chat.tool_sets["nothing"] = ToolSetConfig()
     session.selection.tool_set = "nothing"
+    del session._chat.tool_sets["nothing"]
     shown = state.snapshot()
     assert "nothing" in shown["problem"]
     assert shown["tool_sets"]["selected"] == "nothing"

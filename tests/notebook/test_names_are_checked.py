@@ -1,0 +1,161 @@
+"""What a person assigns is checked at the assignment: names, modes, ranges, fields."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import McpToolChat, Selection, Session
+from casual_mcp_nb.errors import ToolSetError, UnknownNameError, UsageError
+from casual_mcp_nb.magics.complete import Names
+from casual_mcp_nb.types.config import ToolSetConfig
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {
+        "math": {"bundled": "math", "transport": "in-process"},
+        "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
+    },
+    "tool_sets": {"numbers": {"servers": {"math": True}}},
+    "tool_discovery": {"enabled": True},
+}
+
+pytestmark = pytest.mark.defect("C3")
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    session = Session.from_config(CONFIG)
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("assign", "nearest"),
+    [
+        (lambda s: setattr(s.selection, "tool_set", "number"), "numbers"),
+        (lambda s: s.selection.servers.update(tme="off"), "time"),
+        (lambda s: setattr(s.selection, "servers", {"tme": "off"}), "time"),
+        (lambda s: s.selection.servers.update(time="of"), "off"),
+        (lambda s: setattr(s.selection, "discovry", True), "discovery"),
+        (lambda s: setattr(s.selection, "strategy", "serch"), "search"),
+        (lambda s: setattr(s, "selection", Selection(tool_set="number")), "numbers"),
+        (lambda s: setattr(s, "model", "plannr"), "planner"),
+        (lambda s: s.selection.tools_off.add("mth:add"), "math"),
+        (lambda s: Selection(discovry=True), "discovery"),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_is_connected_and_the_nearest_is_named(
+    session: Session, assign: Any, nearest: str
+) -> None:
+    before, model = session.selection.key(), session.model
+    with pytest.raises(UnknownNameError) as caught:
+        assign(session)
+    assert nearest in caught.value.matches
+    assert (session.selection.key(), session.model) == (before, model)
+    assert {status.state for status in session.servers.values()} == {"closed"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_search_results": 0},
+        {"max_active_tools": -1},
+        {"manifest_max_tokens": "many"},
+        {"discovery": "perhaps"},
+        {"tool_set": 3},
+        {"tool_set": {"servers": 1}},
+        {"servers": "off"},
+        {"tools_off": "math:add"},
+        {"tools_off": [1]},
+    ],
+)
+def test_a_value_that_a_field_cannot_have_is_a_usage_error_on_assignment_and_in_a_new_selection(
+    session: Session, values: dict[str, Any]
+) -> None:
+    before = session.selection.key()
+    ((field, value),) = values.items()
+    for attempt in (lambda: setattr(session.selection, field, value), lambda: Selection(**values)):
+        with pytest.raises(UsageError) as caught:
+            attempt()
+        assert field in str(caught.value)
+        assert caught.value.__context__ is None
+    assert session.selection.key() == before
+
+
+def test_tools_are_checked_once_their_server_has_listed_them(session: Session) -> None:
+    session.selection.tools_off.add("math:ad")
+    session.selection.tools_off.discard("math:ad")
+    assert len(session.tools)
+    for name in ("math:ad", "math__ad", "ad"):
+        with pytest.raises(UnknownNameError):
+            session.selection.tools_off.add(name)
+    for name in ("math:add", "math__subtract", "divide"):
+        session.selection.tools_off.add(name)
+    assert len(session.selection.tools_off) == 3
+
+
+def test_the_names_in_a_toolset_without_a_name_are_checked_too(session: Session) -> None:
+    with pytest.raises(ToolSetError, match="math"):
+        session.selection.tool_set = ToolSetConfig(servers={"mth": True})
+    session.connect()
+    assert len(session.tools)
+    with pytest.raises(ToolSetError, match="add"):
+        session.selection.tool_set = ToolSetConfig(servers={"math": ("ad",)})
+    assert session.selection.tool_set is None
+
+
+def test_a_selection_is_taken_over_whole_or_not_at_all(session: Session) -> None:
+    with pytest.raises(UnknownNameError):
+        session.selection = Selection(discovery=False, tool_set="numbers", servers={"tme": "off"})
+    assert session.selection.tool_set is None
+    assert session.selection.discovery is True
+    with pytest.raises(UsageError):
+        session.selection = "numbers"  # type: ignore[assignment]
+
+
+def test_a_chat_that_is_given_a_selection_checks_it_too() -> None:
+    chat = McpToolChat.from_config(CONFIG)
+    with pytest.raises(UnknownNameError):
+        McpToolChat(chat.fleet, chat.models, selection=Selection(servers={"tme": "off"}))
+
+
+def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(session: Session) -> None:
+    session.selection.tool_set = "numbers"
+    session._chat.tool_sets.pop("numbers")
+    shown = [session.status, session.tools, session.toolsets, session.manifest, session.known_tools, session]
+    assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
+    assert Names.of(session).tool_sets
+    assert any("numbers" in note for note in session.status.notes)
+    for use in (lambda: session.search("add"), lambda: session.chat("add 1 and 2"), session.lint):
+        with pytest.raises(UnknownNameError):
+            use()
+    session.selection.max_search_results = 3
+    session.selection.tool_set = None
+    assert session.status.notes == ()
+
+
+@pytest.mark.parametrize("value", ["off", 1, None])
+def test_step_mode_is_on_or_off_and_nothing_that_only_looks_like_it(session: Session, value: Any) -> None:
+    with pytest.raises(UsageError):
+        session.step_mode = value
+    assert session.step_mode is False
+
+
+def test_a_search_for_no_tools_is_refused(session: Session) -> None:
+    with pytest.raises(UsageError):
+        session.search("add", k=0)
+
+
+def test_a_copy_of_a_selection_has_its_values_and_none_of_its_listeners(session: Session) -> None:
+    session.selection.watch(lambda: None)
+    session.selection.servers["time"] = "off"
+    for other in (copy.deepcopy(session.selection), pickle.loads(pickle.dumps(session.selection))):
+        assert other == session.selection
+        other.servers["time"] = "loaded"
+    assert session.selection.servers["time"] == "off"
