@@ -9,6 +9,7 @@ from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_tab
 from casual_mcp_nb.display.turn import Shown, turn_blocks, turn_mark
 from casual_mcp_nb.display.view import Bar, Block, Cell, Limits, Section, Table, Text, View, columns, fraction
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.event import StepStarted
 from casual_mcp_nb.types.trace import Turn
 
 _EXCERPT = 60
@@ -23,6 +24,7 @@ def conversation_view(conversation: Conversation, limits: Limits) -> View:
     shown = list(enumerate(conversation))[-limits.rows :]
     share = max(80, min(limits.text, 4 * limits.text // len(shown)))
     blocks: list[Block] = [
+        *_repairs(conversation),
         _turn_table(shown, len(conversation)),
         Section("What was said", tuple(_said(number, turn, share) for number, turn in shown), fold="open"),
         Section("Requests by part", (make_up_table(stats.parts),)),
@@ -34,20 +36,25 @@ def conversation_view(conversation: Conversation, limits: Limits) -> View:
 
 
 def document_view(conversation: Conversation, limits: Limits) -> View:
-    """All of a conversation: every turn with every request, folded, and what all took."""
-    turns = tuple(
-        Section(
-            f"Turn {number + 1}",
-            turn_blocks(turn, limits, Shown(requests="whole")),
-            mark=turn_mark(turn),
-            note=words.seconds(turn.seconds),
-            fold="open",
-        )
-        for number, turn in enumerate(conversation)
-    )
+    """All of a conversation: every turn, with what was new in each request since the one before it, and what all took."""
+    turns, last = [], None
+    for number, turn in enumerate(conversation):
+        blocks = turn_blocks(turn, limits, Shown(requests="whole", since=last))
+        note = words.seconds(turn.seconds)
+        turns.append(Section(f"Turn {number + 1}", blocks, mark=turn_mark(turn), note=note, fold="open"))
+        sent = turn.trace.of(StepStarted)
+        last = sent[-1].request if sent else last
+    if not turns:
+        return View("conversation", "Conversation", (Text("Nothing was said."),), note=_note(conversation))
     stats = stats_view(conversation.stats, limits)
-    blocks = (*turns, Section("Stats", stats.blocks, note=stats.note)) if turns else (Text("Nothing was said."),)
+    blocks = (*_repairs(conversation), *turns, Section("Stats", stats.blocks, note=stats.note))
     return View("conversation", "Conversation", blocks, note=_note(conversation))
+
+
+def _repairs(conversation: Conversation) -> tuple[Section, ...]:
+    if not conversation.repairs:
+        return ()
+    return (Section("Repaired when it was loaded", (Text("\n".join(conversation.repairs)),)),)
 
 
 def _note(conversation: Conversation) -> str:

@@ -84,13 +84,19 @@ def change_blocks(diff: StepDiff, limits: Limits) -> tuple[Block, ...]:
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
     gone = f"; {diff.messages_left_out:,} old ones left out" if diff.messages_left_out else ""
-    lines = [*(f"+ {name}" for name in diff.tools_added), *(f"- {name}" for name in diff.tools_removed)]
-    tools = Text("\n".join(lines) or "The same as before.", code=True)
     return (
         Section("Tokens", (tokens,)),
         Section("Messages added", _messages(added, limits), note=words.count(len(added), "message") + gone),
-        Section("Tools", (tools,), note=f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"),
+        *_tool_changes(diff),
     )
+
+
+def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
+    lines = [*(f"+ {name}" for name in diff.tools_added), *(f"- {name}" for name in diff.tools_removed)]
+    if not lines:
+        return ()
+    note = f"{len(diff.tools_added):,} added, {len(diff.tools_removed):,} removed"
+    return (Section("Tools", (Text("\n".join(lines), code=True),), note=note),)
 
 
 def _messages(messages: Sequence[ChatMessage], limits: Limits) -> tuple[Block, ...]:

@@ -76,12 +76,11 @@ def deferral_facts(stats: ChatStats) -> Facts:
 
 
 def change_table(before: TokenParts, after: TokenParts) -> Table:
-    """The parts of two requests, and how they differ."""
+    """The parts that differ between two requests, and the whole of both."""
+    pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
     rows: list[tuple[Cell, ...]] = [
-        (PARTS[name], words.number(old), words.number(new), words.change(new - old))
-        for (name, old), new in zip(before.as_dict().items(), after.as_dict().values(), strict=True)
+        (PARTS[name], words.number(old), words.number(new), words.change(new - old)) for (name, old), new in pairs if old != new
     ]
-    most = max(before.total, after.total)
-    whole = (stack(before, most), stack(after, most), words.change(after.total - before.total))
-    rows.append(("All", *whole))
+    whole = (words.number(before.total), stack(after, max(before.total, after.total)), words.change(after.total - before.total))
+    rows.append(("Total", *whole))
     return Table(columns("Part", f"Before ({before.origin}) #", f"Now ({after.origin}) #", "Change #"), tuple(rows))

@@ -11,7 +11,7 @@ from casual_mcp_nb.display.request import change_blocks, request_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.tokens import deferral_facts, step_table
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View, unfolded
-from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, ServerLog, StepStarted, TurnStatus
+from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, Request, ServerLog, StepStarted, TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
@@ -31,12 +31,15 @@ class Shown:
     """How much of a turn is shown.
 
     Args:
-        requests: Show in each step the `whole` request, or of later steps only what is `new` in it; None for neither.
+        requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
+            definitions of its tools; None for nothing of it.
         now: Seconds since the turn began, for one that runs; None for the time of its last event.
+        since: The request before that of the first step, where the reader has seen it; without it the first one is whole.
     """
 
     requests: Literal["new", "whole"] | None = None
     now: float | None = None
+    since: Request | None = None
 
 
 def turn_view(turn: Turn, limits: Limits, shown: Shown | None = None) -> View:
@@ -89,7 +92,8 @@ def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:
         *_answer(turn, steps, limits),
         *_remarks(turn, limits),
     ]
-    if steps:
+    # A whole conversation has one such table for all of its turns.
+    if steps and shown.requests != "whole":
         stats = turn.stats
         tokens: tuple[Block, ...] = (step_table(stats.steps, limits),)
         blocks.append(Section("Tokens", (*tokens, deferral_facts(stats)) if stats.discovery else tokens, fold="closed"))
@@ -156,18 +160,18 @@ def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown, image
     now = (shown.now if shown.now is not None else turn.seconds) if turn.running else None
     sections = [_step_section(step, calls, share, images, now) for step in kept]
     if shown.requests:
-        whole = shown.requests == "whole"
-        sections = [_with_request(section, step, whole, limits) for section, step in zip(sections, kept, strict=True)]
+        sections = [_with_request(section, step, shown, limits) for section, step in zip(sections, kept, strict=True)]
     if len(kept) < len(steps):
         sections.insert(_FIRST_STEPS, Section(f"{words.count(len(steps) - len(kept), 'step')} more", ()))
     return [Section("Steps", tuple(sections), note=words.count(len(steps), "model call"))]
 
 
-def _with_request(section: Section, step: Step, whole: bool, limits: Limits) -> Section:
-    if whole:
+def _with_request(section: Section, step: Step, shown: Shown, limits: Limits) -> Section:
+    before = step.previous or shown.since
+    if before is None and shown.requests == "whole":
         request = Section("Request", request_blocks(step.request, limits), fold="closed")
     else:
-        request = Section("New in this request", change_blocks(step.diff(), limits), fold="closed")
+        request = Section("New in this request", change_blocks(step.diff(before), limits), fold="closed")
     return replace(section, blocks=(request, *section.blocks))
 
 

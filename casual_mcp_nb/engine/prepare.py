@@ -12,7 +12,8 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
-from casual_mcp_nb.types.event import Event
+from casual_mcp_nb.types.event import Event, Notice
+from casual_mcp_nb.types.history import repaired
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -43,6 +44,8 @@ async def prepared(
         UsageError: A name in the options or in the selection does not exist.
         ConnectError: No server could be connected.
     """
+    taken: set[str] = set()
+    (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
     model = chat.models.chat_model(options.model)
     view = await chat.view(options.applied_to(chat.selection))
     missing = chat.checks.missing(view, chat.fleet, chat.tool_sets)
@@ -63,7 +66,8 @@ async def prepared(
     )
     emit(turn_started(messages, model, view.selection, view, discovered))
     missing = chat.checks.news(missing, first=not history)
-    for notice in (*missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
+    told = tuple(map(Notice, (*history_repairs, *repairs)))
+    for notice in (*told, *missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
         emit(notice)
     return run
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.event import TurnFinished
@@ -21,10 +21,15 @@ class Conversation(Sequence[Turn], Rich):
 
     Args:
         turns: The turns.
+
+    Attributes:
+        repairs: What was repaired when it was loaded, a sentence for each kind of repair.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
         self._turns = tuple(turns)
+        self._unread: Mapping[str, Any] = {}
+        self.repairs: tuple[str, ...] = ()
 
     @overload
     def __getitem__(self, key: int) -> Turn: ...
@@ -48,20 +53,25 @@ class Conversation(Sequence[Turn], Rich):
 
     def to_json(self) -> str:
         """Everything that happened, as JSON that `from_json` reads."""
-        from casual_mcp_nb.types.record import dump_turns
+        from casual_mcp_nb.types.record import dump_traces
 
-        return dump_turns(turn.trace for turn in self)
+        return dump_traces((turn.trace for turn in self), self._unread)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
-        """The conversation that `to_json` wrote.
+        """Return the conversation that `to_json` wrote. One that is not valid is repaired, and `repairs` says how.
 
         Raises:
             UsageError: It is something else, of a later version, or damaged.
         """
-        from casual_mcp_nb.types.record import load_turns
+        from casual_mcp_nb.types.record import load_traces
+        from casual_mcp_nb.types.repair import repaired_traces
 
-        return cls(Turn(_ended(Trace(events))) for events in load_turns(text))
+        traces, unread = load_traces(text)
+        traces, repairs = repaired_traces(traces)
+        conversation = cls(Turn(_ended(trace)) for trace in traces)
+        conversation._unread, conversation.repairs = unread, repairs
+        return conversation
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:

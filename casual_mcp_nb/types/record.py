@@ -1,33 +1,60 @@
-"""Traces as JSON: what a saved conversation consists of, readable by people and by later versions."""
+"""Traces as JSON: what a saved conversation consists of, readable by people and by later versions.
+
+A document has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its `events`.
+Where an event holds messages or tools, it names them by spans of numbers in those lists. Fields and events that this version
+does not know are kept and written again.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.event import Event, TurnStarted
+from casual_mcp_nb.types._tables import Table, read_message, spread
+from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, TurnStarted
+from casual_mcp_nb.types.trace import Trace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT = "casual-mcp-nb conversation"
-VERSION = 1
+VERSION = 2
+MAX_DEPTH = 100
+"""How deep lists and objects may be nested within an event; what lies deeper is written as text."""
 
-_KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+_KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
+_PARTS = {"format", "version", "messages", "tools", "turns"}
+_SHARED: Mapping[type[Any], Any] = {
+    StepStarted: {"request": {"messages", "tools"}},
+    TurnStarted: {"messages"},
+    StepFinished: {"message"},
+}
+"""The fields of events that are written as numbers."""
 
 
-def dump_turns(turns: Iterable[Iterable[Event]]) -> str:
-    """The events of turns as JSON. Bytes become base64; numbers that JSON does not have become text such as `"NaN"`."""
-    written = [{"events": [_dumped(event) for event in events]} for events in turns]
-    return json.dumps(_plain({"format": FORMAT, "version": VERSION, "turns": written}), ensure_ascii=False, indent=1)
+def dump_traces(traces: Iterable[Trace], more: Mapping[str, Any] | None = None) -> str:
+    """Return traces as JSON. Bytes become base64; numbers that JSON does not have become text such as `"NaN"`.
+
+    Args:
+        traces: One for each turn.
+        more: Further fields of the document.
+    """
+    from pydantic_core import to_json
+
+    messages, tools = Table(), Table()
+    turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
+    document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
+    # Ten times as fast as json, which indents in Python.
+    return to_json(_plain({**document, "turns": turns}), indent=1).decode()
 
 
-def load_turns(text: str | bytes) -> list[list[Event]]:
-    """The events of the turns that `dump_turns` wrote.
+def load_traces(text: str | bytes) -> tuple[list[Trace], dict[str, Any]]:
+    """Return the traces that `dump_traces` wrote, and the further fields of the document.
 
     Raises:
         UsageError: It is something else, of a later version, or damaged.
@@ -37,58 +64,136 @@ def load_turns(text: str | bytes) -> list[list[Event]]:
     except (ValueError, RecursionError):
         raise UsageError("This is not JSON.", hint=_HINT) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise UsageError("This is no saved conversation.", hint=_HINT)
-    if document.get("version") != VERSION:
-        found = shown(str(document.get("version")))
-        raise UsageError(f"This conversation has version {found}, and this package reads version {VERSION}.", hint=_NEWER)
+        raise UsageError("This is not a saved conversation.", hint=_HINT)
+    version = document.get("version")
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        text = f"This conversation has version {shown(str(version))}, and this package reads versions up to {VERSION}."
+        raise UsageError(text, hint=_NEWER)
     try:
-        return [_loaded_turn(turn) for turn in document["turns"]]
-    except (KeyError, TypeError, ValueError):
+        messages = [read_message(row) for row in document.get("messages", ())]
+        tools = document.get("tools", [])
+        traces = [_trace(turn, messages, tools) for turn in document["turns"]]
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
+    return traces, {name: value for name, value in document.items() if name not in _PARTS}
 
 
 _HINT = "Give a file that session.export wrote with the ending .json."
 _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 
-def _dumped(event: Event) -> dict[str, Any]:
-    (fields,) = _adapter(type(event).__name__).dump_python((event,), mode="json")
+def _events(trace: Trace, messages: Table, tools: Table) -> Iterator[dict[str, Any]]:
+    unread = dict(trace.unread.events)
+    for place, event in enumerate(trace):
+        if place in unread:
+            yield from unread[place]
+        yield {**_written(event, messages, tools), **trace.unread.event_fields.get(place, {})}
+    yield from unread.get(len(trace), ())
+
+
+def _written(event: Event, messages: Table, tools: Table) -> dict[str, Any]:
+    fields = _fields(event)
+    match event:
+        case StepStarted(request=request):
+            fields["request"]["messages"] = messages.spans(request.messages)
+            fields["request"]["tools"] = tools.spans(request.tools)
+        case TurnStarted():
+            fields["messages"] = messages.spans(event.messages)
+        case StepFinished():
+            fields["message"] = messages.spans([event.message])
     return {"event": type(event).__name__, **fields}
 
 
-def _loaded_turn(turn: Mapping[str, Any]) -> list[Event]:
-    events = [_loaded(event) for event in turn["events"]]
-    if not any(isinstance(event, TurnStarted) for event in events):
+def _fields(event: Event) -> dict[str, Any]:
+    kind: Any = type(event)
+    adapter, shared = _adapter(kind), _SHARED.get(kind)
+    exclude = {0: shared} if shared else None
+    try:
+        (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)
+    except ValueError:
+        # Nested deeper than pydantic writes.
+        (fields,) = adapter.dump_python((_bounded(event),), mode="json", exclude=exclude)
+    return dict(fields)
+
+
+def _trace(turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Trace:
+    trace = Trace()
+    for raw in turn["events"]:
+        kind = _KINDS.get(raw["event"])
+        if kind is None:
+            trace.unread.events.setdefault(len(trace), []).append(raw)
+            continue
+        fields = {name: value for name, value in raw.items() if name in _named(kind)}
+        if len(fields) + 1 < len(raw):
+            more = {name: value for name, value in raw.items() if name not in fields and name != "event"}
+            trace.unread.event_fields[len(trace)] = more
+        trace.append(_read(kind, fields, messages, tools))
+    if not trace.of(TurnStarted):
         raise ValueError("A turn without a beginning.")
-    return events
+    trace.unread.fields.update({name: value for name, value in turn.items() if name != "events"})
+    return trace
 
 
-def _loaded(fields: dict[str, Any]) -> Event:
+def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[Any]) -> Event:
+    if kind is StepStarted:
+        fields["request"] = _request(fields["request"], messages, tools)
+    elif kind is TurnStarted:
+        fields["messages"] = tuple(_messages(fields["messages"], messages))
+    elif kind is StepFinished:
+        written = fields["message"]
+        (fields["message"],) = _messages([written] if isinstance(written, Mapping) else written, messages)
     event: Event
-    (event,) = _adapter(fields["event"]).validate_python(({name: value for name, value in fields.items() if name != "event"},))
+    (event,) = _adapter(kind).validate_python((fields,))
     return event
 
 
+def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
+    request: Request
+    (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": ()},))
+    # Put in afterwards, as a check of each would make copies of what all requests share.
+    return dataclasses.replace(
+        request, messages=tuple(_messages(fields["messages"], messages)), tools=tuple(spread(fields["tools"], tools))
+    )
+
+
+def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
+    return (read_message(item) if isinstance(item, Mapping) else item for item in spread(spans, messages))
+
+
 @cache
-def _adapter(kind: str) -> TypeAdapter[Any]:
-    from casual_llm.messages import AssistantMessage, ChatMessage
+def _named(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    from casual_mcp_nb.types.kept import KeptMessage
-
-    # Only an adapter of something that is no dataclass itself takes a config, hence the tuple.
+    # Only an adapter of something that is not a dataclass itself takes a config, hence the tuple.
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
-    adapter: TypeAdapter[Any] = TypeAdapter(tuple[_KINDS[kind]], config=config)  # type: ignore[valid-type]
-    messages = {"AssistantMessage": KeptMessage | AssistantMessage, "ChatMessage": KeptMessage | ChatMessage}
-    adapter.rebuild(_types_namespace=messages)
+    adapter: TypeAdapter[Any] = TypeAdapter(tuple[kind], config=config)
+    # Messages are read and written by their table.
+    adapter.rebuild(_types_namespace={"AssistantMessage": Any, "ChatMessage": Any})
     return adapter
+
+
+def _bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """`value` with what is nested deeper than `depth` as text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {field.name: _bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        return dataclasses.replace(value, **changed)
+    if isinstance(value, Mapping):
+        return {key: _bounded(item, depth - 1) for key, item in value.items()} if depth else "[nested too deeply]"
+    if isinstance(value, list | tuple):
+        return type(value)(_bounded(item, depth - 1) for item in value) if depth else "[nested too deeply]"
+    return value
 
 
 def _plain(value: Any) -> Any:
     """`value` with only such texts and numbers as JSON in UTF-8 can hold."""
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
         case float() if not math.isfinite(value):
             return str(value)
         case dict():

@@ -129,21 +129,39 @@ class Step(Rich):
     previous: Request | None = dataclasses.field(default=None, repr=False)
     cost: Cost | None = None
 
-    def diff(self) -> StepDiff:
-        """What this request adds to the one of the step before; for the first step, everything."""
-        before = self.previous
+    def diff(self, since: Request | None = None) -> StepDiff:
+        """Return what this request adds to an earlier one.
+
+        Args:
+            since: The earlier request; None for that of the step before, without which everything is new.
+        """
+        before = since or self.previous
         old = [tool["name"] for tool in before.tools] if before else []
         new = [tool["name"] for tool in self.request.tools]
-        left_out = self.request.left_out - before.left_out if before else 0
         return StepDiff(
             index=self.index,
-            messages_added=self.request.messages[len(before.messages) - left_out if before else 0 :],
+            messages_added=_added(before, self.request) if before else self.request.messages,
             tools_added=tuple(name for name in new if name not in old),
             tools_removed=tuple(name for name in old if name not in new),
             tokens_before=before.tokens if before else None,
             tokens=self.request.tokens,
-            messages_left_out=left_out,
+            messages_left_out=self.request.left_out - before.left_out if before else 0,
         )
+
+
+def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
+    """The messages from the first on that the earlier request does not have in its place; and a system prompt that changed."""
+    system, messages = _parts(request)
+    old_system, old = _parts(before)
+    old = old[max(request.left_out - before.left_out, 0) :]
+    pairs = enumerate(zip(old, messages, strict=False))
+    same = next((place for place, (one, two) in pairs if one is not two and one != two), len(old))
+    return (*(system if system != old_system else ()), *messages[same:])
+
+
+def _parts(request: Request) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
+    system = [message for message in request.messages[:1] if message.role == "system"]
+    return request.messages[: len(system)], request.messages[len(system) :]
 
 
 def step_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
@@ -41,10 +42,30 @@ MAX_UNFINISHED = 100_000
 """How much of an answer that was broken off goes on in the conversation, in characters; the trace has all of it."""
 
 
+@dataclass
+class Unread:
+    """What a saved turn holds that this version of the package does not know; it is kept and written again.
+
+    Args:
+        events: Events of kinds that are not known, by the place of the event before which they stand.
+        event_fields: Fields of events, by the place of the event.
+        fields: Fields of the turn.
+    """
+
+    events: dict[int, list[Any]] = field(default_factory=dict)
+    event_fields: dict[int, dict[str, Any]] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
 class Trace:
-    """The append-only record of one turn's events."""
+    """The append-only record of one turn's events.
+
+    Attributes:
+        unread: What the file that it was loaded from holds beside them.
+    """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.unread = Unread()
         self._events: list[Event] = []
         self._by_kind: dict[type[Any], list[Any]] = {}
         for event in events:
@@ -67,9 +88,9 @@ class Trace:
 
     def to_json(self) -> str:
         """All events as JSON that `from_json` reads."""
-        from casual_mcp_nb.types.record import dump_turns
+        from casual_mcp_nb.types.record import dump_traces
 
-        return dump_turns([self])
+        return dump_traces([self])
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Trace:
@@ -78,12 +99,12 @@ class Trace:
         Raises:
             UsageError: It is something else, or holds more than one turn.
         """
-        from casual_mcp_nb.types.record import load_turns
+        from casual_mcp_nb.types.record import load_traces
 
-        turns = load_turns(text)
-        if len(turns) != 1:
-            raise UsageError(f"This holds {len(turns)} turns, and a trace is one.", hint="Use Conversation.from_json.")
-        return cls(turns[0])
+        traces, _ = load_traces(text)
+        if len(traces) != 1:
+            raise UsageError(f"This holds {len(traces)} turns, and a trace is one.", hint="Use Conversation.from_json.")
+        return traces[0]
 
     def __repr__(self) -> str:
         return f"<Trace: {len(self)} events>"

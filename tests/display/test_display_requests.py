@@ -103,8 +103,9 @@ def test_the_bars_of_a_request_add_up_to_its_share_of_the_largest(make: Any, par
 
 def test_a_document_holds_every_turn_with_every_request(make: Any, parse: Any) -> None:
     html = document(make("conversation"), "html", "A <title>")
-    assert html.count("<strong>Request</strong>") == 6
-    assert html.count("<strong>Definitions</strong>") == 6
+    assert html.count("<strong>Request</strong>") == 1
+    assert html.count("<strong>New in this request</strong>") == 5
+    assert html.count("<strong>Definitions</strong>") == 1
     assert "default-src 'none'" in html
     parse(html.removeprefix("<!DOCTYPE html>"))
     markdown = document(make("conversation"), "markdown", "")

@@ -109,3 +109,21 @@ def test_an_empty_conversation_can_be_written(tmp_path: Path) -> None:
     with Session.from_config({}) as session:
         assert "Nothing was said." in session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
         assert len(Conversation.load(session.export(tmp_path / "talk.json"))) == 0
+
+
+@pytest.mark.defect("B7")
+def test_a_file_grows_with_the_conversation_and_not_with_its_square(tmp_path: Path) -> None:
+    text = "lorem ipsum " * 70
+    sizes: dict[tuple[str, int], int] = {}
+    with Session.from_config(CONFIG) as session:
+        for number in range(40):
+            session.chat(f"{number} {text}", model=scripted_model(call("math__add", a=number, b=2), f"{number} {text}"))
+            if number in (19, 39):
+                for ending in ("html", "md", "json"):
+                    sizes[ending, number] = session.export(tmp_path / f"{number}.{ending}").stat().st_size
+        last = session.export(tmp_path / "all.html").read_text(encoding="utf-8")
+    for ending in ("html", "md", "json"):
+        assert sizes[ending, 39] < 2.1 * sizes[ending, 19]
+    assert sizes["html", 39] < 40 * 15_000
+    assert last.count("math__subtract") > 0
+    assert last.count("Definitions") == 1

@@ -120,9 +120,9 @@ def test_what_json_cannot_hold_becomes_text_and_the_file_is_strict_json() -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "version '2'.*Update|version '2'.*update"),
+        ({"version": 3}, "version '3'.*update"),
         ({"version": None}, "version 'None'"),
-        ({"format": "other"}, "no saved conversation"),
+        ({"format": "other"}, "not a saved conversation"),
         ({"turns": [{"events": [{"event": "Exploded"}]}]}, "damaged"),
         ({"turns": [{"events": [{"event": "Notice"}]}]}, "damaged"),
         ({"turns": [{"events": []}]}, "damaged"),

@@ -1,0 +1,132 @@
+"""Valid histories: each call is followed by exactly one result, ids are unique and not empty, and no result stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.step import UNANSWERED
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage, ChatMessage, ToolResultMessage
+
+NEW_ID = "Gave a new id to {} with an empty or doubled one."
+
+
+def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
+    """Return messages that every provider accepts as a history.
+
+    A result that is apart from its call is moved behind it, an empty or doubled id is replaced, a call without a result gets
+    one that says so, and a result without a call is left out.
+
+    Args:
+        messages: Any messages, from a file or a person.
+        taken: Ids of calls that the conversation has before these messages; those of the messages are added.
+
+    Returns:
+        The messages, those that were right unchanged, and for each kind of repair a sentence with how often it was made.
+    """
+    repair = _Repair(set() if taken is None else taken)
+    for message in messages:
+        repair.add(message)
+    return repair.messages(), sentences(repair.counts())
+
+
+def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what was repaired in words: `{}` in each text is where the number of calls stands."""
+    return tuple(text.format(f"{count:,} call{'s' * (count != 1)}") for text, count in counts.items() if count)
+
+
+def unique_id(wanted: str, taken: set[str]) -> str:
+    """Return `wanted`, or an id made from it that is not taken yet, and take it."""
+    unique = wanted
+    while not unique or unique in taken:
+        unique = f"{wanted or 'call'}_{len(taken) + 1}" if unique in ("", wanted) else f"{unique}_"
+    taken.add(unique)
+    return unique
+
+
+class _Repair:
+    """Messages in the making; the results of a call are kept beside it until all are read."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._entries: list[ChatMessage | _Calls] = []
+        self._open: dict[str, list[tuple[_Calls, int]]] = {}
+        self._last: _Calls | None = None
+        self._renamed = self._alone = self._moved = 0
+
+    def add(self, message: ChatMessage) -> None:
+        """Add the next message."""
+        if message.role == "tool":
+            self._result(message)
+        elif message.role == "assistant" and message.tool_calls:
+            self._asked(message)
+        else:
+            self._entries.append(message)
+            self._last = None
+
+    def _asked(self, message: AssistantMessage) -> None:
+        calls = message.tool_calls or []
+        ids = [unique_id(call.id, self._taken) for call in calls]
+        entry = _Calls(message, ids)
+        for place, call in enumerate(calls):
+            self._open.setdefault(call.id, []).append((entry, place))
+        if ids != [call.id for call in calls]:
+            self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
+            renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
+            entry.message = message.model_copy(update={"tool_calls": renamed})
+        self._entries.append(entry)
+        self._last = entry
+
+    def _result(self, message: ToolResultMessage) -> None:
+        waiting = self._open.get(message.tool_call_id)
+        if not waiting:
+            self._alone += 1
+            return
+        # Of several calls with one id, those of the message right before are meant first.
+        entry, place = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
+        waiting.remove((entry, place))
+        self._moved += entry is not self._last
+        if message.tool_call_id != entry.ids[place]:
+            message = message.model_copy(update={"tool_call_id": entry.ids[place]})
+        entry.results[place] = message
+
+    def messages(self) -> list[ChatMessage]:
+        """Return all messages, each call followed by its result."""
+        messages: list[ChatMessage] = []
+        for entry in self._entries:
+            messages += entry.messages() if isinstance(entry, _Calls) else [entry]
+        return messages
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each kind of repair was made, by its sentence."""
+        missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
+        return {
+            NEW_ID: self._renamed,
+            "Added a result that says that it is missing to {} without one.": missing,
+            "Left out the results of {} that no message asks for.": self._alone,
+            "Moved the results of {} behind them.": self._moved,
+        }
+
+
+class _Calls:
+    """A message that calls tools, with the results that were found for it."""
+
+    def __init__(self, message: AssistantMessage, ids: list[str]) -> None:
+        self.message = message
+        self.ids = ids
+        self.results: dict[int, ToolResultMessage] = {}
+
+    def messages(self) -> list[Any]:
+        """Return the message and a result for each of its calls, in their order."""
+        from casual_llm.messages import ToolResultMessage
+
+        calls = self.message.tool_calls or []
+        return [
+            self.message,
+            *(
+                self.results.get(place) or ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=UNANSWERED)
+                for place, call in enumerate(calls)
+            ),
+        ]
