@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -111,7 +112,8 @@ def command(name: str, args: Sequence[str] = ()) -> list[str]:
     Raises:
         ValueError: The name is unknown; the message names the valid ones.
     """
-    return [sys.executable, "-m", __name__, _known(name).name, *args]
+    # Without -P, a `random.py` in the working folder would take the place of the standard library's.
+    return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), _known(name).name, *args]
 
 
 def _known(name: str) -> BundledServer:

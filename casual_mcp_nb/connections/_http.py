@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 from fastmcp.client.transports import SSETransport, StreamableHttpTransport
@@ -20,6 +23,12 @@ from casual_mcp_nb.connections.convert import CLOSED, says_nothing, status_text
 from casual_mcp_nb.types.server import ServerConfig
 
 CONNECT_SECONDS = 30.0
+FAILURE_SECONDS = 2.0
+"""How long the body of an HTTP error may take."""
+MAX_FAILURE_BYTES = 64 * 1024
+MAX_SAID = 2_000
+MAX_ENDPOINT = 16_384
+_ENDPOINT = re.compile(rb"(?:^|\n)event:\s*endpoint\r?\ndata:([^\r\n]*)\r?\n")
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 CLOSED_IN_CALL = f"{CLOSED}; it is not repeated by itself, as it may have had an effect"
 
@@ -51,33 +60,55 @@ class HttpWatch:
     Args:
         sse: Whether the transport is `sse`.
         failure: The last status of 400 or more, and the time on the loop's clock.
-        broken: Called when the session cannot go on.
+        said: The start of that answer's body.
+        broken: Called when the session cannot go on, with the reason where it is known.
     """
 
     sse: bool = False
     failure: tuple[int, float] | None = None
-    broken: Callable[[], None] = field(default=lambda: None)
+    said: str = ""
+    broken: Callable[[str | None], None] = field(default=lambda _reason: None)
 
     async def __call__(self, response: httpx2.Response) -> None:
         """Look at an answer before its body is read."""
-        _bound(response, MAX_SSE_MESSAGE_BYTES if self.sse else MAX_MESSAGE_BYTES)
+        _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400:
             return
+        # Read here, since the SDK reads it only where it is JSON.
+        body = await _beginning(response)
         self.failure = (response.status_code, asyncio.get_running_loop().time())
+        self.said = body[:MAX_SAID].decode("utf-8", "replace")
         if self.sse and response.request.method == "POST":
             # The SDK stops sending at the first message that is refused, and tells nobody.
-            self.broken()
+            self.broken(None)
 
-    def better(self, reason: str, start: float) -> str:
+    def better(self, reason: str, start: float, mask: Callable[[str], str] = str) -> str:
         """The last HTTP error since a time on the loop's clock, in words, where it says more than `reason` does."""
         status = self.status_since(start)
         if status is None:
             return reason
-        return status_text(status) if status in (401, 403) or says_nothing(reason) else reason
+        return status_text(status, mask(self.said)) if status in (401, 403) or says_nothing(reason) else reason
 
     def status_since(self, start: float) -> int | None:
         """The last status of 400 or more since a time on the loop's clock."""
         return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
+
+    def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
+        """What looks for the endpoint in the stream of the transport `sse`: at one of another origin the SDK waits for ever."""
+        head = b""
+
+        def look(chunk: bytes) -> None:
+            nonlocal head
+            if len(head) > MAX_ENDPOINT or _ENDPOINT.search(head):
+                return
+            head += chunk
+            if found := _ENDPOINT.search(head):
+                here = _origin(str(response.request.url))
+                there = _origin(urljoin(str(response.request.url), found[1].decode("utf-8", "replace").strip()))
+                if here != there:
+                    self.broken(f"it sends messages to {there}, which is another origin than its own, {here}")
+
+        return look if self.sse and response.request.method == "GET" else lambda _chunk: None
 
 
 class _Client(httpx2.AsyncClient):
@@ -93,7 +124,7 @@ class _Client(httpx2.AsyncClient):
         except BROKEN:
             asked = _asked(request)
             if self._watch.sse:
-                self._watch.broken()
+                self._watch.broken(None)
             if self._watch.sse or asked is None:
                 raise
             return httpx2.Response(200, json=reply(asked, CLOSED_IN_CALL), request=request)
@@ -118,17 +149,21 @@ class HttpTransport(StreamableHttpTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The decoded body of a response, with messages that are too large replaced by an error."""
+    """The decoded body of a response, with messages that are too large replaced by an error; it ends at one without an end."""
 
-    def __init__(self, inner: httpx2.Response, lines: LineLimit) -> None:
+    def __init__(self, inner: httpx2.Response, lines: LineLimit, look: Callable[[bytes], None]) -> None:
         self._inner = inner
         self._lines = lines
+        self._look = look
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._inner.aiter_bytes():
+                self._look(chunk)
                 if complete := self._lines.feed(chunk):
                     yield complete
+                if self._lines.endless:
+                    break
         except BROKEN:
             asked = _asked(self._inner.request)
             if asked is None or not self._lines.whole:
@@ -136,19 +171,43 @@ class _Bounded(httpx2.AsyncByteStream):
             yield json.dumps(reply(asked, CLOSED_IN_CALL)).encode()
             return
         if rest := self._lines.feed(b"", final=True):
-            yield rest
+            yield rest if self._lines.whole else rest + b"\n\n"
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _bound(response: httpx2.Response, limit: int) -> None:
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Read the body of an HTTP error as far as it comes soon, and leave only that for those who read it next."""
+    body = b""
+    stream = response.stream
+    assert isinstance(stream, _Bounded)
+    with contextlib.suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(FAILURE_SECONDS):
+            async for chunk in stream:
+                body += chunk
+                if len(body) > MAX_FAILURE_BYTES:
+                    break
+    await stream.aclose()
+    response.stream = httpx2.ByteStream(body[:MAX_FAILURE_BYTES])
+    return body
+
+
+def _bound(response: httpx2.Response, watch: HttpWatch, look: Callable[[bytes], None]) -> None:
+    limit = MAX_SSE_MESSAGE_BYTES if watch.sse else MAX_MESSAGE_BYTES
     stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     lines = LineLimit(limit, b"data: " if stream else b"", whole=not stream, asked=_asked(response.request))
+    if watch.sse and stream:
+        lines.on_endless = watch.broken
     inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
-    response.stream = _Bounded(inner, lines)
+    response.stream = _Bounded(inner, lines, look)
     # It is decoded by `inner`, so that what is counted is what is kept.
     response.headers.pop("content-encoding", None)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200]
 
 
 def _asked(request: httpx2.Request) -> int | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._imports import link_class
 from casual_mcp_nb.connections._mask import shown_address
-from casual_mcp_nb.connections._reasons import ENDED, closed_error, connect_error, root_cause, start_reason
+from casual_mcp_nb.connections._reasons import closed_error, connect_error, lost_reason, root_cause, start_reason
 from casual_mcp_nb.connections._transport import make_route
+from casual_mcp_nb.connections._ways import Way, first_way, legacy_way, notes_of, older_way
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerState
@@ -39,6 +40,10 @@ class Hooks:
     changed: Callable[[], None]
     tools_changed: Callable[[], Awaitable[None]]
     refused: Callable[[str], None]
+
+
+class _BothFailed(Exception):
+    """Neither way led to the server; the message has both reasons, fit to be shown."""
 
 
 class Lifecycle:
@@ -70,9 +75,12 @@ class Lifecycle:
         self.seconds: float | None = None
         self.startable = True
         """Whether the next use starts it: it was never started, or it was ready and died."""
+        self._next_way: Way | None = None
         self._name = name
         self._config = config
         self._server = server
+        self.way: Way = first_way(config)
+        """How it is reached, and how the protocol version is agreed on; an older way stays once it was needed."""
         self._limit = limit
         self._hooks = hooks
         self._secrets = secrets
@@ -107,6 +115,38 @@ class Lifecycle:
         """End the session, if there is one, and make a new one."""
         async with self._lock:
             await self._start()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth knowing of how the server was connected."""
+        return notes_of(self.way, self._config, self._name, self.link)
+
+    @property
+    def change_wished(self) -> bool:
+        """Whether `change_way` would do something."""
+        return self._next_way is not None
+
+    def wish_for_questions(self) -> bool:
+        """Note that the server should be connected by the older handshake, on which it can ask; whether that is going to be."""
+        if self._next_way is None and self.way.protocol == "auto" and not self.way.note:
+            why = "A tool could not ask its question on the newer protocol, so the server was connected by the older handshake."
+            self._next_way = legacy_way(self.way, self._config, self._name, why)
+        return self._next_way is not None
+
+    async def change_way(self) -> None:
+        """Connect as was wished, if anything was; as before where the server does not take that."""
+        async with self._lock:
+            before, way, self._next_way = self.way, self._next_way, None
+            if way is None or self._closed:
+                return
+            self.way = way
+            try:
+                await self._start()
+            except ConnectError:
+                self.way = replace(
+                    before, note="A tool could not ask its question, and the server refuses the older handshake."
+                )
+                await self._start()
 
     async def ensure(self) -> Link:
         """The live session: the one there is, or a new one for what was never started or has died since."""
@@ -167,21 +207,58 @@ class Lifecycle:
         self._set("ready")
 
     async def _open_link(self) -> None:
+        make_link = await link_class()
         if self.link is not None:
             await self.link.close()
             self.link = None
-        make_link = await link_class()
+        start = asyncio.get_running_loop().time()
+        deadline = start + self._limit
+        try:
+            await self._open_by(self.way, make_link, deadline)
+        except Exception as error:
+            older = self._older_way(error, start, deadline)
+            if older is None or self.link is None:
+                raise
+            failed = self._start_reason(error, start)
+            await self._end_link(self.link, grace=0)
+            await self._open_older(older, make_link, deadline, failed)
+
+    async def _open_by(self, way: Way, make_link: type[Link], deadline: float) -> None:
         if self._closed:
             raise closed_error(self._name)
-        deadline = asyncio.get_running_loop().time() + self._limit
-        route = make_route(self._config, self._server, self._secrets)
         hooks = self._hooks
-        self.link = make_link(self._name, route, hooks.client_options, self._lost, hooks.tools_changed, hooks.refused)
+        self.link = make_link(
+            self._name,
+            make_route(way.transport, self._config, self._server, self._secrets),
+            hooks.client_options,
+            self._lost,
+            hooks.tools_changed,
+            hooks.refused,
+            way.protocol,
+            self._limit,
+        )
         async with asyncio.timeout_at(deadline):
             await self.link.open()
         await hooks.opened(deadline)
         if not self.link.alive:
-            raise ConnectionError("it ended right after the handshake")
+            raise ConnectionError(self.link.broken_by or "it ended right after the handshake")
+
+    async def _open_older(self, way: Way, make_link: type[Link], deadline: float, failed: str) -> None:
+        start = asyncio.get_running_loop().time()
+        try:
+            await self._open_by(way, make_link, deadline)
+        except Exception as error:
+            if way.transport == self.way.transport:
+                raise
+            reason = f"{failed}; the older transport {way.transport} failed too: {self._start_reason(error, start)}"
+            raise _BothFailed(reason) from None
+        self.way = way
+
+    def _older_way(self, error: Exception, start: float, deadline: float) -> Way | None:
+        enough = deadline - asyncio.get_running_loop().time() > self._limit / 2
+        if self.link is None or self._closed or isinstance(error, TimeoutError) or not enough:
+            return None
+        return older_way(self.way, self._config, self._name, self.link, start)
 
     def _end_link(self, link: Link, **grace: float) -> asyncio.Future[None]:
         task = asyncio.create_task(link.close(**grace))
@@ -192,19 +269,21 @@ class Lifecycle:
     def _lost(self, link: Link) -> None:
         self._end_link(link)
         if link is self.link and self.state == "ready":
-            self._set("failed", ENDED)
+            self._set("failed", lost_reason(link.broken_by))
 
     def _connect_error(self) -> ConnectError:
         tail = self.link.stderr_tail if self.link else ""
         return connect_error(self._name, shown_address(self._config, self._secrets), self.error, tail)
 
     def _start_reason(self, error: Exception, start: float) -> str:
+        if isinstance(error, _BothFailed):
+            return str(error)
         link = self.link
         reason = root_cause(error, self._secrets)
         return start_reason(
-            link.route.better(reason, start) if link else reason,
-            timed_out=isinstance(error, TimeoutError),
-            limit=self._limit,
+            (link.broken_by or link.route.better(reason, start)) if link else reason,
+            limit=f"{self._limit:g} s" if isinstance(error, TimeoutError) else "",
+            setting=f"servers.{self._name}.init_timeout" if self._config else "",
             stray_output=link.stray_output if link else None,
         )
 

@@ -20,11 +20,13 @@ from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._mask import clean
 from casual_mcp_nb.connections._messages import input_of
 from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_ended, signal_group
-from casual_mcp_nb.connections._session import TolerantClient, TolerantTransport
+from casual_mcp_nb.connections._session import TolerantClient, TolerantTransport, Undiscovered
 from casual_mcp_nb.connections._transport import Route
 from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.server import Protocol
 
+MAX_EXTENSIONS = 20
 MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
@@ -33,6 +35,8 @@ GRACE_SECONDS = 1.2
 """How long a server may take to end by itself before its process group is asked to end; it is killed 0.5 s later, before
 the SDK, which waits longer, begins to do the same."""
 KILL_SECONDS = 0.5
+DISCOVER_SHARE = 1 / 3
+"""The part of the start's limit after which a server that does not answer `server/discover` is offered the older handshake."""
 WATCH_SECONDS = 0.25
 """How often a look is taken whether the server's process is still there."""
 
@@ -45,6 +49,7 @@ class Greeting:
     version: str | None = None
     instructions: str = ""
     capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
 
 
 class Link:
@@ -57,6 +62,13 @@ class Link:
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
         on_refused: Called with the method of a request of the server that nobody is there to answer.
+        protocol: How the protocol version is agreed on; see `ServerConfig`.
+        limit: Seconds that the start may take.
+
+    Attributes:
+        greeting: What the server said of itself.
+        broken_by: Why the session was given up, in words; None where that is not known.
+        undiscovered: What the server did instead of saying which protocol versions it knows; None where it answered.
     """
 
     def __init__(
@@ -67,10 +79,14 @@ class Link:
         on_lost: Callable[[Link], None],
         on_tools_changed: Callable[[], Awaitable[None]],
         on_refused: Callable[[str], None],
+        protocol: Protocol,
+        limit: float,
     ) -> None:
         self.name = name
         self.route = route
         self.greeting = Greeting()
+        self.broken_by: str | None = None
+        self.undiscovered: Undiscovered | None = None
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
         self._on_lost = on_lost
@@ -80,7 +96,16 @@ class Link:
         self._closing: asyncio.Task[None] | None = None
         self._ready = False
         self.client = TolerantClient(
-            TolerantTransport(route.transport, name, self._stream_ended, on_refused, route.mask),
+            TolerantTransport(
+                route.transport,
+                name,
+                on_closed=self._stream_ended,
+                on_refused=on_refused,
+                on_undiscovered=self._note_undiscovered,
+                discover_seconds=limit * DISCOVER_SHARE,
+                mask=route.mask,
+            ),
+            mode=protocol,
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
             # The connection's own limit ends the handshake, and says so in words.
@@ -89,6 +114,8 @@ class Link:
         )
         if route.http is not None:
             route.http.broken = self.give_up
+        if route.lines is not None:
+            route.lines.on_endless = self.give_up
         self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
 
     @property
@@ -130,8 +157,13 @@ class Link:
         logger.warning("The list of tools of server %s has no end; the first %d are kept.", shown(self.name), len(tools))
         return tools
 
-    def give_up(self) -> None:
-        """Let the session end: it is broken although its stream is still open."""
+    def give_up(self, reason: str | None = None) -> None:
+        """Let the session end: it is broken although its stream is still open.
+
+        Args:
+            reason: Why, in words.
+        """
+        self.broken_by = self.broken_by or reason
         if not self._opened.done():
             self._owner.cancel()
         self._stream_ended()
@@ -186,8 +218,17 @@ class Link:
             version=clean(self.route.mask(f"{info.name} {info.version}".strip()))[:200] if info else None,
             instructions=self.route.mask(self.client.instructions or ""),
             capabilities=_capabilities(self.client.server_capabilities),
+            extensions=self._extensions(),
         )
         self._ready = True
+
+    def _extensions(self) -> tuple[str, ...]:
+        capabilities = self.client.server_capabilities
+        names = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
+        return tuple(clean(self.route.mask(str(name)))[:100] for name in names)
+
+    def _note_undiscovered(self, how: Undiscovered) -> None:
+        self.undiscovered = how
 
     async def _clean_up(self) -> None:
         self._end.set()
@@ -257,7 +298,7 @@ class Link:
 
 
 def _capabilities(said: Any) -> tuple[str, ...]:
-    """The names of the capabilities that a server declares; without extensions, whose names it can make up."""
+    """The names of the capabilities that a server declares; extensions, whose names it makes up, stand apart."""
     fields = type(said).model_fields if said is not None else ()
     return tuple(name for name in fields if name not in ("experimental", "extensions") and getattr(said, name) is not None)
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +22,11 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message that is taken from a server."""
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
+
+ENDLESS_FACTOR = 4
+"""So many times the limit may a message be read and dropped; one that has no end by then will not have one."""
+STALLED_SECONDS = 1.0
+"""A message that is longer under way than this when its call runs out of time is not going to end."""
 
 UNREADABLE = "its reply cannot be read"
 
@@ -82,24 +90,38 @@ def readable(message: bytes) -> bytes:
 
 class LineLimit:
     """Passes lines of bytes on as `readable` makes them, but for those longer than a limit: they are dropped as they come and
-    answered at their end.
+    answered at their end. One that grows without an end is reported once.
 
     Args:
         limit: Bytes of a line at most.
         prefix: What a message's line begins with, such as `data: `.
         whole: Whether all bytes are one message, whatever lines it has.
         asked: The id of the request that is answered, where that is known.
+
+    Attributes:
+        endless: Whether a line has grown beyond what could still have an end.
+        on_endless: Called with words for it when that happens.
     """
 
     def __init__(self, limit: int, prefix: bytes = b"", whole: bool = False, asked: int | None = None) -> None:
+        self.on_endless: Callable[[str], None] = lambda _reason: None
         self._limit = limit
         self._prefix = prefix
         self.whole = whole
         self._asked = asked
         self._parts: list[bytes] = []
         self._size = 0
+        self._began = 0.0
+        self.endless = False
         self._head = b""
         self._tail = b""
+
+    @property
+    def stalled(self) -> str | None:
+        """Words for a line that has begun and should have ended by now; None where there is none."""
+        if not self._size or (self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS):
+            return None
+        return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
     def feed(self, chunk: bytes, final: bool = False) -> bytes:
         """Take what came; give what is complete.
@@ -117,7 +139,12 @@ class LineLimit:
         return b"".join([*out, self._take()] if final else out)
 
     def _add(self, part: bytes) -> None:
+        if part and not self._size:
+            self._began = time.monotonic()
         self._size += len(part)
+        if self._size > self._limit * ENDLESS_FACTOR and not self.endless:
+            self.endless = True
+            self.on_endless(f"it sent a message without an end ({_amount(self._size)} so far)")
         if self._size <= self._limit:
             self._parts.append(part)
             return
@@ -141,12 +168,20 @@ class LineLimit:
         return self._prefix + json.dumps(reply(number, too_large(self._size, self._limit))).encode()
 
 
+def _amount(size: int) -> str:
+    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size:,} bytes"
+
+
+STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
+"""What a decoder that is made in this context passes its bytes through: the SDK makes it, and takes no argument for it."""
+
+
 class _Decoder(codecs.IncrementalDecoder):
     """Decodes whole lines only, which also spares the SDK's reader its growing buffer."""
 
     def __init__(self, errors: str = "strict") -> None:
         super().__init__(errors)
-        self._lines = LineLimit(MAX_MESSAGE_BYTES)
+        self._lines = STDOUT_LINES.get() or LineLimit(MAX_MESSAGE_BYTES)
 
     def decode(self, input: ReadableBuffer, final: bool = False) -> str:
         return self._lines.feed(bytes(input)).decode("utf-8", self.errors)

@@ -34,14 +34,8 @@ def launched(command: Sequence[str]) -> list[str]:
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
-    """What a server gets beside the SDK's short list (HOME, LOGNAME, PATH, SHELL, TERM, USER): its own settings.
-
-    A bundled server also gets the folder of this package, which need not be installed to be used.
-    """
-    env = {key: value.get_secret_value() for key, value in config.env.items()}
-    if config.bundled:
-        env.setdefault("PYTHONPATH", str(Path(__file__).parents[2]))
-    return env
+    """What a server gets beside the SDK's short list (HOME, LOGNAME, PATH, SHELL, TERM, USER): its own settings."""
+    return {key: value.get_secret_value() for key, value in config.env.items()}
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
@@ -57,7 +51,14 @@ def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | Non
         return None
     if Path(program).is_file():
         return f"the command {shown(command[0], 300)} is not executable"
-    return f"the command {shown(command[0], 300)} was not found"
+    return f"the command {shown(command[0], 300)} was not found{_if_a_whole_line(command[0], path)}"
+
+
+def _if_a_whole_line(command: str, path: str | None) -> str:
+    first, _, rest = command.strip().partition(" ")
+    if not rest or shutil.which(first, path=path) is None:
+        return ""
+    return f"; it is a whole command line: put {shown(first)} into command, and the words after it into args"
 
 
 def process_ended(pid: int) -> bool:

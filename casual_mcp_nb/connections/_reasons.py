@@ -9,7 +9,7 @@ from casual_mcp_nb.connections._mask import clean, mask
 from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolTimeoutError, shown
 
-ENDED = "it ended unexpectedly; it is started again at its next use"
+ENDED = "it ended unexpectedly"
 
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:
@@ -29,11 +29,15 @@ def closed_error(server: str) -> ClosedError:
     return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
 
 
-def timeout_error(server: str, tool: str, seconds: float, field: str, stray_output: str | None = None) -> ToolTimeoutError:
-    """The error for a call that reached the limit in this field of the config; says what came meanwhile that was no message."""
+def timeout_error(
+    server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
+) -> ToolTimeoutError:
+    """The error for a call that reached the limit in this field of the config; says what came meanwhile that was no message,
+    or that the connection was ended since a message has no end."""
     stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
+    ended = f" Its connection was ended: {stalled}. It is started again at its next use." if stalled else ""
     return ToolTimeoutError(
-        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}",
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}{ended}",
         hint=f"If it needs longer, raise servers.{server}.{field}.",
         server=server,
         tool=tool,
@@ -47,22 +51,33 @@ def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCal
     return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
 
 
-def refused_error(server: str, tool: str, reason: str) -> ToolCallError:
+def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
     """The error for a call that the server answered with an error, or with something that cannot be read."""
-    return ToolCallError(f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", server=server, tool=tool)
+    return ToolCallError(
+        f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
+    )
 
 
-def start_reason(reason: str, *, timed_out: bool, limit: float, stray_output: str | None) -> str:
+def lost_reason(broken_by: str | None) -> str:
+    """Why a server that was ready is not any more.
+
+    Args:
+        broken_by: Why its session was given up, where it did not end by itself.
+    """
+    return f"{broken_by or ENDED}; it is started again at its next use"
+
+
+def start_reason(reason: str, *, limit: str, setting: str, stray_output: str | None) -> str:
     """Why a start failed.
 
     Args:
         reason: The root cause in words.
-        timed_out: Whether the limit was reached.
-        limit: That limit in seconds.
+        limit: The limit of the start where it was reached, as it is shown; else empty.
+        setting: The setting that raises it; empty where there is none.
         stray_output: The start of a line that was no message, if there was one.
     """
-    if timed_out:
-        reason = f"no answer in {limit:g} s"
+    if limit:
+        reason = f"no answer in {limit}" + (f" (if it needs longer to start, raise {setting})" if setting else "")
     elif reason == CLOSED:
         reason = "it ended before it answered"
     if stray_output is not None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 import mcp_types
 from fastmcp import Client
@@ -19,15 +19,19 @@ from mcp import ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, JSONRPCError
+from mcp_types import INTERNAL_ERROR, REQUEST_TIMEOUT, JSONRPCError
 from mcp_types.methods import validate_server_result
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from casual_mcp_nb.connections._messages import ENCODING, answer_to_unreadable
-from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, warn_left_out
+from casual_mcp_nb.connections._messages import ENCODING, STDOUT_LINES, LineLimit, answer_to_unreadable
+from casual_mcp_nb.connections.convert import CONNECTION_CLOSED, UNKNOWN_CONTENT_META, warn_left_out
 from casual_mcp_nb.errors import shown
 
 T = TypeVar("T")
+
+Undiscovered = Literal["silent", "ended"]
+"""What a server did that gave no answer to `server/discover`."""
 
 HANDSHAKE_VERSION = "2025-11-25"
 SLICE = 500
@@ -64,6 +68,8 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 
 class _TolerantSession(ClientSession):
     server_name: str
+    discover_seconds: float
+    on_undiscovered: Callable[[Undiscovered], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
     mask: Callable[[str], str]
@@ -76,6 +82,19 @@ class _TolerantSession(ClientSession):
         self._listed: set[str] = set()
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
+
+    async def send_discover(self, version: str) -> dict[str, Any]:
+        """As the SDK does, but a server that does not answer leaves time for the older handshake."""
+        try:
+            async with asyncio.timeout(self.discover_seconds):
+                return await super().send_discover(version)
+        except (TimeoutError, MCPError) as error:
+            if isinstance(error, MCPError) and error.code != REQUEST_TIMEOUT:
+                if str(error) == CONNECTION_CLOSED:
+                    self.on_undiscovered("ended")
+                raise
+        self.on_undiscovered("silent")
+        raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """As the SDK does, but a breach marks the result as an error and keeps what the tool said."""
@@ -168,7 +187,17 @@ def _breach(error: RuntimeError, mask: Callable[[str], str]) -> str:
 
 class TolerantClient(Client[Any]):
     """fastmcp's client for sessions of ours. They answer all that is open when their stream ends, so that no request needs two
-    tasks more to be watched."""
+    tasks more to be watched. A version that is asked for is asked of the server too, which fastmcp takes for granted."""
+
+    async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
+        while self.mode in MODERN_PROTOCOL_VERSIONS and self.session.protocol_version is None:
+            try:
+                await self.session.discover()
+            except MCPError as error:
+                # It may still be starting; the connection's own limit ends this.
+                if error.code != REQUEST_TIMEOUT:
+                    raise
+        await super()._negotiate(timeout)
 
     async def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> T:
         return await coro
@@ -182,14 +211,18 @@ class StdioTransport(ClientTransport):
         env: Variables beside the SDK's short list.
         cwd: Folder to start it in.
         stderr: A file for its stderr.
+        lines: What its stdout passes through.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit
+    ) -> None:
         program, *args = command
         self._parameters = StdioServerParameters(
             command=program, args=args, env=dict(env), cwd=cwd, encoding=ENCODING, encoding_error_handler="replace"
         )
         self._stderr = stderr
+        self._lines = lines
 
     @asynccontextmanager
     async def connect_session(
@@ -197,6 +230,7 @@ class StdioTransport(ClientTransport):
     ) -> AsyncIterator[ClientSession]:
         """Start the process; it is ended when the session is left."""
         options = transport_options or TransportOptions()
+        STDOUT_LINES.set(self._lines)
         async with (
             stdio_client(self._parameters, errlog=self._stderr) as (read, write),
             options.session_class(read, write, **session_kwargs) as session,
@@ -212,6 +246,8 @@ class TolerantTransport(ClientTransport):
         server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
         on_refused: Called with the method of a request of the server that was answered with an error.
+        on_undiscovered: Called when the server ended instead of answering `server/discover`, or did not answer in time.
+        discover_seconds: That time.
         mask: Hides secrets in a text, before that is cut.
     """
 
@@ -221,12 +257,20 @@ class TolerantTransport(ClientTransport):
         server_name: str,
         on_closed: Callable[[], None],
         on_refused: Callable[[str], None],
+        on_undiscovered: Callable[[Undiscovered], None],
+        discover_seconds: float,
         mask: Callable[[str], str],
     ) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
-        callbacks: dict[str, Callable[..., Any]] = {"on_closed": on_closed, "on_refused": on_refused, "mask": mask}
-        members = {"server_name": server_name, **{name: staticmethod(callback) for name, callback in callbacks.items()}}
+        callbacks: dict[str, Callable[..., Any]] = {
+            "on_closed": on_closed,
+            "on_refused": on_refused,
+            "on_undiscovered": on_undiscovered,
+            "mask": mask,
+        }
+        members: dict[str, Any] = {"server_name": server_name, "discover_seconds": discover_seconds}
+        members |= {name: staticmethod(callback) for name, callback in callbacks.items()}
         self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._mask import Mask
+from casual_mcp_nb.connections._messages import MAX_MESSAGE_BYTES, LineLimit
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
 from casual_mcp_nb.connections._stderr import StderrLog
 from casual_mcp_nb.types.server import ServerConfig
@@ -30,6 +31,7 @@ class Route:
     Args:
         transport: The fastmcp transport.
         stderr: The log of its stderr, where it is a process.
+        lines: What its stdout passes through, where it is a process.
         http: The watch over its HTTP answers, where it is remote.
         release: Called when the transport has been closed.
         mask: Hides secrets in what the server sends.
@@ -37,13 +39,14 @@ class Route:
 
     transport: ClientTransport
     stderr: StderrLog | None = None
+    lines: LineLimit | None = None
     http: HttpWatch | None = None
     release: Callable[[], None] = lambda: None
     mask: Mask = field(default_factory=Mask)
 
     def better(self, reason: str, start: float) -> str:
         """What HTTP says of a failure since a time on the loop's clock, where it says more than `reason` does."""
-        return self.http.better(reason, start) if self.http else reason
+        return self.http.better(reason, start, self.mask) if self.http else reason
 
 
 def transport_kind(config: ServerConfig | None) -> str:
@@ -55,10 +58,11 @@ def transport_kind(config: ServerConfig | None) -> str:
     return config.transport or "stdio"
 
 
-def make_route(config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
+def make_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
     """The way to a server; a new one for each connection.
 
     Args:
+        kind: The transport; see `transport_kind`.
         config: The server's config; None for one that is handed in.
         server: The server itself, where it lives in this process.
         secrets: What is masked in its stderr, and by the route's `mask`.
@@ -66,7 +70,6 @@ def make_route(config: ServerConfig | None, server: FastMCP[Any] | None, secrets
     Raises:
         NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
     """
-    kind = transport_kind(config)
     if config is None or kind == "in-process":
         route = _in_process(config, server)
     else:
@@ -102,7 +105,9 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> Route:
     if reason is not None:
         raise NotStartable(reason)
     stderr = StderrLog(secrets)
-    return Route(StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file), stderr)
+    lines = LineLimit(MAX_MESSAGE_BYTES)
+    transport = StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file, lines)
+    return Route(transport, stderr, lines)
 
 
 def _http(config: ServerConfig, kind: str) -> Route:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import Clocks, LimitReached, Limits, OnProgress, limited_call
@@ -12,12 +13,12 @@ from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
 from casual_mcp_nb.connections._mask import Mask, secrets_of, shown_address
 from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
-from casual_mcp_nb.connections._transport import transport_kind
+from casual_mcp_nb.connections._ways import cannot_ask
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import is_answer, is_forgotten, result_from_mcp, tools_from_mcp
-from casual_mcp_nb.connections.handlers import Handlers, client_options, tell_refused
+from casual_mcp_nb.connections.handlers import Handlers, client_options, tell, tell_refused
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
-from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
@@ -88,12 +89,14 @@ class Connection:
             tools=len(self.tools),
             tokens=self.cache.tokens if self.tools else 0,
             seconds=now.seconds,
-            transport=transport_kind(self.config),
+            transport=now.way.transport,
             address=shown_address(self.config, self._secrets),
             protocol_version=link.greeting.protocol_version if link else None,
             version=link.greeting.version if link else None,
             instructions=link.greeting.instructions[:LONGEST_INSTRUCTIONS] if link else "",
             capabilities=link.greeting.capabilities if link else (),
+            extensions=link.greeting.extensions if link else (),
+            notes=now.notes,
         )
 
     @property
@@ -229,6 +232,9 @@ class Connection:
         meta: Mapping[str, Any] | None,
         again: bool = False,
     ) -> ToolResult:
+        if self._lifecycle.change_wished and not self._clocks:
+            # With a call under way the change waits: it would end it.
+            await self._lifecycle.change_way()
         link = await self._lifecycle.ensure()
         await validator_ready()
         start = asyncio.get_running_loop().time()
@@ -236,14 +242,20 @@ class Connection:
             raw = await limited_call(link, self._limits, self._clocks, name, arguments, on_progress, meta)
         except LimitReached as limit:
             stray = link.stray_output if link.strayed_at >= start else None
-            raise timeout_error(self.name, name, limit.seconds, limit.field, stray) from None
+            stalled = link.route.lines.stalled if link.route.lines else None
+            if stalled is not None:
+                # What it sends next would be read as more of that message.
+                link.give_up(stalled)
+            raise timeout_error(self.name, name, limit.seconds, limit.field, stray, stalled) from None
         except Exception as error:
             if not again and link.route.http and is_forgotten(error, link.route.http.status_since(start)):
                 link.give_up()
                 raise _SessionForgotten from None
             failure = await self._call_error(name, error, link, start)
         else:
-            return self._mask.result(result_from_mcp(raw))
+            result = self._mask.result(result_from_mcp(raw))
+            advice = self._advice((part.text for part in result.content), link) if result.is_error else ""
+            return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
         # Raised out here: as a context, the library's error would carry what the server said, with secrets in it.
         raise failure
 
@@ -271,12 +283,24 @@ class Connection:
     async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
         if not is_answer(error):
             link.give_up()
-        reason = link.route.better(root_cause(error, self._secrets), start)
+        reason = link.broken_by or link.route.better(root_cause(error, self._secrets), start)
         if link.alive:
-            return refused_error(self.name, tool, reason)
+            return refused_error(self.name, tool, reason, self._advice((reason,), link))
         if link.route.stderr is not None:
             await link.route.stderr.wait_end(0.3)
         return died_error(self.name, tool, reason, link.stderr_tail)
+
+    def _advice(self, texts: Iterable[str], link: Link) -> str:
+        """What to know of a call that failed with these texts, where the protocol is at fault; else nothing."""
+        version = link.greeting.protocol_version
+        if not cannot_ask(texts, version):
+            return ""
+        why = f"The tool asks a question, which this server cannot do on a connection of protocol {version}."
+        if self._lifecycle.wish_for_questions():
+            advice = f"{why} From the next call on it is connected by the older handshake, on which it can ask."
+            tell(self._handlers, self.name, advice)
+            return f"{advice} What the tool did before its question is not undone."
+        return f"{why} Set servers.{self.name}.protocol to legacy." if self.config else why
 
     async def _tools_changed(self) -> None:
         await self.cache.invalidate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +194,29 @@ def says_nothing(reason: str) -> bool:
     return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
 
 
-def status_text(status: int) -> str:
-    """What an HTTP status means for a person."""
-    if status in (401, 403):
-        return f"HTTP {status}: the credentials were not accepted"
-    return f"HTTP {status}"
+def status_text(status: int, said: str = "") -> str:
+    """What an HTTP status means for a person.
+
+    Args:
+        status: The status.
+        said: The start of the answer's body, with secrets masked; a page of HTML says nothing.
+    """
+    line = _first_line(_message_of(said))
+    words = {401: "the credentials were not accepted", 403: "access was refused"}.get(status, "")
+    return ": ".join(filter(None, (f"HTTP {status}", words, shown(line, 200) if line else "")))
+
+
+def _message_of(said: str) -> str:
+    """What the body of an HTTP error says: a plain text, or the message in an object of JSON."""
+    if said.lstrip().startswith("<"):
+        return ""
+    try:
+        value = json.loads(said)
+    except ValueError:
+        return "" if said.lstrip().startswith(("{", "[")) else said
+    error = value.get("error", value) if isinstance(value, dict) else value
+    message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
 
 
 def _root(exc: BaseException) -> BaseException:

@@ -50,7 +50,11 @@ def client_options(handlers: Handlers, server: str, mask: Mask, clocks: Clocks) 
 
 def tell_refused(handlers: Handlers, server: str, method: str) -> None:
     """Say that a server asked for something and was refused, since no handler is set for it."""
-    text = f"The server asked for {shown(method)} and was refused: there is no handler for it."
+    tell(handlers, server, f"The server asked for {shown(method)} and was refused: there is no handler for it.")
+
+
+def tell(handlers: Handlers, server: str, text: str) -> None:
+    """Warn of something about a server, as if it had logged it."""
     if handlers.log is not None:
         handlers.log(server, "warning", text)
     logger.warning("Server %s: %s", shown(server), text)

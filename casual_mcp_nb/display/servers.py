@@ -53,7 +53,9 @@ def server_view(status: ServerStatus, limits: Limits) -> View:
         ("Address", Name(status.address)),
         ("Version", status.version or words.UNKNOWN),
         ("Capabilities", Tags(status.capabilities) if status.capabilities else words.UNKNOWN),
+        *([("Extensions", Tags(status.extensions))] if status.extensions else []),
         ("Protocol", status.protocol_version or words.UNKNOWN),
+        *([("Note", " ".join(status.notes))] if status.notes else []),
         ("Took", words.seconds(status.seconds)),
     ]
     blocks: list[Block] = [Facts(tuple(facts))]
@@ -90,5 +92,6 @@ def _listed(status: ServerStatus) -> bool:
 
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
-    reason = (Text(status.error or "No reason is known."),)
+    failed = status.error or status.state == "failed"
+    reason: tuple[Block, ...] = (Text(status.error or "No reason is known."),) if failed else ()
     return (*reason, Text(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason

@@ -7,11 +7,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.notebook.live import shell
 from casual_mcp_nb.notebook.status import clients_of
+from casual_mcp_nb.notebook.stderr_line import telling_line
 from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
@@ -152,16 +154,35 @@ def _prices(session: SessionReports) -> Iterator[Finding]:
 def _servers(session: SessionReports) -> Iterator[Finding]:
     for status in session.servers.values():
         yield _server(status)
+        for note in status.notes:
+            yield Finding("Servers", status.name, "warn", note)
+    yield from _hidden_modules(session)
+
+
+def _hidden_modules(session: SessionReports) -> Iterator[Finding]:
+    """The files that keep a Python server from starting: beside it, they take the place of the standard library's modules."""
+    for name, status in session.servers.items():
+        server = session.config.servers.get(name)
+        if status.state != "failed" or server is None or "python" not in Path(server.command or "").name:
+            continue
+        script = next((word for word in server.args if word.endswith(".py")), "")
+        folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
+        files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
+        if files:
+            found = f"{', '.join(files[:5])} in {folder}, under the name of a standard module"
+            advice = f'Rename it, or put "-P" first in servers.{name}.args, so that Python does not look there.'
+            yield Finding("Servers", name, "warn", found, advice)
 
 
 def _server(status: ServerStatus) -> Finding:
     match status.state:
         case "failed":
-            last = status.stderr_tail.strip().rsplit("\n", 1)[-1]
-            found = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr ends with: {last}" if last else "")
+            line = telling_line(status.stderr_tail)
+            found = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr says: {line}" if line else "")
             return Finding("Servers", status.name, "fail", found, f"Repair it, then: %mcp reconnect {status.name}")
         case "ready" if status.error is None:
-            return Finding("Servers", status.name, "ok", f"ready, {status.tools} tools")
+            protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
+            return Finding("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
         case "ready":
             return Finding("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
         case "starting" | "closed" if status.seconds is None:

@@ -11,6 +11,7 @@ from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_se
 from casual_mcp_nb.types.strict import Reached, Seconds, SecretText
 
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
+Protocol = Literal["auto", "legacy", "2026-07-28"]
 Approval = Literal["never", "destructive", "always"]
 
 
@@ -26,6 +27,8 @@ class ServerConfig(Reached):
         headers: HTTP headers for it.
         auth: A bearer token, or `oauth`.
         transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
+        protocol: How the protocol version is agreed on: `auto` asks the server and falls back to the older handshake, `legacy`
+            begins with that handshake (2025-11-25 and before), `2026-07-28` takes that version only.
         bundled: Name of a server that ships with the package.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
         init_timeout: Limit for starting and listing, in seconds.
@@ -43,6 +46,7 @@ class ServerConfig(Reached):
     headers: dict[str, SecretText] = Field(default_factory=dict)
     auth: SecretStr | None = None
     transport: Transport | None = None
+    protocol: Protocol = "auto"
     bundled: str | None = None
     defer_loading: StrictBool = False
     init_timeout: Seconds = 20.0

@@ -33,6 +33,8 @@ class ServerStatus(Rich):
         version: The server's own name and version, where it gives them.
         instructions: What the server says about its use; empty where it says nothing.
         capabilities: What it says that it can do, such as `tools`, `resources`, `prompts`, `logging`.
+        extensions: The extensions of the protocol that it declares, such as `io.modelcontextprotocol/ui`.
+        notes: What is worth knowing of how it was connected, such as that it needed the older handshake.
     """
 
     name: str
@@ -48,6 +50,8 @@ class ServerStatus(Rich):
     version: str | None = None
     instructions: str = ""
     capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Servers(Mapping[str, ServerStatus], Rich):

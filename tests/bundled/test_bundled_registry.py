@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fastmcp import Client
@@ -67,7 +68,9 @@ def test_a_wrong_option_is_a_value_error(args: list[str]) -> None:
 
 
 def test_the_command_runs_the_server_with_this_python() -> None:
-    assert command("files", ["--root", "x"]) == [sys.executable, "-m", "casual_mcp_nb.bundled", "files", "--root", "x"]
+    python, option, script, *words = command("files", ["--root", "x"])
+    assert (python, option, words) == (sys.executable, "-P", ["files", "--root", "x"])
+    assert Path(script).is_file()
 
 
 def test_importing_the_registry_imports_no_sdk() -> None:

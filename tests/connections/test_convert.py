@@ -132,7 +132,7 @@ def test_the_root_cause_of_an_error_is_said_in_words(error: Exception, text: str
 def test_the_cause_that_a_library_wrapped_is_found() -> None:
     wrapped = RuntimeError("Client failed to connect")
     wrapped.__cause__ = _status_error(403)
-    assert error_text(wrapped) == "HTTP 403: the credentials were not accepted"
+    assert error_text(wrapped) == "HTTP 403: access was refused"
 
 
 def test_an_unreadable_answer_is_described_without_repeating_it() -> None:

@@ -82,7 +82,7 @@ async def test_a_remote_server_is_listed_called_limited_and_missed(
     ("reply", "reason"),
     [
         (_http("401 Unauthorized"), "HTTP 401: the credentials were not accepted"),
-        (_http("403 Forbidden"), "HTTP 403: the credentials were not accepted"),
+        (_http("403 Forbidden"), "HTTP 403: access was refused"),
         (_http("404 Not Found"), "HTTP 404"),
         (_http("500 Oops", b"s3cret-header"), "HTTP 500"),
         (_http("200 OK", b"<html>Welcome</html>", "text/html"), "text/html"),

@@ -207,7 +207,7 @@ async def test_a_repaired_server_is_reconnected_by_name_and_its_tools_are_in_the
     [
         pytest.param(None, "it cannot be reached", id="refused"),
         pytest.param(Reply(401), "HTTP 401: the credentials were not accepted", id="401"),
-        pytest.param(Reply(403), "HTTP 403: the credentials were not accepted", id="403"),
+        pytest.param(Reply(403), "HTTP 403: access was refused", id="403"),
         pytest.param(Reply(404), "HTTP 404", id="404"),
         pytest.param(Reply(500, "s3cret-header"), "HTTP 500", id="500"),
         pytest.param(Reply(200, "<html>Welcome</html>"), "text/html", id="html"),

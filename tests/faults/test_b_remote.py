@@ -116,16 +116,16 @@ async def test_a_failure_after_which_the_server_may_have_run_the_call_is_not_rep
 
 @pytest.mark.fault(35)
 @TRANSPORTS
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(("status", "words"), [(401, "the credentials were not accepted"), (403, "access was refused")])
 async def test_credentials_that_are_refused_in_a_session_are_said_and_the_call_is_not_repeated(
-    opened: Opened, transport: str, status: int
+    opened: Opened, transport: str, status: int, words: str
 ) -> None:
     with McpHttp(transport=transport) as server:
         chat = await opened({"remote": server.config(headers={"Authorization": "Bearer s3cret-token"})})
         server.script("tools/call", Reply(status, "bad token s3cret-token"))
         turn = await ask(chat, call("remote__a"), "done")
         assert turn.tool_calls[0].status == "error"
-        assert f"HTTP {status}: the credentials were not accepted" in turn.tool_calls[0].result
+        assert f"HTTP {status}: {words}" in turn.tool_calls[0].result
         assert "s3cret" not in turn.tool_calls[0].result
         assert len(server.received("tools/call")) == 1
         again = await ask(chat, call("remote__a"), "done", history=turn.messages)

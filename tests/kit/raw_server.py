@@ -8,6 +8,7 @@ The plan, all keys optional:
     ignore_sigterm, ignore_eof
     stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the handshake
     handshake      "silent" or "error"
+    discover       what `server/discover` gets: "silent", "garbage" or "end" (the process exits); else it is an unknown method
     version        the protocol version that it offers; capabilities: what it declares; greeting: more of the handshake's answer
     listing        "silent", "error" or "endless"; tools: the listing, else one tool for each of `calls`
     tool_count     that many plain tools `tool_0`, `tool_1` ... in the listing
@@ -17,6 +18,7 @@ The plan, all keys optional:
         ask, ask_params         a request to the client; with `answer: "asked"` the call's result is the client's answer
         notify, notify_count    a notice, so many times; plan: changes of this plan that go with it
         progress                seconds between notices of progress, for ever
+        endless                 writes a message without an end, for ever
         raw                     bytes (latin-1), `ID` stands for the id of the call
         die                     ends the process at once
         error, result           the answer; size: a text of so many characters instead
@@ -83,6 +85,8 @@ class RawServer:
             message = json.loads(line)
             self.record(message)
             method = message.get("method")
+            if method == "server/discover" and self.discover():
+                continue
             if method in answers:
                 answers[method](message)
             elif method is None and message.get("id") in self.asked:
@@ -92,6 +96,15 @@ class RawServer:
                 self.send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
         while self.plan.get("ignore_eof"):
             signal.pause()
+
+    def discover(self) -> bool:
+        """Do what the plan says of the question for the protocol versions; whether it says anything."""
+        how = self.plan.get("discover")
+        if how == "end":
+            sys.exit("expected initialize, found server/discover")
+        if how == "garbage":
+            self.write(b"what?\n")
+        return how is not None
 
     def send(self, message: dict[str, Any]) -> None:
         """Write a message."""
@@ -173,6 +186,8 @@ class RawServer:
         if "progress" in plan:
             token = message["params"]["_meta"]["progressToken"]
             threading.Thread(target=self.progress, args=(token, plan["progress"]), daemon=True).start()
+        while plan.get("endless"):
+            self.write(b"x" * 1_000_000)
         if "raw" in plan:
             self.write(plan["raw"].replace("ID", str(message["id"])).encode("latin-1"))
         if plan.get("die"):

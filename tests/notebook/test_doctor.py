@@ -29,7 +29,7 @@ def test_a_set_up_in_which_all_works_is_said_to_work() -> None:
         found = session.doctor()
         assert found.ok
         assert {finding.part for finding in found} >= {"Kernel", "Packages", "Model SDKs", "Config", "Servers", "Templates"}
-        assert next(finding for finding in found if finding.name == "math").found == "ready, 13 tools"
+        assert next(finding for finding in found if finding.name == "math").found.startswith("ready, 13 tools")
 
 
 @pytest.mark.parametrize(
