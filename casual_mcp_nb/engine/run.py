@@ -16,6 +16,7 @@ from casual_mcp_nb.engine.gate import Edit, Gate, place_of
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
+from casual_mcp_nb.providers.base import Adapted
 from casual_mcp_nb.providers.limits import Waiting
 from casual_mcp_nb.types.event import (
     ContextTrimmed,
@@ -129,11 +130,14 @@ class Run:
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
         """Run the calls side by side and take their results into the conversation, in the order of the calls."""
-        from casual_llm.messages import ToolResultMessage
+        from casual_mcp_nb.types.kept import result_message
 
         outcomes = await self._calls.run(step, calls)
         for call, outcome in zip(calls, outcomes, strict=True):
-            self.messages.append(ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=outcome.text))
+            failed = outcome.status != "ok"
+            self.messages.append(
+                result_message(call.function.name, call.id, outcome.text, failed=failed, result=outcome.result)
+            )
             if outcome.search is not None:
                 self._load(step, call, outcome)
         self._calls.repeats.check()
@@ -198,7 +202,7 @@ class Run:
         most = self.limits.answer_characters
         pieces = TextPieces(lambda text: self.emit(TextDelta(step, text, self.now())), most)
 
-        def took(event: str | Retrying | Waiting) -> None:
+        def took(event: str | Retrying | Waiting | Adapted) -> None:
             pieces.take(event) if isinstance(event, str) else self._waits(step, event)
 
         asking = self.model.complete(request.messages, request.tools, on_event=took, stream=self.stream)
@@ -211,8 +215,10 @@ class Run:
             raise too_long(most)
         return answer
 
-    def _waits(self, step: int, event: Retrying | Waiting) -> None:
-        if isinstance(event, Waiting):
+    def _waits(self, step: int, event: Retrying | Waiting | Adapted) -> None:
+        if isinstance(event, Adapted):
+            self.emit(Notice(event.notice, at=self.now()))
+        elif isinstance(event, Waiting):
             self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))

@@ -9,12 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import ChatModel, ModelAnswer, Retries, Retrying
+    from casual_mcp_nb.providers.base import Adapted, ChatModel, ModelAnswer, Retries, Retrying
     from casual_mcp_nb.providers.factory import ModelFactory
     from casual_mcp_nb.providers.offline import OfflineClient
     from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
 
 __all__ = [
+    "Adapted",
     "ChatModel",
     "ModelAnswer",
     "ModelFactory",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Adapted": "base",
     "ChatModel": "base",
     "ModelAnswer": "base",
     "ModelFactory": "factory",

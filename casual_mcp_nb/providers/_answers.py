@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.base import ModelAnswer
-from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage
+    from casual_llm import AssistantToolCall
     from casual_llm.usage import Usage
 
 Definitions = Sequence[Mapping[str, Any]]
@@ -28,6 +27,20 @@ class UnusableAnswer(Exception):
 
 class CutShort(Exception):
     """An answer stopped before its end."""
+
+
+class EmptyStream(CutShort):
+    """A stream ended with nothing in it."""
+
+
+def ended_early(how: str, *, anything: bool) -> CutShort:
+    """The error for a stream without its end.
+
+    Args:
+        how: What is missing.
+        anything: Whether anything of an answer was in it.
+    """
+    return CutShort(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
 
 
 class Refused(Exception):
@@ -110,22 +123,6 @@ async def whole_body(response: Any) -> Any | None:
         return response.json()
     except ValueError:
         raise UnusableAnswer(response.text) from None
-
-
-def with_object_arguments(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """The messages with `{}` for arguments that are no JSON object, which some providers cannot be sent at all."""
-    return [
-        message.model_copy(update={"tool_calls": [_with_object(call) for call in message.tool_calls]})
-        if message.role == "assistant" and message.tool_calls
-        else message
-        for message in messages
-    ]
-
-
-def _with_object(call: AssistantToolCall) -> AssistantToolCall:
-    # Written as text nothing at all is not an object, though it means one without arguments.
-    valid = call.function.arguments.strip().startswith("{") and isinstance(parse_arguments(call.function.arguments), dict)
-    return call if valid else call_of(call.id, call.function.name, {})
 
 
 def as_sent(response: Any) -> str:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
-    CutShort,
     Definitions,
     Say,
     UnusableAnswer,
     as_sent,
     call_of,
+    ended_early,
     finished,
     message_of,
     taken_by,
     usage_of,
     whole_body,
-    with_object_arguments,
 )
 from casual_mcp_nb.providers._caching import marked_for_cache
+from casual_mcp_nb.providers._history import ANTHROPIC_IDS, sendable
 from casual_mcp_nb.providers._keeping import Part, keep, kept
+from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._pictures import data_of, images, label_of, limited
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
@@ -67,14 +69,17 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
 
 
 def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    sent = with_object_arguments(messages)
+    known = learned(client, model)
+    sent = limited(sendable(messages, ANTHROPIC_IDS, WIRE, model), known.most_images, known.refused_images)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
     for made, message in zip(request["messages"], spoken, strict=True):
         parts = kept(message, WIRE, model)
         if parts is not None:
             made["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
-    request["messages"] = list(_with_results_together(request["messages"]))
+        elif message.role == "tool":
+            made["content"] = _result(message)
+    request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", False):
         request = marked_for_cache(request)
     return taken_by(client.client.messages.create, request)
@@ -84,19 +89,45 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": call.function.name, "input": json.loads(call.function.arguments)}
 
 
-def _with_results_together(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The results of calls that were made side by side in one message: a model that gets them apart makes no such calls."""
-    results: list[dict[str, Any]] = []
+def _result(message: Any) -> list[dict[str, Any]]:
+    """The result of a call. One that failed has text only, and some: "content cannot be empty if `is_error` is true"."""
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
+    shown = [_image(image) for image in images(message)]
+    if getattr(message, "failed", False):
+        failed = {**result, "content": message.content or "Error", "is_error": True}
+        return [failed, *([_text(label_of(message)), *shown] if shown else [])]
+    if shown:
+        result["content"] = [*([_text(message.content)] if message.content.strip() else []), *shown]
+    return [result]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(image: Any) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data_of(image)}}
+
+
+def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with those of one role joined and no empty text, which is refused.
+
+    The results of calls that were made side by side must be in one message, before anything else that the person says: a
+    model that gets them apart makes no such calls.
+    """
+    joined: list[dict[str, Any]] = []
     for message in messages:
-        if message["role"] == "user" and message["content"] and message["content"][0]["type"] == "tool_result":
-            results += message["content"]
-            continue
-        if results:
-            yield {"role": "user", "content": results}
-            results = []
-        yield message
-    if results:
-        yield {"role": "user", "content": results}
+        content = [block for block in message["content"] if block["type"] != "text" or block["text"].strip()]
+        if joined and joined[-1]["role"] == message["role"]:
+            joined[-1] = {**message, "content": [*joined[-1]["content"], *content]}
+        elif content or message["role"] == "user":
+            joined.append({**message, "content": content})
+    return [{**message, "content": _in_order(message["content"])} for message in joined]
+
+
+def _in_order(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    results = [block for block in content if block["type"] == "tool_result"]
+    return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
 
 
 def _read(response: Any, model: str) -> ModelAnswer:
@@ -212,5 +243,5 @@ class _Parts:
 
     def answer(self, model: str) -> ModelAnswer:
         if not self.ended or self.reason is None:
-            raise CutShort("The stream ended without its end mark.")
+            raise ended_early("without its end mark", anything=bool(self.blocks))
         return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)

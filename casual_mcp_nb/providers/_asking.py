@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError, ProviderError, RateLimitError
+from casual_mcp_nb.errors import CasualMcpError, ProviderError, RateLimitError, shown
+from casual_mcp_nb.providers import _reading as reading
+from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._failures import Asked, explained
+from casual_mcp_nb.providers._learned import Refusal, adapted, learned
 from casual_mcp_nb.providers._wire import wire_of
-from casual_mcp_nb.providers.base import ModelAnswer, Retrying
+from casual_mcp_nb.providers.base import Adapted, ModelAnswer, Retrying
 from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ class Asking:
         model: Who is asked.
         messages: The conversation.
         tools: The definitions that are offered.
-        on_event: Gets text as it arrives, and `Retrying` or `Waiting` before each wait.
+        on_event: Gets text as it arrives, `Retrying` or `Waiting` before each wait, `Adapted` where the model takes no such
+            request.
         stream: Whether the answer is asked for piece by piece.
     """
 
@@ -36,7 +40,7 @@ class Asking:
         model: ChatModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
-        on_event: Callable[[str | Retrying | Waiting], None] | None,
+        on_event: Callable[[str | Retrying | Waiting | Adapted], None] | None,
         stream: bool,
     ) -> None:
         self._model = model
@@ -44,7 +48,10 @@ class Asking:
         self._tools = tools
         self._on_event = on_event
         self._wire = wire_of(model.client)
-        self._stream = self._wire.stream if stream and on_event is not None else None
+        self._known = learned(model.client, model.model)
+        self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
+        self._streamed_nothing = False
+        self._heard = False
         self._attempts = 0
         self._said: list[str] = []
         self._spent = 0.0
@@ -84,8 +91,20 @@ class Asking:
         return await retrying(attempt)
 
     async def _attempt(self) -> ModelAnswer:
+        """Ask once, and once more in each other form that a refusal asks for."""
+        answer = await self._request()
+        while answer is None:
+            answer = await self._request()
+        if self._streamed_nothing and self._known.streams:
+            self._known.streams = False
+            self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
+        return answer
+
+    async def _request(self) -> ModelAnswer | None:
+        """Make one request; None where it is to be made again in another form."""
         charge = await self._wait_for_the_limits()
         self._attempts += 1
+        self._heard = False
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -94,6 +113,9 @@ class Asking:
         except CasualMcpError:
             raise
         except Exception as error:
+            if self._has_another_form(error):
+                self._attempts -= 1
+                return None
             asked = Asked(self._messages, self._tools, self._attempts, "".join(self._said))
             failure, cause = explained(error, self._model, asked)
             self._pause_after(failure)
@@ -101,6 +123,25 @@ class Asking:
             self._spent += loop.time() - began
         # Raised out here, so that an error which carries a key is not kept as the context of this one.
         raise failure from cause
+
+    def _has_another_form(self, error: Exception) -> bool:
+        """Whether the model can be asked in a form that it takes; the next request is in that form."""
+        if self._said or not self._wire.name:
+            return False
+        empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
+        if self._stream is not None and empty:
+            # Remembered only if it helps: a stream can also break by accident.
+            self._stream, self._streamed_nothing = None, True
+            return True
+        status, text = reading.status_of(error), reading.start_of_body(error)
+        notice = adapted(self._known, Refusal(status, text, self._wire.name, self._model.model, self._messages))
+        if notice is not None:
+            self._adapt(notice)
+        return notice is not None
+
+    def _adapt(self, notice: str) -> None:
+        if self._on_event is not None:
+            self._on_event(Adapted(notice))
 
     async def _wait_for_the_limits(self) -> Charge | None:
         limits = self._model.limits
@@ -131,6 +172,7 @@ class Asking:
     def _say(self, text: str) -> None:
         # The provider is at work: from here on only its silence is limited, by the SDK.
         self._limit.reschedule(None)
+        self._heard = True
         if text and self._on_event is not None:
             self._said.append(text)
             self._on_event(text)

@@ -21,7 +21,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers import _reading as reading
-from casual_mcp_nb.providers._answers import CutShort, Refused
+from casual_mcp_nb.providers._answers import CutShort, Refused, UnusableAnswer
 from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -87,8 +87,7 @@ def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[Provide
         retryable=found.retryable,
         **more,
     )
-    carries = any(secret in f"{each} {each!r}" for each in _chain(error) for secret in secrets)
-    return failure, None if carries else _without_frames(error)
+    return failure, None if _says_more(error, secrets) else _without_frames(error)
 
 
 def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
@@ -100,13 +99,13 @@ def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str
 
 
 def _unstreamed(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
-    text = reading.text_of(error, secrets)
-    body = reading.start_of(text) or type(error).__name__
+    text = reading.start_of_body(error)
+    body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
     if isinstance(error, Refused) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Put the request in other words.")
     if isinstance(error, CutShort):
-        return _Finding(IncompleteStreamError, f"the answer stopped before its end: {body}", "Try again.", True)
+        return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
         return _overflow(body, model, asked)
     if status is not None:
@@ -125,10 +124,13 @@ def _overflow(body: str, model: ChatModel, asked: Asked) -> _Finding:
 def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     match status:
-        case 401 | 403:
-            kind = AuthenticationError if status == 401 else PermissionDeniedError
+        case 401:
             places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."
-            return _Finding(kind, f"the credentials were not accepted (status {status}): {body}", places)
+            return _Finding(AuthenticationError, f"the credentials were not accepted (status 401): {body}", places)
+        case 403:
+            places = f", which is looked for in {model.key_places}" if model.key_places else ""
+            hint = f"See what the provider says; where it says nothing, check the client's base_url and its key{places}."
+            return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
         case 404:
             hint = "Check the model's name and the client's base_url."
             return _Finding(BadRequestError, f"not found (status 404): {body}", hint)
@@ -166,6 +168,14 @@ def _without_status(error: Exception, model: ChatModel, secrets: list[str], body
 
 def _duration(seconds: float) -> str:
     return f"{seconds:,.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+
+
+def _says_more(error: Exception, secrets: list[str]) -> bool:
+    """Whether an error must not be seen: with a secret in it, or as long as a body can be; and whether it need not be, as it
+    says the same as ours."""
+    if isinstance(error, CutShort | Refused | UnusableAnswer) or reading.has_long_body(error):
+        return True
+    return any(secret in said for each in _chain(error) for said in (f"{each} {each!r}",) for secret in secrets)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

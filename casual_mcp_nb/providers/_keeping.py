@@ -1,15 +1,20 @@
-"""Keeping what a provider wants back with an answer: thinking that is signed, reasoning that is encrypted."""
+"""Keeping what a provider wants back with an answer: signed thinking, encrypted reasoning, fields that only it knows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
 Part = dict[str, Any]
+Fields = Mapping[str, Any]
 _PLAIN = {"type", "text"}
+# Every provider takes such an id; one that looks otherwise is taken by the one that made it.
+_COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
@@ -23,7 +28,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
     """
     # No provider takes back an answer that ends with reasoning.
     last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
-    worth = parts[: last + 1]
+    worth = _with_ids(parts[: last + 1], message.tool_calls or ())
     if all(part.keys() <= _PLAIN for part in worth):
         return message
     from casual_mcp_nb.types.kept import Kept, KeptMessage
@@ -33,15 +38,80 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
     )
 
 
+def keep_fields(
+    message: AssistantMessage, wire: str, model: str, fields: Fields, of_calls: Sequence[Fields]
+) -> AssistantMessage:
+    """The message with the fields that its provider gave it and its calls beside those that every provider gives.
+
+    Args:
+        message: The answer.
+        wire: Which format it came in.
+        model: The model that can read them.
+        fields: Those of the message.
+        of_calls: Those of each of its calls.
+    """
+    text: list[Part] = [{"type": "text", "text": message.content}] if message.content else []
+    calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
+    first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
+    return keep(message, wire, model, [*first, *text, *calls])
+
+
 def kept(message: ChatMessage, wire: str, model: str) -> list[Part | AssistantToolCall] | None:
     """The parts of a message with its calls in their places; None where this model kept none, or they are not of this text."""
+    parts = _own_parts(message, wire, model)
+    if parts is None:
+        return None
+    waiting = iter(getattr(message, "tool_calls", None) or ())
+    return [next(waiting) if part["type"] == "call" else part for part in parts]
+
+
+@dataclass(frozen=True)
+class OwnFields:
+    """What a provider gave a message and its calls beside what every provider gives.
+
+    Args:
+        message: Fields of the message.
+        calls: Fields of each call.
+    """
+
+    message: Fields
+    calls: tuple[Fields, ...]
+
+
+def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
+    """What `keep_fields` kept, empty where it is of another model, or of another text."""
+    parts = _own_parts(message, wire, model) or ()
+    merged: dict[str, Any] = {}
+    for part in parts:
+        # Saved conversations of earlier versions have `reasoning`.
+        if part["type"] in ("fields", "reasoning") and isinstance(part.get("fields"), dict):
+            merged |= part["fields"]
+    calls = [part.get("fields") or {} for part in parts if part["type"] == "call"]
+    return OwnFields(merged, tuple(calls or [{}] * len(getattr(message, "tool_calls", None) or ())))
+
+
+def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
+    """The ids of calls in a message that this model made itself and that not every provider would take."""
+    return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
+
+
+def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] | None:
     own = getattr(message, "kept", None)
     if own is None or (own.wire, own.model) != (wire, model):
         return None
-    calls = list(getattr(message, "tool_calls", None) or ())
+    calls = getattr(message, "tool_calls", None) or ()
     kinds = [part.get("type") for part in own.parts]
     text = "".join(str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text")
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
+    parts: tuple[Part, ...] = own.parts
+    return parts
+
+
+def _with_ids(parts: Sequence[Part], calls: Sequence[AssistantToolCall]) -> list[Part]:
     waiting = iter(calls)
-    return [next(waiting) if kind == "call" else part for part, kind in zip(own.parts, kinds, strict=True)]
+    return [_with_id(part, next(waiting, None)) if part["type"] == "call" else part for part in parts]
+
+
+def _with_id(part: Part, call: AssistantToolCall | None) -> Part:
+    return part if call is None or _COMMON_ID.fullmatch(call.id) or not call.id else {**part, "id": call.id}

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._answers import CutShort, Refused, Say, UnusableAnswer, plain_usage
-from casual_mcp_nb.providers._keeping import Part, keep, kept
-from casual_mcp_nb.providers._openai import Parts, read, request_for
+from casual_mcp_nb.providers._answers import Refused, Say, UnusableAnswer, ended_early, plain_usage
+from casual_mcp_nb.providers._openai import Parts, Reading, read, request_for
 from casual_mcp_nb.types.secret import masked
 
 if TYPE_CHECKING:
@@ -121,11 +120,11 @@ def quiet_litellm() -> Any:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     response = await client.complete(_request(client, model, messages, options))
-    answer = read(response)
+    answer = read(response, model, _READING)
     if answer.usage is not None and not (answer.usage.prompt_tokens or answer.usage.completion_tokens):
         # LiteLLM makes zeros of usage that is not reported.
         answer = replace(answer, usage=None)
-    return _kept(answer, model, response.choices[0].message)
+    return answer
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -144,9 +143,10 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
 class _Streamed:
     client: LiteLLMClient
     model: str
-    parts: Parts = field(default_factory=Parts)
-    reasoned: list[Any] = field(default_factory=list)
     chunks: Any = None
+
+    def __post_init__(self) -> None:
+        self.parts = Parts(self.model, _READING)
 
     async def read(self, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[str]:
         """The pieces of the text."""
@@ -156,8 +156,6 @@ class _Streamed:
         try:
             with _translated():
                 async for chunk in self.chunks:
-                    if chunk.choices and _reasoning(chunk.choices[0].delta):
-                        self.reasoned.append(chunk)
                     yield self.parts.take(chunk)
         finally:
             await self.chunks.aclose()
@@ -165,41 +163,36 @@ class _Streamed:
     def answer(self) -> ModelAnswer:
         # LiteLLM makes up a reason for the end and the usage where the provider gave none.
         if self.chunks.received_finish_reason is None:
-            raise CutShort("The stream ended without a reason for its end.")
+            raise ended_early("without a reason for its end", anything=self.parts.anything)
         answer = self.parts.answer()
         if not any(getattr(chunk, "usage", None) for chunk in self.chunks.chunks):
             answer = replace(answer, usage=None)
-        if not self.reasoned:
-            return answer
-        return _kept(answer, self.model, self.client.litellm.stream_chunk_builder(self.reasoned).choices[0].message)
+        return answer
 
 
 def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
-    request = request_for(client, model, messages, options, **more)
-    if len(request["messages"]) == len(messages):
-        for made, message in zip(request["messages"], messages, strict=True):
-            own = [part for part in kept(message, WIRE, model) or () if isinstance(part, dict) and part["type"] == "reasoning"]
-            made |= own[0]["fields"] if own else {}
-            if made["role"] == "assistant" and not made["content"]:
-                # LiteLLM would put words of its own in the place of an empty text.
-                made["content"] = None
+    request = request_for(client, model, messages, options, WIRE, **more)
+    for made in request["messages"]:
+        if made["role"] == "assistant" and not made["content"]:
+            # LiteLLM would put words of its own in the place of an empty text.
+            made["content"] = None
     return request
 
 
-def _kept(answer: ModelAnswer, model: str, said: Any) -> ModelAnswer:
-    """The answer with its reasoning, which goes back in the fields of LiteLLM's own messages."""
-    fields = _reasoning(said)
-    if not fields:
-        return answer
-    message = answer.message
-    text: list[Part] = [{"type": "text", "text": message.content}] if message.content else []
-    calls: list[Part] = [{"type": "call"} for _ in message.tool_calls or ()]
-    return replace(answer, message=keep(message, WIRE, model, [{"type": "reasoning", "fields": fields}, *text, *calls]))
-
-
 def _reasoning(said: Any) -> dict[str, Any]:
-    names = ("reasoning_content", "thinking_blocks")
+    """Reasoning and its signatures, which go back in the fields of LiteLLM's own messages."""
+    names = ("reasoning_content", "thinking_blocks", "reasoning_details")
     return {name: value for name in names if (value := getattr(said, name, None))}
+
+
+def _signature(call: Any) -> dict[str, Any]:
+    """Gemini's signature of a call; what else LiteLLM notes of a provider is for reading only."""
+    own = getattr(call, "provider_specific_fields", None)
+    signed = isinstance(own, dict) and own.get("thought_signature")
+    return {"provider_specific_fields": {"thought_signature": signed}} if signed else {}
+
+
+_READING = Reading(WIRE, _reasoning, _signature)
 
 
 @contextmanager

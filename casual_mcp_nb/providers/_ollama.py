@@ -6,20 +6,22 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._answers import (
-    CutShort,
     Definitions,
     Say,
     UnusableAnswer,
     call_of,
+    ended_early,
     finished,
     message_of,
     usage_of,
-    with_object_arguments,
 )
+from casual_mcp_nb.providers._chat_messages import conversation, give_back
+from casual_mcp_nb.providers._keeping import keep_fields
 from casual_mcp_nb.types.image import pictures_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.base import ModelAnswer
 
+WIRE = "ollama"
 NUM_CTX = "num_ctx"
 """The option for the model's window, in tokens. Without it the server cuts longer prompts at a window of its own and says
 nothing."""
@@ -44,7 +47,8 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     request = await _request(client, model, messages, options)
     # The SDK's `chat` reads the tools into a class of its own, which drops what it does not know: $ref, anyOf, limits.
     response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request)
-    return _answer(messages, response.message.content, response.message.tool_calls or (), response)
+    said = response.message
+    return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -54,8 +58,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         CutShort: The end mark is missing.
     """
     request = await _request(client, model, messages, options, stream=True)
-    text: list[str] = []
-    calls: list[Any] = []
+    said = _Said()
     # Read here, as the SDK fails on an error that is no text and on a line that is no object.
     async with client.client._client.stream("POST", "/api/chat", json=request) as response:
         if response.is_error:
@@ -64,13 +67,26 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         lines = response.aiter_lines()
         async for line in lines:
             last = _chunk(line)
-            text.append(last.message.content or "")
-            calls += last.message.tool_calls or ()
-            say(text[-1])
+            said.take(last.message)
+            say(said.text[-1])
             if last.done:
                 await _read_to_the_end(lines)
-                return _answer(messages, "".join(text), calls, last)
-    raise CutShort("The stream ended without its end mark.")
+                return _answer(model, messages, said, last)
+    raise ended_early("without its end mark", anything=any(said.text) or any(said.thinking) or bool(said.calls))
+
+
+@dataclass
+class _Said:
+    """An answer as far as it has come."""
+
+    text: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
+
+    def take(self, piece: Any) -> None:
+        self.text.append(piece.content or "")
+        self.thinking.append(piece.thinking or "")
+        self.calls += piece.tool_calls or ()
 
 
 async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
@@ -86,7 +102,9 @@ async def _request(
     if not all(picture.data for picture in pictures_of(messages)):
         # casual-llm would fetch it, from wherever the address says.
         raise UsageError("Ollama takes no addresses of images.", hint="Give the image itself: session.chat(…, images=…).")
-    request: dict[str, Any] = await client._build_request_kwargs(model, with_object_arguments(messages), options, stream=stream)
+    sent = conversation(client, model, messages, WIRE)
+    request: dict[str, Any] = await client._build_request_kwargs(model, sent, options, stream=stream)
+    give_back(client, model, sent, request["messages"], WIRE)
     if NUM_CTX in request:
         # casual-llm puts what it does not know beside the options.
         request["options"][NUM_CTX] = request.pop(NUM_CTX)
@@ -105,12 +123,16 @@ def _chunk(line: str) -> Any:
     return ChatResponse(**part)
 
 
-def _answer(messages: list[ChatMessage], text: str | None, calls: Any, last: Any) -> ModelAnswer:
+def _answer(model: str, messages: list[ChatMessage], said: _Said, last: Any) -> ModelAnswer:
     made: list[AssistantToolCall] = [
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
-        for number, call in enumerate(calls, start=sum(map(_calls_in, messages)) + 1)
+        for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)
     ]
-    return finished(message_of(text, made), usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
+    # Templates of models that think between calls, such as gpt-oss and qwen3, put it back where it was.
+    thinking = "".join(said.thinking)
+    fields = {"thinking": thinking} if thinking else {}
+    message = keep_fields(message_of("".join(said.text), made), WIRE, model, fields, [{} for _ in made])
+    return finished(message, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
 
 
 def _calls_in(message: ChatMessage) -> int:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
-    CutShort,
     Definitions,
     Say,
     UnusableAnswer,
     as_sent,
     call_of,
+    ended_early,
     finished,
     message_of,
     taken_by,
     usage_of,
     whole_body,
 )
+from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
+from casual_mcp_nb.providers._keeping import keep_fields
 from casual_mcp_nb.providers._thinking import is_reasoning_model
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.base import ModelAnswer
     from casual_mcp_nb.types.tokens import TokenUsage
+
+
+WIRE = "openai"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     create = client.client.chat.completions.create
-    return read(await create(**taken_by(create, request_for(client, model, messages, options))))
+    return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -55,16 +61,21 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     async with await create(**taken_by(create, request)) as chunks:
         whole = await whole_body(chunks.response)
         if whole is not None:
-            return read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole)
-        parts = Parts()
+            return read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole, model)
+        parts = Parts(model)
         async for chunk in chunks:
             say(parts.take(chunk))
     return parts.answer()
 
 
-def request_for(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
-    """The request that casual-llm builds; a reasoning model is sent no sampling options, which it refuses."""
-    request: dict[str, Any] = client._build_request_kwargs(model, messages, options, **more)
+def request_for(
+    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, wire: str = WIRE, **more: Any
+) -> dict[str, Any]:
+    """The request that casual-llm builds, of messages as this model takes them and with what it wants back; a reasoning model
+    is sent no sampling options, which it refuses."""
+    sent = conversation(client, model, messages, wire)
+    request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
+    give_back(client, model, sent, request["messages"], wire)
     if is_reasoning_model(model):
         for refused in ("temperature", "top_p"):
             request.pop(refused, None)
@@ -73,8 +84,38 @@ def request_for(client: Any, model: str, messages: list[ChatMessage], options: C
     return request
 
 
-def read(response: Any) -> ModelAnswer:
+def unknown_fields(part: Any) -> dict[str, Any]:
+    """Return what a provider gave a message, a call or a piece of one beside what OpenAI gives: thinking, signatures."""
+    extra: Mapping[str, Any] = getattr(part, "model_extra", None) or {}
+    # The index is for putting a stream together.
+    return {name: value for name, value in extra.items() if value is not None and name != "index"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What of an answer is kept for its provider.
+
+    Args:
+        wire: The format in which it is kept.
+        of_message: The fields of a message, or of a piece of one.
+        of_call: The fields of a call, or of a piece of one.
+    """
+
+    wire: str
+    of_message: Callable[[Any], dict[str, Any]]
+    of_call: Callable[[Any], dict[str, Any]]
+
+
+_READING = Reading(WIRE, unknown_fields, unknown_fields)
+
+
+def read(response: Any, model: str, reading: Reading = _READING) -> ModelAnswer:
     """The answer in a completion.
+
+    Args:
+        response: The completion.
+        model: The model that was asked.
+        reading: What is kept for its provider.
 
     Raises:
         UnusableAnswer: There is none in it.
@@ -83,9 +124,14 @@ def read(response: Any) -> ModelAnswer:
         raise UnusableAnswer(as_sent(response))
     choice = response.choices[0]
     said = choice.message
-    calls = [call_of(call.id, call.function.name, call.function.arguments) for call in said.tool_calls or ()]
-    text = said.content or getattr(said, "refusal", None)
-    return finished(message_of(text, calls), _usage(response.usage), choice.finish_reason)
+    made = said.tool_calls or ()
+    calls = [call_of(call.id, call.function.name, call.function.arguments) for call in made]
+    text = text_in(said.content) or getattr(said, "refusal", None)
+    fields = reading.of_message(said)
+    if isinstance(said.content, list):
+        fields["content"] = said.content
+    message = keep_fields(message_of(text, calls), reading.wire, model, fields, [reading.of_call(call) for call in made])
+    return finished(message, _usage(response.usage), choice.finish_reason)
 
 
 def _usage(usage: Any) -> TokenUsage | None:
@@ -104,6 +150,7 @@ class _Call:
     id: str | None = None
     name: str = ""
     arguments: str = ""
+    fields: StreamedFields = field(default_factory=StreamedFields)
 
 
 def _is_another(part: Any, call: _Call) -> bool:
@@ -119,9 +166,17 @@ def _is_another(part: Any, call: _Call) -> bool:
 
 @dataclass
 class Parts:
-    """A streamed answer as far as it has come."""
+    """A streamed answer as far as it has come.
 
+    Args:
+        model: The model that was asked.
+        reading: What is kept for its provider.
+    """
+
+    model: str
+    reading: Reading = _READING
     text: list[str] = field(default_factory=list)
+    fields: StreamedFields = field(default_factory=StreamedFields)
     calls: list[_Call] = field(default_factory=list)
     usage: TokenUsage | None = None
     reason: str | None = None
@@ -136,11 +191,21 @@ class Parts:
             delta = choice.delta
             if delta is None:
                 continue
-            said += delta.content or getattr(delta, "refusal", None) or ""
+            said += text_in(delta.content) or getattr(delta, "refusal", None) or ""
+            self._take_fields(delta)
             for part in delta.tool_calls or ():
                 self._take_call(part)
         self.text.append(said)
         return said
+
+    def _take_fields(self, delta: Any) -> None:
+        new = self.reading.of_message(delta)
+        if isinstance(delta.content, list):
+            before = "".join(self.text) if "content" not in self.fields else ""
+            new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
+        elif delta.content and "content" in self.fields:
+            new["content"] = [{"type": "text", "text": delta.content}]
+        self.fields.take(new)
 
     def _take_call(self, part: Any) -> None:
         call = self._by_index.get(part.index)
@@ -150,9 +215,15 @@ class Parts:
             self.calls.append(call)
         repeated = call.id is not None and part.id == call.id
         call.id = call.id or part.id
+        call.fields.take(self.reading.of_call(part))
         if part.function is not None:
             call.name += "" if repeated else part.function.name or ""
             call.arguments += part.function.arguments or ""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything of an answer yet."""
+        return any(self.text) or bool(self.calls or self.fields)
 
     def answer(self) -> ModelAnswer:
         """The whole answer.
@@ -161,6 +232,9 @@ class Parts:
             CutShort: There was no reason for the end.
         """
         if self.reason is None:
-            raise CutShort("The stream ended without a reason for its end.")
+            raise ended_early("without a reason for its end", anything=self.anything)
         calls = [call_of(call.id, call.name, call.arguments) for call in self.calls]
-        return finished(message_of("".join(self.text), calls), self.usage, self.reason)
+        of_calls = [call.fields.whole() for call in self.calls]
+        fields = self.fields.whole()
+        message = keep_fields(message_of("".join(self.text), calls), self.reading.wire, self.model, fields, of_calls)
+        return finished(message, self.usage, self.reason)

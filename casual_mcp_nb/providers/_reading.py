@@ -10,12 +10,18 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.types.secret import can_be_masked, masked
+from casual_mcp_nb.types.secret import can_be_masked, forms_of, masked
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
 
 _BODY = 300
+_WINDOW = 16_384
+"""How much of what a provider sent is looked at, in characters."""
+_PLACES = ("error", "message", "detail", "msg", "errors", "error_message", "title", "reason")
+_MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
+_DEEPEST = 6
+_MOST_SENTENCES = 5
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -53,14 +59,45 @@ def status_of(error: Exception) -> int | None:
     return next((_STATUS_OF_TYPE[word] for word in words if isinstance(word, str) and word in _STATUS_OF_TYPE), None)
 
 
-def text_of(error: Exception, secrets: list[str]) -> str:
-    """What the provider said, as far as it can be had, with the secrets masked."""
+def start_of_body(error: Exception) -> str:
+    """The beginning of what the provider sent, as it came: for finding words in it, never for showing."""
     response: Any = getattr(error, "response", None)
-    # In the middle of a stream the body is not there to be read.
-    said = response.text if getattr(response, "is_error", False) else None
+    if getattr(response, "is_error", False) and (content := _content_of(error)):
+        return content[:_WINDOW].decode("utf-8", "replace")
     # Ollama's error has the text itself; a body that is no JSON stands in the parser's error.
-    said = said or getattr(error, "error", None) or getattr(error, "doc", None)
-    return masked(str(said or error), secrets)
+    return _first(getattr(error, "error", None) or getattr(error, "doc", None) or error)
+
+
+def text_of(error: Exception, secrets: list[str]) -> str:
+    """What the provider said, in one line with the secrets masked: its own sentence where that can be found in what it sent,
+    else the beginning of that."""
+    sent = start_of_body(error)
+    return start_of(masked(_whole_secrets(_sentence_in(sent) or sent, secrets), secrets))
+
+
+def has_long_body(error: Exception) -> bool:
+    """Whether more came with an error than is looked at: its texts are as long."""
+    texts = (getattr(error, name, None) for name in ("doc", "error", "message"))
+    return len(_content_of(error)) > _WINDOW or any(isinstance(text, str) and len(text) > _WINDOW for text in texts)
+
+
+def _content_of(error: Exception) -> bytes:
+    try:
+        content = getattr(getattr(error, "response", None), "content", b"")
+    except Exception:
+        # In the middle of a stream it is not there to be read.
+        return b""
+    return content if isinstance(content, bytes) else b""
+
+
+def _first(said: Any) -> str:
+    return (said if isinstance(said, str) else str(said))[:_WINDOW]
+
+
+def _whole_secrets(text: str, secrets: list[str]) -> str:
+    """A text without its last part where it may be cut in the middle of a secret, half of which would not be found."""
+    longest = max(map(len, forms_of(secrets)), default=0)
+    return text[: _WINDOW - longest] if len(text) > _WINDOW - longest else text
 
 
 def start_of(text: str) -> str:
@@ -69,8 +106,52 @@ def start_of(text: str) -> str:
     return f"{line[:_BODY]}…" if len(line) > _BODY else line
 
 
+def _sentence_in(sent: str) -> str | None:
+    """The provider's own words in a body of JSON, also in one that is cut; None where there are none."""
+    if sent.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return _sentence(json.loads(sent))
+    except (ValueError, RecursionError):
+        found = _MESSAGE.search(sent)
+    return _unescaped(found[1]) if found else None
+
+
+def _unescaped(text: str) -> str | None:
+    """The text that a part of a JSON string is; it can be cut in the middle of an escape."""
+    for end in range(len(text), max(0, len(text) - 6), -1):
+        try:
+            return str(json.loads(f'"{text[:end]}"', strict=False))
+        except ValueError:
+            continue
+    return None
+
+
+def _sentence(body: Any, depth: int = 0) -> str | None:
+    """The first text at one of the places where providers put what they have to say."""
+    if depth > _DEEPEST:
+        return None
+    if isinstance(body, str):
+        return _sentence_in(body) or body.strip() or None
+    if isinstance(body, list):
+        said = [text for part in body[:_MOST_SENTENCES] if (text := _sentence(part, depth + 1))]
+        return "; ".join(dict.fromkeys(said)) or None
+    if not isinstance(body, dict):
+        return None
+    raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), dict) else None
+    upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
+    own = next((text for name in _PLACES if name in body and (text := _sentence(body[name], depth + 1))), None)
+    # OpenRouter says that a provider failed, and beside this what that one said.
+    return f"{own}: {upstream}" if own and upstream else own or upstream
+
+
+def broke_off(error: Exception) -> bool:
+    """Whether a stream was closed before its end, as by a server that fails while it streams."""
+    return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)
+
+
 def speaks_of_overflow(error: Exception, text: str) -> bool:
-    """Whether it says, in one of the providers' wordings, that the request is more than the model can read."""
+    """Whether a body says, in one of the providers' wordings, that the request is more than the model can read."""
     return not hasattr(error, "doc") and _OVERFLOW.search(text) is not None
 
 

@@ -14,6 +14,7 @@ from casual_mcp_nb.providers._answers import (
     UnusableAnswer,
     as_sent,
     call_of,
+    ended_early,
     finished,
     message_of,
     plain_usage,
@@ -60,7 +61,7 @@ class ResponsesClient:
 
         create = self.client.responses.create
         parts = _Parts(model, options)
-        async with await create(**taken_by(create, request_for(model, messages, options)), stream=True) as events:
+        async with await create(**taken_by(create, request_for(self, model, messages, options)), stream=True) as events:
             async for event in events:
                 if text := parts.take(event):
                     yield StreamChunk(content=text)
@@ -89,7 +90,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     create = client.client.responses.create
-    return _read(await create(**taken_by(create, request_for(model, messages, options))), model, options)
+    return _read(await create(**taken_by(create, request_for(client, model, messages, options))), model, options)
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
@@ -101,7 +102,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     from openai.types.responses import Response
 
     create = client.client.responses.create
-    async with await create(**taken_by(create, request_for(model, messages, options)), stream=True) as events:
+    async with await create(**taken_by(create, request_for(client, model, messages, options)), stream=True) as events:
         whole = await whole_body(events.response)
         if whole is not None:
             return _read(Response.construct(**whole) if isinstance(whole, dict) else whole, model, options)
@@ -182,9 +183,11 @@ class _Parts:
     options: ChatOptions
     items: dict[int, Any] = field(default_factory=dict)
     last: Any = None
+    anything: bool = False
 
     def take(self, event: Any) -> str:
         """Take an event; the text in it comes back."""
+        self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
                 return str(event.delta)
@@ -198,5 +201,5 @@ class _Parts:
 
     def answer(self) -> ModelAnswer:
         if self.last is None:
-            raise CutShort("The stream ended without its end mark.")
+            raise ended_early("without its end mark", anything=self.anything)
         return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])

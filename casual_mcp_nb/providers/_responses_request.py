@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
 from casual_mcp_nb.providers._keeping import kept
+from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._pictures import images, limited
 from casual_mcp_nb.providers._strict import all_required, strict_schema
 from casual_mcp_nb.providers._thinking import is_reasoning_model
 
@@ -15,15 +18,18 @@ if TYPE_CHECKING:
 WIRE = "openai-responses"
 
 
-def request_for(model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
+def request_for(client: Any, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
     """What `responses.create` is called with. Nothing is stored at OpenAI: each request has the whole conversation.
 
     Args:
+        client: The client.
         model: The provider's name of the model.
         messages: The conversation.
         options: Its tools are casual-llm's own, or raw definitions in `extra["tools"]`. A reasoning model is sent no
             `temperature` and no `top_p`: it refuses them. What the API does not have (`stop`, `seed`, penalties) is left out.
     """
+    known = learned(client, model)
+    messages = limited(sendable(messages, RESPONSES_IDS, WIRE, model), known.most_images, known.refused_images)
     if options.system_message_handling == "merge":
         from casual_llm.message_converters.utils import merge_system_messages
 
@@ -82,13 +88,21 @@ def _format(wanted: Any) -> dict[str, Any]:
 def _items(message: ChatMessage, model: str) -> Iterator[dict[str, Any]]:
     match message.role:
         case "tool":
-            yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
+            yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
         case "assistant":
             yield from _answered(message, model)
         case "user" if isinstance(message.content, list):
             yield {"role": "user", "content": [_part(part) for part in message.content]}
         case role:
             yield {"role": role, "content": message.content or ""}
+
+
+def _output(message: Any) -> str | list[dict[str, Any]]:
+    shown = images(message)
+    if not shown:
+        text: str = message.content
+        return text
+    return [*([{"type": "input_text", "text": message.content}] if message.content else []), *map(_part, shown)]
 
 
 def _answered(message: Any, model: str) -> Iterator[dict[str, Any]]:

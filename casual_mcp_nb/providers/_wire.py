@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers import _anthropic, _litellm, _ollama, _openai, _responses
+from casual_mcp_nb.providers import _anthropic, _litellm, _ollama, _openai, _responses, _responses_request
 from casual_mcp_nb.providers._answers import Definitions, Say
 from casual_mcp_nb.providers.base import ModelAnswer
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -28,11 +28,13 @@ class Wire:
         offer: Tool definitions to extra arguments of the request.
         ask: One request: client, model, messages and options to an answer.
         stream: The same, with the text told as it arrives; None where that cannot be had with calls of tools.
+        name: The format, as what is kept for a provider has it; empty where a client makes its own requests.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
     ask: Callable[[Any, str, list[ChatMessage], ChatOptions], Awaitable[ModelAnswer]]
     stream: Callable[[Any, str, list[ChatMessage], ChatOptions, Say], Awaitable[ModelAnswer]] | None = None
+    name: str = ""
 
 
 def wire_of(client: Any) -> Wire:
@@ -47,11 +49,11 @@ def _wire_of_kind(own: type[Any]) -> Wire:
     if hasattr(own, "answer"):
         return Wire(_offer_plain, _ask_own)
     for kind, wire in (
-        (casual_llm.OpenAIClient, Wire(_openai.offer, _openai.ask, _openai.stream)),
-        (casual_llm.AnthropicClient, Wire(_anthropic.offer, _anthropic.ask, _anthropic.stream)),
-        (casual_llm.OllamaClient, Wire(_ollama.offer, _ollama.ask, _ollama.stream)),
-        (_responses.ResponsesClient, Wire(_responses.offer, _responses.ask, _responses.stream)),
-        (_litellm.LiteLLMClient, Wire(_openai.offer, _litellm.ask, _litellm.stream)),
+        (casual_llm.OpenAIClient, Wire(_openai.offer, _openai.ask, _openai.stream, _openai.WIRE)),
+        (casual_llm.AnthropicClient, Wire(_anthropic.offer, _anthropic.ask, _anthropic.stream, _anthropic.WIRE)),
+        (casual_llm.OllamaClient, Wire(_ollama.offer, _ollama.ask, _ollama.stream, _ollama.WIRE)),
+        (_responses.ResponsesClient, Wire(_responses.offer, _responses.ask, _responses.stream, _responses_request.WIRE)),
+        (_litellm.LiteLLMClient, Wire(_openai.offer, _litellm.ask, _litellm.stream, _litellm.WIRE)),
     ):
         # A class is None where its SDK is missing. A subclass with a `_chat` of its own wants to be asked through it.
         if kind is not None and issubclass(own, kind):

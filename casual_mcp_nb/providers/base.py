@@ -48,6 +48,17 @@ class Retrying:
 
 
 @dataclass(frozen=True)
+class Adapted:
+    """A request is made again in another form, since the model does not take the first one.
+
+    Args:
+        notice: What is done differently from now on, in words for the person.
+    """
+
+    notice: str
+
+
+@dataclass(frozen=True)
 class Retries:
     """How often and how patiently a request is made again. Where the provider says how long to wait, that holds.
 
@@ -139,7 +150,7 @@ class ChatModel:
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
-        on_event: Callable[[str | Retrying | Waiting], None] | None = None,
+        on_event: Callable[[str | Retrying | Waiting | Adapted], None] | None = None,
         stream: bool = True,
     ) -> ModelAnswer:
         """Ask the model, and again where the provider can answer later; see `Retries`.
@@ -148,7 +159,8 @@ class ChatModel:
             messages: The whole conversation, the system message first.
             tools: What is offered: definitions with `name`, `description` and `parameters`, sent as they are.
             on_event: Gets what happens before the answer is complete: its text piece by piece where the provider can do that,
-                `Retrying` before the wait for another attempt, and `Waiting` before one for the limits of the client.
+                `Retrying` before the wait for another attempt, `Waiting` before one for the limits of the client, and `Adapted`
+                where the request is made again in a form that the model takes.
             stream: False asks for the answer in one piece.
 
         Returns:

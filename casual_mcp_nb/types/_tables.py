@@ -90,13 +90,13 @@ def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
     """The classes of messages by role, those that ask for more fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
-    from casual_mcp_nb.types.kept import KeptMessage
+    from casual_mcp_nb.types.kept import KeptMessage, ToolOutcomeMessage
 
     return {
         "system": (SystemMessage,),
         "user": (UserMessage,),
         "assistant": (KeptMessage, AssistantMessage),
-        "tool": (ToolResultMessage,),
+        "tool": (ToolOutcomeMessage, ToolResultMessage),
     }
 
 

@@ -28,7 +28,7 @@ from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantMessage, ChatMessage
+    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
 UNANSWERED = "Error: this call was stopped before it had a result."
 """What a model reads as the result of a call that has none."""
@@ -224,23 +224,20 @@ def call_of(
     )
 
 
-def messages_of(answer: AssistantMessage, results: Mapping[str, str]) -> list[ChatMessage]:
-    from casual_llm.messages import ToolResultMessage
-
+def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edited: Mapping[str, str]) -> list[ChatMessage]:
     asked = answer.tool_calls or []
     if not asked and not text_of(answer.content):
         return []
-    return [
-        answer,
-        *(
-            ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=_result(results.get(call.id)))
-            for call in asked
-        ),
-    ]
+    return [answer, *(_result_of(call, ended.get(call.id), edited.get(call.id)) for call in asked)]
 
 
-def _result(text: str | None) -> str:
-    return UNANSWERED if text is None else text or EMPTY_RESULT
+def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None) -> ChatMessage:
+    from casual_mcp_nb.types.kept import result_message
+
+    if end is None:
+        return result_message(call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True)
+    text = (end.text if edited is None else edited) or EMPTY_RESULT
+    return result_message(call.function.name, call.id, text, failed=end.status != "ok", result=end.result)
 
 
 def text_of(content: Any) -> str:

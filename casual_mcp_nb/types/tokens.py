@@ -49,7 +49,7 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
     texts = [content, *(part.text for part in parts if part.type == "text")]
     for call in (message.role == "assistant" and message.tool_calls) or ():
         texts += [call.function.name, call.function.arguments]
-    images = sum(part.type == "image" for part in parts)
+    images = sum(part.type == "image" for part in parts) + len(getattr(message, "images", ()))
     return 4 + images * IMAGE_TOKENS + sum(count(text) for text in texts if text)
 
 

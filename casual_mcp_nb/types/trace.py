@@ -258,11 +258,11 @@ class Turn(Rich):
         """What this turn adds to the conversation. Valid at every moment: each call is followed by exactly one result."""
         messages = self.asked
         answers = {event.step: event.message for event in self.trace.of(StepFinished)}
-        results = {event.call_id: event.text for event in self.trace.of(ToolFinished)}
-        results |= {edit.call_id: edit.text for edit in self.edits if edit.call_id is not None}
+        ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
+        edited = {edit.call_id: edit.text for edit in self.edits if edit.call_id is not None}
         for event in self.trace.of(StepStarted):
             answer = answers.get(event.step)
-            messages += messages_of(answer, results) if answer else self._unfinished(event.step)
+            messages += messages_of(answer, ended, edited) if answer else self._unfinished(event.step)
         return messages
 
     def _unfinished(self, step: int) -> list[ChatMessage]:

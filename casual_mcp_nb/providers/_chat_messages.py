@@ -1,0 +1,145 @@
+"""Messages in the shape of chat completions, which Ollama's are much like: what is sent of a conversation, and what an answer
+has beside text and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order, sendable
+from casual_mcp_nb.providers._keeping import kept_fields
+from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned
+from casual_mcp_nb.providers._pictures import after_results, limited
+
+if TYPE_CHECKING:
+    from casual_llm import ChatMessage
+
+# What a stream gives piece by piece; everything else in a part of a list is whole in each piece that has it.
+_IN_PIECES = ("text", "summary", "thinking", "content", "reasoning")
+# What Gemini takes for the signature of a call that another model made.
+_ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+
+
+def conversation(client: Any, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
+    """Return the messages as this model takes them.
+
+    Args:
+        client: The client.
+        model: The provider's name of the model.
+        messages: The conversation.
+        wire: The format.
+    """
+    known = learned(client, model)
+    fit = sendable(messages, MISTRAL_IDS if known.mistral_ids else CHAT_IDS, wire, model)
+    sent = list(after_results(limited(fit, known.most_images, known.refused_images)))
+    return in_strict_order(sent) if known.strict_order else sent
+
+
+def give_back(client: Any, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
+    """Put what this model gave with its answers into the messages of a request.
+
+    Args:
+        client: The client.
+        model: The provider's name of the model.
+        sent: The messages.
+        made: What casual-llm makes of them; changed in place.
+        wire: The format.
+    """
+    known = learned(client, model)
+    answers = (message for message in sent if message.role == "assistant")
+    for message, answer in zip(answers, (one for one in made if one["role"] == "assistant"), strict=True):
+        own = kept_fields(message, wire, model)
+        answer |= _allowed(own.message, known)
+        for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
+            call |= _allowed(fields, known)
+        _stand_in(answer, known)
+
+
+def _allowed(fields: Mapping[str, Any], known: Learned) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in known.refused_fields}
+
+
+def _stand_in(answer: dict[str, Any], known: Learned) -> None:
+    if REASONING in known.stand_ins:
+        answer.setdefault(REASONING, "")
+    # Of calls side by side Gemini signs the first.
+    if SIGNATURE in known.stand_ins and answer.get("tool_calls"):
+        answer["tool_calls"][0].setdefault("extra_content", _ANY_SIGNATURE)
+
+
+def text_in(content: Any) -> str:
+    """Return the text of an answer's content: a text, or with Mistral's thinking models a list of thoughts and texts."""
+    if not isinstance(content, list):
+        return content or ""
+    return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+class StreamedFields:
+    """Fields of a streamed answer, put together from its pieces: texts are joined, parts of lists matched by `index`."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[Any]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._pieces
+
+    def take(self, fields: Mapping[str, Any]) -> None:
+        """Take the fields of one more piece."""
+        for name, value in fields.items():
+            self._pieces.setdefault(name, []).append(value)
+
+    def whole(self) -> dict[str, Any]:
+        """Return the fields as an answer in one piece has them."""
+        return {name: _joined(values) for name, values in self._pieces.items()}
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        return "".join(values)
+    if all(isinstance(value, list) for value in values):
+        return [_part(pieces) for pieces in _groups([part for value in values for part in value])]
+    if all(isinstance(value, dict) for value in values):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _last_or_tree([value[name] for value in values if name in value]) for name in names}
+    return values[-1]
+
+
+def _last_or_tree(values: Sequence[Any]) -> Any:
+    return _joined(values) if all(isinstance(value, dict | list) for value in values) else values[-1]
+
+
+def _part(pieces: Sequence[Any]) -> Any:
+    if len(pieces) == 1:
+        return pieces[0]
+    whole: dict[str, Any] = {}
+    for name in dict.fromkeys(name for piece in pieces for name in piece):
+        values = [piece[name] for piece in pieces if piece.get(name) is not None]
+        whole[name] = (_joined(values) if name in _IN_PIECES else values[-1]) if values else None
+    return whole
+
+
+def _groups(parts: Sequence[Any]) -> list[list[Any]]:
+    groups: list[list[Any]] = []
+    by_index: dict[Any, list[Any]] = {}
+    for part in parts:
+        index = part.get("index") if isinstance(part, dict) else None
+        group = by_index.get(index) if isinstance(index, int) else groups[-1] if groups and _goes_on(groups[-1], part) else None
+        if group is None:
+            group = []
+            groups.append(group)
+            if isinstance(index, int):
+                by_index[index] = group
+        group.append(part)
+    return groups
+
+
+def _goes_on(group: Sequence[Any], part: Any) -> bool:
+    """Whether a part without an index is a piece of the one before it: of its kind, with text, and that one is not signed."""
+    last = group[-1]
+    if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):
+        return False
+    same = last.get("type") == part.get("type") and part.get("id") in (None, last.get("id"))
+    return same and any(part.get(name) for name in _IN_PIECES)

@@ -1,0 +1,184 @@
+"""A conversation as one provider takes it: names, ids and arguments of calls that it accepts, text that can be encoded.
+
+The conversation itself stays as it was said; what is changed here is only the copy that goes over the wire.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._keeping import own_ids
+from casual_mcp_nb.types.nesting import parse_arguments
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantToolCall, ChatMessage
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_BRIDGE = "OK."
+
+
+@dataclass(frozen=True)
+class IdRule:
+    """Which ids of calls a provider accepts, and what takes the place of others.
+
+    Args:
+        accepted: What a whole id must match.
+        made: An id from a digest in hex.
+    """
+
+    accepted: re.Pattern[str]
+    made: Callable[[str], str]
+
+
+def _long_id(digest: str) -> str:
+    return f"call_{digest[:24]}"
+
+
+# "Expected a string with maximum length 40": OpenAI's error `string_above_max_length` for `tool_calls[].id`.
+CHAT_IDS = IdRule(re.compile(r"[!-~]{1,40}"), _long_id)
+# `call_id` in the OpenAPI schema of the Responses API: at most 64 characters.
+RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+# "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'".
+ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
+# "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and mistral_common in other servers.
+MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
+
+
+def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
+    """Return the messages with names, ids and arguments of calls as a provider takes them, and without lone surrogates.
+
+    Args:
+        messages: The conversation.
+        rule: Which ids are accepted. Those that this model made itself are, whatever they look like.
+        wire: The format, as in `types.kept.Kept`.
+        model: The provider's name of the model.
+    """
+    ids = _Ids(rule)
+    return [_sendable(message, ids, partial(own_ids, message, wire, model)) for message in messages]
+
+
+@dataclass
+class _Ids:
+    """The ids of one request: each is used once, and results keep to their calls."""
+
+    rule: IdRule
+    used: set[str] = field(default_factory=set)
+    sent_as: dict[str, str] = field(default_factory=dict)
+
+    def of_call(self, call_id: str, own: bool) -> str:
+        sent = call_id
+        if not (own or self.rule.accepted.fullmatch(sent)) or sent in self.used:
+            number = 0
+            while (sent := self._made(call_id, number)) in self.used:
+                number += 1
+        self.used.add(sent)
+        self.sent_as[call_id] = sent
+        return sent
+
+    def of_result(self, call_id: str) -> str:
+        if call_id in self.sent_as:
+            return self.sent_as[call_id]
+        return call_id if self.rule.accepted.fullmatch(call_id) else self._made(call_id, 0)
+
+    def _made(self, call_id: str, number: int) -> str:
+        return self.rule.made(hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
+    changed: dict[str, Any] = {}
+    if isinstance(message.content, str) and (text := encodable(message.content)) is not message.content:
+        changed["content"] = text
+    if message.role == "tool":
+        changed |= {"tool_call_id": ids.of_result(message.tool_call_id), "name": sendable_name(message.name)}
+    elif message.role == "assistant" and message.tool_calls:
+        accepted = own()
+        changed["tool_calls"] = [_call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls]
+    elif message.role == "user" and isinstance(message.content, list):
+        changed["content"] = [_part(part) for part in message.content]
+    return message.model_copy(update=changed) if changed else message
+
+
+def _part(part: Any) -> Any:
+    return part.model_copy(update={"text": encodable(part.text)}) if part.type == "text" else part
+
+
+def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
+    function = call.function
+    sent = {"name": sendable_name(function.name), "arguments": sendable_arguments(function.arguments)}
+    return call.model_copy(update={"id": call_id, "function": function.model_copy(update=sent)})
+
+
+def sendable_name(name: str) -> str:
+    """Return the name of a tool with only what every provider takes in one: `[A-Za-z0-9_-]`, 1 to 64 of them."""
+    return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "unnamed"
+
+
+def sendable_arguments(text: str) -> str:
+    """Return the arguments of a call where they are a JSON object, else `{}`: servers such as vLLM and llama.cpp parse those of
+    the whole history and refuse a request with others. What is wrong with them is told in the call's result."""
+    value = parse_arguments(text) if text.lstrip().startswith("{") else None
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"
+    if not isinstance(value, dict):
+        return "{}"
+    return text if encodable(written) is written else encodable(written)
+
+
+def encodable(text: str) -> str:
+    """Return the text itself where it can be sent as UTF-8, else with `?` for each lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages in the order that Mistral's API and many chat templates demand: one system message, the first; then
+    person and model in turn, and a word of the model between the results of tools and the person."""
+    from casual_llm.message_converters.utils import merge_system_messages
+    from casual_llm.messages import AssistantMessage
+
+    systems: list[ChatMessage] = [message for message in messages if message.role == "system"]
+    rest = [message for message in messages if message.role != "system"]
+    ordered: list[ChatMessage] = merge_system_messages(systems)
+    for message in rest:
+        last = ordered[-1] if ordered else None
+        if last is not None and last.role == "tool" and message.role == "user":
+            ordered.append(AssistantMessage(content=_BRIDGE))
+        elif last is not None and (joined := _joined(last, message)) is not None:
+            ordered[-1] = joined
+            continue
+        ordered.append(message)
+    return ordered
+
+
+def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
+    """Return two messages of one role as one; None where they cannot be."""
+    if first.role == second.role == "user":
+        if isinstance(first.content, list) or isinstance(second.content, list):
+            return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
+        return first.model_copy(update={"content": _lines(first.content, second.content)})
+    if first.role == second.role == "assistant" and not first.tool_calls:
+        # What a provider wants back belongs to the whole of one answer: of the first it goes, as its text is another now.
+        return second.model_copy(update={"content": _lines(first.content, second.content)})
+    return None
+
+
+def _parts(content: Any) -> list[Any]:
+    from casual_llm.messages import TextContent
+
+    return list(content) if isinstance(content, list) else [TextContent(text=content)] if content else []
+
+
+def _lines(*texts: Any) -> str:
+    return "\n\n".join(filter(None, texts))

@@ -1,0 +1,193 @@
+"""What a model turned out to take and not to take: learnt from its refusals, and heeded in every later request.
+
+A rule here answers a refusal: it finds out from the provider's words what to change, and the same question is asked again in
+that form. Each rule can help once for a model at a client, so that a provider which refuses everything is not asked for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.providers._history import in_strict_order
+from casual_mcp_nb.providers._keeping import kept_fields
+from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
+from casual_mcp_nb.types.image import MOST_IMAGES
+
+if TYPE_CHECKING:
+    from casual_llm import ChatMessage
+
+# Codestral, Devstral, Magistral, Ministral, Mistral, Mixtral, Pixtral, Voxtral.
+_MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
+_REFUSALS = (400, 404, 413, 422, 500)
+_CHAT = ("openai", "litellm", "ollama")
+
+
+@dataclass
+class Learned:
+    """What is known of a model at a client.
+
+    Args:
+        streams: Whether it can be asked for a stream.
+        most_images: How many images it takes in a request; 0 where it cannot see.
+        refused_images: Digests of images that were refused.
+        mistral_ids: Whether ids of calls must be nine letters and digits.
+        strict_order: Whether messages must be in the order of `_history.in_strict_order`.
+        stand_ins: Fields that it misses in answers of other models, and that it is sent a stand-in for.
+        refused_fields: Fields of its own answers that it does not take back.
+    """
+
+    streams: bool = True
+    most_images: int = MOST_IMAGES
+    refused_images: set[str] = field(default_factory=set)
+    mistral_ids: bool = False
+    strict_order: bool = False
+    stand_ins: set[str] = field(default_factory=set)
+    refused_fields: set[str] = field(default_factory=set)
+
+
+_known: WeakKeyDictionary[Any, dict[str, Learned]] = WeakKeyDictionary()
+
+
+def learned(client: Any, model: str) -> Learned:
+    """What is known of this model; at first what its name tells.
+
+    Args:
+        client: The client, which forgets it when it is gone.
+        model: The provider's name of the model.
+    """
+    try:
+        models = _known.setdefault(client, {})
+    except TypeError:
+        # A client of a person's own that cannot be a key: nothing is remembered of it.
+        return Learned()
+    if model not in models:
+        host = urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname or ""
+        mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
+        models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
+    return models[model]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that a provider refused.
+
+    Args:
+        status: The HTTP status.
+        text: What the provider said.
+        wire: Which format it was asked in.
+        model: The provider's name of the model.
+        messages: The conversation.
+    """
+
+    status: int | None
+    text: str
+    wire: str
+    model: str
+    messages: Sequence[ChatMessage]
+
+
+def adapted(known: Learned, refusal: Refusal) -> str | None:
+    """Learn from a refusal.
+
+    Returns:
+        What is done differently from now on, in words for the person; None where nothing can be.
+    """
+    if refusal.status not in _REFUSALS:
+        return None
+    return next((said for rule in _RULES if (said := rule(known, refusal)) is not None), None)
+
+
+_CANNOT_SEE = re.compile(
+    r"(?:image|vision|multi-?modal).{0,80}(?:not support|unsupported|not enabled|only supported|not a |not available)"
+    r"|(?:not support|unsupported|no endpoints|not a |text-only|does not have|only accepts? text|missing data).{0,80}"
+    r"(?:image|vision|multi-?modal)"
+    r"|unknown variant `image_url`|content must be a string",
+    re.IGNORECASE | re.DOTALL,
+)
+_AT_MOST = re.compile(r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE)
+
+
+def _images(known: Learned, refusal: Refusal) -> str | None:
+    sent = limited(refusal.messages, known.most_images, known.refused_images)
+    if not has_images(sent):
+        return None
+    counted = _AT_MOST.search(refusal.text)
+    most = int(counted[1] or counted[2]) if counted else 0
+    if (counted and most < known.most_images) or (counted is None and _CANNOT_SEE.search(refusal.text)):
+        known.most_images = most
+        if most:
+            return f"Model {shown(refusal.model)} takes at most {most} images in a request: it is shown the newest ones."
+        return f"Model {shown(refusal.model)} cannot see images: it reads a note in place of each image that a tool returns."
+    if refusal.status == 413 or re.search(r"\bimage", refusal.text, re.IGNORECASE):
+        known.refused_images |= {digest_of(image) for message in sent for image in images(message)}
+        return "The provider refused an image that a tool returned: the model reads a note in its place."
+    return None
+
+
+_ID = re.compile(r"tool call id .{0,200}length of 9", re.IGNORECASE | re.DOTALL)
+
+
+def _ids(known: Learned, refusal: Refusal) -> str | None:
+    if refusal.wire not in _CHAT or known.mistral_ids or not _ID.search(refusal.text):
+        return None
+    known.mistral_ids = True
+    return f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent with such ids."
+
+
+_ORDER = re.compile(
+    r"roles? must alternate|alternate user|after role|message_order|expected last role"
+    r"|system (?:message|role|prompt).{0,60}(?:beginning|first|start|must)|(?:beginning|first|start|must).{0,60}system message",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _order(known: Learned, refusal: Refusal) -> str | None:
+    if refusal.wire not in _CHAT or known.strict_order or not _ORDER.search(refusal.text):
+        return None
+    sent = list(after_results(limited(refusal.messages, known.most_images)))
+    if in_strict_order(sent) == sent:
+        return None
+    known.strict_order = True
+    return f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role are sent as one."
+
+
+REASONING, SIGNATURE = "reasoning_content", "thought_signature"
+_MISSING = {
+    # https://api-docs.deepseek.com/guides/thinking_mode: also answers of other models must have the field, be it empty.
+    REASONING: re.compile(
+        r"missing .?reasoning_content|reasoning_content.{0,80}must be passed back", re.IGNORECASE | re.DOTALL
+    ),
+    # https://ai.google.dev/gemini-api/docs/thought-signatures: calls of other models take a fixed text for a signature.
+    SIGNATURE: re.compile(r"missing a .?thought_signature", re.IGNORECASE),
+}
+
+
+def _stand_ins(known: Learned, refusal: Refusal) -> str | None:
+    if refusal.wire not in _CHAT:
+        return None
+    for name, words in _MISSING.items():
+        if name not in known.stand_ins and words.search(refusal.text):
+            known.stand_ins.add(name)
+            return f"Model {shown(refusal.model)} wants {name} with each answer: other models' get a stand-in."
+    return None
+
+
+def _fields(known: Learned, refusal: Refusal) -> str | None:
+    if refusal.wire not in _CHAT or refusal.status not in (400, 422):
+        return None
+    for message in refusal.messages:
+        own = kept_fields(message, refusal.wire, refusal.model)
+        for name in {*own.message, *(name for call in own.calls for name in call)} - known.refused_fields:
+            if name in refusal.text and name != "content":
+                known.refused_fields.add(name)
+                return f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left out."
+    return None
+
+
+_RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _images, _fields)

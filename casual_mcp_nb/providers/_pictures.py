@@ -1,0 +1,97 @@
+"""Images that tools return, as the wires take them: how many of them, and where they stand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.image import pictures_of
+
+if TYPE_CHECKING:
+    from casual_llm import ChatMessage, ImageContent
+
+MOST_CHARACTERS = 16_000_000
+"""Of all images of tools in a request, as base64: Anthropic takes 32 MB for the whole of it."""
+
+
+def has_images(messages: Sequence[ChatMessage]) -> bool:
+    """Whether a tool returned an image in these messages."""
+    return any(images(message) for message in messages)
+
+
+def images(message: ChatMessage) -> tuple[ImageContent, ...]:
+    """The images of a tool's result."""
+    found: tuple[ImageContent, ...] = getattr(message, "images", ())
+    return found
+
+
+def data_of(image: ImageContent) -> str:
+    """An image as base64."""
+    return "" if isinstance(image.source, str) else image.source.get("data", "")
+
+
+def digest_of(image: ImageContent) -> str:
+    """What an image is known by when it was refused."""
+    return hashlib.sha256(data_of(image).encode()).hexdigest()
+
+
+def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
+    """Return the messages with the newest images of tools only, and a note in the result for each that is left out.
+
+    Args:
+        messages: The conversation.
+        most: How many images the model takes in a request; those of the person count, and are all sent.
+        refused: Digests of images that the provider did not take.
+    """
+    if not has_images(messages):
+        return list(messages)
+    left, characters = max(0, most - len(pictures_of(messages))), MOST_CHARACTERS
+    sent: list[ChatMessage] = []
+    for message in reversed(messages):
+        taken: list[ImageContent] = []
+        for image in images(message):
+            size = len(data_of(image))
+            if left > 0 and size <= characters and (not refused or digest_of(image) not in refused):
+                left, characters = left - 1, characters - size
+                taken.append(image)
+        sent.append(_with_images(message, taken, cannot_see=most == 0))
+    return sent[::-1]
+
+
+def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bool) -> ChatMessage:
+    missing = len(images(message)) - len(taken)
+    if not missing:
+        return message
+    what = "1 image of this result is" if missing == 1 else f"{missing} images of this result are"
+    note = f"[{what} not shown{': you cannot see images' if cannot_see else ''}.]"
+    return message.model_copy(update={"images": tuple(taken), "content": f"{message.content}\n{note}".lstrip()})
+
+
+def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
+    """Give each image of a tool to the model in a message of the person, once all results of a step are there: the results of
+    chat completions and of Ollama are texts."""
+    waiting: list[Any] = []
+    for message in messages:
+        if message.role != "tool" and waiting:
+            yield _shown(waiting)
+            waiting = []
+        yield message
+        if images(message):
+            waiting.append(message)
+    if waiting:
+        yield _shown(waiting)
+
+
+def _shown(results: list[Any]) -> ChatMessage:
+    from casual_llm.messages import TextContent, UserMessage
+
+    parts: list[Any] = []
+    for result in results:
+        parts += [TextContent(text=label_of(result)), *result.images]
+    return UserMessage(content=parts)
+
+
+def label_of(result: Any) -> str:
+    """Which call images belong to, in words."""
+    return f"{'Image' if len(result.images) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"
