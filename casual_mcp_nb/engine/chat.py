@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
-from casual_mcp_nb.engine.approval import Approver, policy_of
+from casual_mcp_nb.engine.approval import Approver, checked_overrides
+from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import Contexts
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.names import ChatNames
@@ -23,11 +24,12 @@ from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
 from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Approval
+from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -52,7 +54,11 @@ class McpToolChat:
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: What a turn may take.
-        approver: Asks the person where a server's policy wants it; without one such calls are denied.
+        approver: Asks the person where a tool's policy wants it. Without one, calls that a policy of the config asks about are
+            denied; those that only the default policy asks about run, and the turn says so.
+        approval: Policies by server that count instead of those of the config.
+        can_ask: Whether somebody could answer the approver now; None: always.
+        answer_limits: How long the person is waited for.
         secrets: Values to mask in the error of a turn.
 
     Raises:
@@ -69,6 +75,9 @@ class McpToolChat:
         templates: TemplateLibrary | None = None,
         limits: Limits | None = None,
         approver: Approver | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        can_ask: Callable[[], bool] | None = None,
+        answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
     ) -> None:
         self.fleet = fleet
@@ -77,12 +86,19 @@ class McpToolChat:
         self.tool_sets = dict(tool_sets or {})
         self.templates = templates or TemplateLibrary.for_config(None)
         self.limits = limits or Limits()
-        self.approver = approver
         self._secrets = secrets
         self._views = ViewCache()
         self.contexts = Contexts()
         self.checks = Checks()
         self._watch = ToolWatch(self._pinned)
+        self.consent = Consent(
+            self._watch,
+            fleet.config_of,
+            overrides=checked_overrides(approval, fleet.statuses),
+            approver=approver,
+            can_ask=can_ask,
+            limits=answer_limits,
+        )
         self._running: set[Run] = set()
         self._last: Turn | None = None
         self.selection.bind(ChatNames(fleet, self.tool_sets, lambda: self._watch.catalog))
@@ -95,6 +111,9 @@ class McpToolChat:
         settings: Settings | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         approver: Approver | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        can_ask: Callable[[], bool] | None = None,
+        answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
     ) -> McpToolChat:
@@ -104,12 +123,17 @@ class McpToolChat:
             config: A path, a dict, or a loaded config.
             settings: What the environment says; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
-            approver: Asks the person before calls that a server's policy names.
+            approver: Asks the person before calls, see `McpToolChat`.
+            approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
+                bundled and in-process servers; they count instead of those of the config.
+            can_ask: Whether somebody could answer the approver now; None: always.
+            answer_limits: How long the person is waited for, by approvals and by what servers ask.
             elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
 
         Raises:
-            ConfigError: The config, or a variable of the environment, is wrong.
+            ConfigError: The config, a variable of the environment, or a policy is wrong.
+            UnknownNameError: `approval` names a server that does not exist.
         """
         config = load_config(config)
         settings = settings or Settings.from_environ(read_environment(config.folder))
@@ -117,8 +141,13 @@ class McpToolChat:
         keep_out_of_log(secrets)
         route_library_logs()
         chat: McpToolChat
+        answer_limits = answer_limits or AnswerLimits()
         handlers = Handlers(
-            log=lambda server, level, text: chat._log(server, level, text), elicitation=elicitation, changed=changed
+            log=lambda server, level, text: chat._log(server, level, text),
+            notice=lambda server, text: chat._notice(server, text),
+            elicitation=elicitation,
+            changed=changed,
+            answer_limits=answer_limits,
         )
         chat = cls(
             Fleet(
@@ -138,6 +167,9 @@ class McpToolChat:
                 result_format=settings.tool_result_format,
             ),
             approver=approver,
+            approval=approval,
+            can_ask=can_ask,
+            answer_limits=answer_limits,
             secrets=secrets,
         )
         return chat
@@ -304,10 +336,6 @@ class McpToolChat:
         """What the last turn took, or None before the first one."""
         return self._last.stats if self._last else None
 
-    def policy(self, server: str) -> Approval:
-        """Whether a person is asked before the calls of a server's tools."""
-        return policy_of(self.fleet.config_of(server))
-
     def change_notices(self) -> list[Notice]:
         """What a turn says about tools that changed: each change once, and what is blocked for as long as it is."""
         return self._watch.notices()
@@ -319,3 +347,7 @@ class McpToolChat:
     def _log(self, server: str, level: str, text: str) -> None:
         for run in tuple(self._running):
             run.log(server, level, text)
+
+    def _notice(self, server: str, text: str) -> None:
+        for run in tuple(self._running):
+            run.emit(Notice(text, server, run.now()))

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
-from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Verdict, needs_approval
+from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_words
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus
+from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus, Notice
 from casual_mcp_nb.types.nesting import problem_of
-from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
@@ -60,18 +59,18 @@ class Dispatcher:
         discovered: What the conversation has loaded by search, by wire name; grows during the turn.
         synthetic: Our own tools by name.
         caller: The connections.
-        policy: Tells for a server whether a person is asked.
-        approver: Asks the person; without one, a call that needs a word is denied.
+        consent: Decides whether a call may run, and asks the person where it must be.
         meta: Handed through to the servers with each call.
+        on_notice: Called with what the person should know of a call.
     """
 
     view: ToolView
     discovered: Mapping[str, ToolSpec]
     synthetic: Mapping[str, SyntheticTool]
     caller: ToolCaller
-    policy: Callable[[str], Approval]
-    approver: Approver | None = None
+    consent: Consent
     meta: Mapping[str, Any] | None = None
+    on_notice: Callable[[Notice], None] = lambda _: None
 
     def offered(self, name: str) -> ToolSpec | None:
         """The tool that a model means, if it is offered. A name is taken kindly, but never beyond what is offered."""
@@ -119,7 +118,7 @@ class Dispatcher:
         tool = self.offered(name)
         if tool is None:
             return Outcome("error", await self._refusal(name))
-        verdict = await self._verdict(tool, arguments, on_approval)
+        verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
         if verdict is not True:
             why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
             return Outcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
@@ -133,17 +132,6 @@ class Dispatcher:
         except ServerError as error:
             return Outcome("error", f"Error: {error}")
         return Outcome("error" if result.is_error else "ok", await result_words(result), result)
-
-    async def _verdict(self, tool: ToolSpec, arguments: dict[str, Any], on_approval: ApprovalHandler) -> Verdict:
-        policy = self.policy(tool.server)
-        if not needs_approval(tool, policy):
-            return True
-        if self.approver is None:
-            return False
-        on_approval(True)
-        verdict = await self.approver(ApprovalRequest(tool, arguments, policy))
-        on_approval(False)
-        return verdict
 
     async def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)

@@ -48,13 +48,21 @@ async def prepared(
     (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
     model = chat.models.chat_model(options.model)
     view = await chat.view(options.applied_to(chat.selection))
-    missing = chat.checks.missing(view, chat.fleet, chat.tool_sets)
+    missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *chat.consent.unknown_tools())
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
     run = Run(
         model=model,
         view=view,
-        dispatcher=Dispatcher(view, discovered, synthetic, chat.fleet, chat.policy, chat.approver, options.meta),
+        dispatcher=Dispatcher(
+            view,
+            discovered,
+            synthetic,
+            chat.fleet,
+            chat.consent,
+            options.meta,
+            on_notice=lambda notice: emit(replace(notice, at=run.now())),
+        ),
         messages=[*history, *messages],
         discovered=discovered,
         system=_system(chat, options, model, view),

@@ -22,6 +22,7 @@ class ToolWatch:
         self.catalog = Catalog()
         """The catalog that was looked at last."""
         self._known: dict[ToolName, ToolSpec] = {}
+        self._riskiest: dict[ToolName, ToolSpec] = {}
         self._changes: dict[ToolName, ToolChange] = {}
         self._untold: list[ToolChange] = []
 
@@ -35,6 +36,14 @@ class ToolWatch:
         """The tools that are not offered until their change is accepted."""
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
+    def riskiest(self, tool: ToolSpec) -> ToolSpec:
+        """The definition of a tool that claimed the most harm, of those seen since one was accepted; the first of several."""
+        return self._riskiest.get(tool.tool_name, tool)
+
+    def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
+        """All tools that a server has ever had, each as it was defined last."""
+        return {name: tool for name, tool in self._known.items() if name.server == server}
+
     def look(self, catalog: Catalog) -> None:
         """Compare a catalog with what was there before."""
         if catalog is self.catalog:
@@ -47,6 +56,9 @@ class ToolWatch:
             elif tool.tool_name in self._changes and self._changes[tool.tool_name].blocked:
                 # It is again as it was accepted.
                 del self._changes[tool.tool_name]
+            seen = self._known[tool.tool_name]
+            if seen.risk > self._riskiest.setdefault(tool.tool_name, seen).risk:
+                self._riskiest[tool.tool_name] = seen
 
     def accept(self, name: ToolName) -> None:
         """Take the present definition of a tool as the right one.
@@ -56,7 +68,7 @@ class ToolWatch:
         """
         if name not in self._changes:
             raise UnknownNameError("changed tool", str(name), map(str, self._changes))
-        self._known[name] = self._changes.pop(name).after
+        self._known[name] = self._riskiest[name] = self._changes.pop(name).after
 
     def notices(self) -> list[Notice]:
         """What is to be said: each change once, and what is blocked for as long as it is."""

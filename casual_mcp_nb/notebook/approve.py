@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-import threading
+import logging
 from collections.abc import Awaitable, Callable
 
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.form import Field
+from casual_mcp_nb.notebook.prompt import prompted
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, LinkQuestion, Question, StepQuestion
 
+logger = logging.getLogger(__name__)
+
 _YES = ("y", "yes")
+_KEYS = {"approve_for_server": "s", "approve": "y", "approve_for_conversation": "a", "deny": "Enter"}
 Ask = Callable[[str], Awaitable[str]]
 
 
@@ -24,7 +28,7 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
     """
 
     async def ask(text: str) -> str:
-        return (await _asked(text, context)).strip()
+        return (await prompted(text, context)).strip()
 
     try:
         match question:
@@ -36,17 +40,28 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
                 await _link(question, ask)
             case StepQuestion():
                 await _step(question, ask)
-    except (EOFError, OSError, RuntimeError, NotImplementedError):
-        question.give_up("There is nobody to ask.")
+    except UsageError:
+        raise
+    except NotImplementedError:
+        question.no_one_to_ask()
+    except Exception as error:
+        # Also the end of the input that a person typed (Ctrl-D): it approves nothing.
+        if not isinstance(error, EOFError | OSError | RuntimeError | ValueError):
+            logger.error("Asking with input() failed.", exc_info=error)
+        question.give_up("No one is available to answer.")
 
 
 async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
-    more = "a: yes, and for this tool in the rest of the conversation"
-    said = (await ask(f"{question.text}\nRun it? ({more}) [y/N] ")).lower()
-    if said in (*_YES, "a", "always"):
-        question.approve(for_conversation=said not in _YES)
-    else:
-        question.deny()
+    choices = "  ".join(f"[{_KEYS[answer]}] {words}" for answer, words in question.choices)
+    match (await ask(f"{question.text}\n{choices}: ")).lower():
+        case "y" | "yes":
+            question.approve()
+        case "a" | "always":
+            question.approve(for_conversation=True)
+        case "s" | "server" if question.reason == "unannotated":
+            question.approve_for_server()
+        case _:
+            question.deny()
 
 
 async def _link(question: LinkQuestion, ask: Ask) -> None:
@@ -65,9 +80,9 @@ async def _form(question: FormQuestion, ask: Ask) -> None:
         return question.decline() if said in ("d", "decline") else question.cancel()
     mistake = ""
     while True:
-        values = {field.name: await ask(f"{mistake}{_prompt(field)}") or field.default for field in question.fields}
+        typed = {field.name: await ask(f"{mistake}{_prompt(field)}") for field in question.fields}
         try:
-            return question.answer(values)
+            return question.answer({name: text for name, text in typed.items() if text})
         except UsageError as error:
             mistake = f"{error}\n"
             if question.future.done():
@@ -77,7 +92,8 @@ async def _form(question: FormQuestion, ask: Ask) -> None:
 def _prompt(field: Field) -> str:
     kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
     hints = [kinds.get(field.kind, ""), ", ".join(label for _, label in field.choices)]
-    hints += [f"Enter: {field.default}" if field.default is not None else "", "" if field.required else "may stay empty"]
+    proposed = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
+    hints += [f"Enter: {proposed}" if field.default is not None else "", "" if field.required else "may stay empty"]
     about = f" - {field.description}" if field.description else ""
     return f"{field.title}{about} ({'; '.join(filter(None, hints)) or 'text'}): "
 
@@ -96,27 +112,3 @@ async def _step(question: StepQuestion, ask: Ask) -> None:
         question.edit(changes)
     else:
         question.next()
-
-
-async def _asked(text: str, context: contextvars.Context) -> str:
-    """The answer, waited for on a thread that the interpreter does not wait for: nobody may ever answer."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
-
-    def settle(said: str, error: Exception | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(said)
-
-    def ask() -> None:
-        try:
-            said, error = input(text), None
-        except Exception as failure:
-            said, error = "", failure
-        loop.call_soon_threadsafe(settle, said, error)
-
-    threading.Thread(target=context.copy().run, args=(ask,), name="casual-mcp-input", daemon=True).start()
-    return await answer

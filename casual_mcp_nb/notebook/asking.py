@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, overload
 
-from casual_mcp_nb.engine.approval import ApprovalRequest, Verdict
+from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
 from casual_mcp_nb.engine.gate import Edit, Gate
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.approve import ask_with_input
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.prompt import can_prompt
 from casual_mcp_nb.notebook.questions import (
     ApprovalQuestion,
-    Decision,
     FormQuestion,
     LinkQuestion,
     Question,
     StepQuestion,
     Surface,
 )
+from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Request
-from casual_mcp_nb.types.tool import ToolSpec
 
 CLICKS_ARRIVE_SINCE = (7, 4)
 """The version of ipykernel since which a click arrives while a cell awaits."""
@@ -40,20 +40,28 @@ class Questions(Sequence[Question]):
         observers: Are told when a question comes or goes.
 
     Attributes:
-        time_limit: Seconds until an unanswered question is given up: a call is denied, a server is told nothing, a step goes
-            on. None waits for ever.
+        limits: How long, and how many at a time, questions wait; kept by those who ask them here.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
-        self.time_limit: float | None = None
+        self.limits = AnswerLimits()
         self._engine = engine
         self._observers = observers
         self._open: dict[str, Question] = {}
         self._came = threading.Condition()
-        self._granted: set[tuple[str, str, str]] = set()
         self._places: list[tuple[Surface | None, contextvars.Context]] = []
         self._panels = 0
         self._one_input = asyncio.Lock()
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds until a call that nobody approves is denied, and what a server asks is cancelled; None waits for ever. The
+        pauses of the step mode are the person's own and have no limit."""
+        return self.limits.seconds
+
+    @time_limit.setter
+    def time_limit(self, seconds: float | None) -> None:
+        self.limits.wait(seconds)
 
     @overload
     def __getitem__(self, key: int) -> Question: ...
@@ -126,20 +134,23 @@ class Questions(Sequence[Question]):
         finally:
             self._places.remove(place)
 
-    def forget(self) -> None:
-        """Ask again for what was approved for a conversation."""
-        self._granted = set()
+    def can_ask(self) -> bool:
+        """Whether somebody could answer what comes up now: in a terminal, in a cell whose front end takes input, or in a panel.
 
-    async def approve(self, request: ApprovalRequest) -> Verdict:
-        """Ask whether a call may run, unless that was answered for the conversation. An `Approver`."""
-        granted, key = self._granted, _key(request.tool)
-        if key in granted:
-            return True
-        decision: Decision = await self._answer(ApprovalQuestion(self._surface(), request))
-        if decision.verdict is True and decision.for_conversation:
-            granted.add(key)
-            self._settle_same(key)
-        return decision.verdict
+        Code that answers the questions of `submit` in a script says so by `panel_opened`.
+        """
+        return can_prompt() or (self._panels > 0 and not self.by_input)
+
+    async def approve(self, request: ApprovalRequest) -> Decision:
+        """Ask whether a call may run. An `Approver`."""
+        question = ApprovalQuestion(self._surface(), request)
+        decision: Decision = await self._answer(question)
+        if decision.verdict is True:
+            for other in tuple(self._open.values()):
+                if isinstance(other, ApprovalQuestion):
+                    with suppress(UsageError):
+                        other.settle_alike(decision.scope, question)
+        return decision
 
     async def elicit(self, server: str, message: str, _kind: Any, params: Any, _context: Any) -> Any:
         """Ask what a server asks; see `Handlers.elicitation`."""
@@ -184,10 +195,6 @@ class Questions(Sequence[Question]):
         by_input = asyncio.create_task(self._by_input(question)) if question.surface == "input" else None
         waiting = asyncio.wrap_future(question.future)
         try:
-            await asyncio.wait({waiting}, timeout=self.time_limit)
-            if not waiting.done():
-                with suppress(UsageError):
-                    question.give_up(f"Nobody answered within {self.time_limit:g} s.")
             return await waiting
         finally:
             waiting.cancel()
@@ -210,13 +217,3 @@ class Questions(Sequence[Question]):
         if surface is not None:
             return surface
         return "panel" if self._panels and not self._engine.blocked else "input"
-
-    def _settle_same(self, key: tuple[str, str, str]) -> None:
-        for question in tuple(self._open.values()):
-            if isinstance(question, ApprovalQuestion) and _key(question.tool) == key:
-                with suppress(UsageError):
-                    question.approve()
-
-
-def _key(tool: ToolSpec) -> tuple[str, str, str]:
-    return tool.server, tool.name, tool.digest

@@ -156,6 +156,9 @@ def _servers(session: SessionReports) -> Iterator[Finding]:
         yield _server(status)
         for note in status.notes:
             yield Finding("Servers", status.name, "warn", note)
+    for notice in session.approval_problems:
+        advice = "Correct the name in the approval of this server."
+        yield Finding("Servers", notice.server or "", "warn", notice.text, advice)
     yield from _hidden_modules(session)
 
 

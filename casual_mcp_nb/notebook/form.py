@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from casual_mcp_nb.display.text import clean, cut, one_line
@@ -15,6 +15,7 @@ FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 MOST_FIELDS = 40
 MOST_CHOICES = 200
 LONGEST_NOTE = 500
+LONGEST_DEFAULT = 4_000
 _YES = ("y", "yes", "true", "1")
 _NO = ("n", "no", "false", "0")
 
@@ -29,7 +30,7 @@ class Field:
         kind: What it takes; a `choice` is one of `choices`, `choices` are any of them.
         description: What it is for.
         required: Whether it must be filled in.
-        default: What the server proposes.
+        default: What the server proposes, as it would be sent; None where it proposes nothing, or something that is wrong.
         choices: Values with their labels.
         minimum: Least number, or least length of a text.
         maximum: Greatest number, or greatest length of a text.
@@ -60,32 +61,43 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
 
 
 def checked(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was filled in, in the types that the fields want; fields that were left empty are left out.
+    """What was filled in, in the types that the fields want.
+
+    A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
 
     Raises:
         UsageError: A field is missing or wrong; the message names it. Or there is no such field.
     """
     unknown = next((name for name in values if name not in {field.name for field in fields}), None)
     if unknown is not None:
-        raise UsageError(f"The form has no field {shown(str(unknown))}.", hint=f"It has: {', '.join(f.name for f in fields)}.")
-    given = {field.name: _value(field, values.get(field.name)) for field in fields}
+        raise UsageError(f"The form has no field {shown(str(unknown))}.", hint=_names(fields))
+    given = {
+        field.name: field.default
+        if field.name not in values and field.default is not None
+        else _value(field, values.get(field.name))
+        for field in fields
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _field(name: str, part: Mapping[str, Any], required: bool) -> Field:
     kind = _kind(part)
     low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
-    return Field(
+    field = Field(
         name=name,
         title=_words(part.get("title"), 100) or one_line(cut(name, 100)),
         kind=kind,
         description=_words(part.get("description"), LONGEST_NOTE),
         required=required,
-        default=_default(part.get("default"), kind),
         choices=_choices(part if kind == "choice" else part.get("items", {})) if kind in ("choice", "choices") else (),
         minimum=_limit(part.get(low)),
         maximum=_limit(part.get(high)),
     )
+    return replace(field, default=_default(field, part.get("default")))
+
+
+def _names(fields: tuple[Field, ...]) -> str:
+    return f"It has: {', '.join(shown(field.name) for field in fields)}."
 
 
 def _kind(part: Mapping[str, Any]) -> FieldKind:
@@ -113,10 +125,26 @@ def _choices(part: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MOST_CHOICES])
 
 
-def _default(value: Any, kind: FieldKind) -> Any:
-    if kind == "choices":
-        return [str(item) for item in value] if isinstance(value, list) else None
-    return value if isinstance(value, str | int | float | bool) else None
+def _default(field: Field, value: Any) -> Any:
+    """A default that can be sent as it is. One with characters that hide is none: nobody would see what is sent."""
+    match field.kind, value:
+        case "boolean", bool():
+            return value
+        case "text", "" if not field.minimum:
+            return value
+        case "text" | "choice", str() if len(value) <= LONGEST_DEFAULT and clean(value) == value:
+            pass
+        case (("integer" | "number"), int() | float()) if not isinstance(value, bool):
+            pass
+        case "choices", list() if len(value) <= MOST_CHOICES and all(isinstance(item, str) for item in value):
+            if not value:
+                return []
+        case _:
+            return None
+    try:
+        return _value(field, value)
+    except UsageError:
+        return None
 
 
 def _limit(value: Any) -> float | None:

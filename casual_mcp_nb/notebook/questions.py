@@ -6,25 +6,27 @@ A question is answered once, from any thread: by the panel, by `input()`, or by 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.display.text import clean, cut
-from casual_mcp_nb.engine.approval import ApprovalRequest, Verdict
+from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.gate import Edit, editable
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.form import Field, checked, fields_of
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.step import text_of
+from casual_mcp_nb.types.tool import ToolSpec
 
 Surface = Literal["input", "panel"]
 """Who asks: `input()` in the running cell, or whatever shows `session.questions`, such as the panel."""
 
 LONGEST_MESSAGE = 4_000
+MAX_DIFFERENCE = 20_000
 
 
 class Question(ABC):
@@ -54,29 +56,40 @@ class Question(ABC):
 
     @abstractmethod
     def give_up(self, why: str) -> None:
-        """Answer in the way that does no harm, since nobody can or will."""
+        """Answer in the way that does no harm, since nobody will."""
+
+    def no_one_to_ask(self) -> None:
+        """Answer since there is nobody who could."""
+        self.give_up("No one is available to answer.")
 
     def _settle(self, answer: Any) -> None:
         try:
             self.future.set_result(answer)
         except InvalidStateError:
-            raise UsageError("This question is not open any more: it was answered, or its turn has ended.") from None
+            raise _not_open() from None
+
+    def _settle_with(self, error: Exception) -> None:
+        try:
+            self.future.set_exception(error)
+        except InvalidStateError:
+            raise _not_open() from None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>\n{self.text}"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What the person says to a call.
+_ALLOW_SERVER = ("approve_for_server", "Allow this server in this conversation")
+_ALLOW_ONCE = ("approve", "Allow once")
+_ALWAYS_ALLOW = ("approve_for_conversation", "Always allow in this conversation")
+_ALWAYS_ALLOW_TOOL = ("approve_for_conversation", "Always allow this tool in this conversation")
+_DENY = ("deny", "Deny")
 
-    Args:
-        verdict: See `Verdict`.
-        for_conversation: Whether it holds for all calls of this very tool in this conversation.
-    """
-
-    verdict: Verdict
-    for_conversation: bool = False
+_REASONS = {
+    "always": "Calls of this tool always wait for your approval.",
+    "destructive": "This tool can delete or overwrite data.",
+    "unannotated": "The server does not say whether this tool can delete or overwrite data.",
+    "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
+}
 
 
 class ApprovalQuestion(Question):
@@ -89,7 +102,9 @@ class ApprovalQuestion(Question):
     Attributes:
         tool: The tool, with its server and what that claims of it.
         arguments: The complete arguments.
-        policy: Why it is asked: the server's policy.
+        policy: The policy that asks.
+        reason: Why it is asked, see `Reason`.
+        change: How the tool's definition has changed; None: it has not.
     """
 
     kind = "approval"
@@ -97,6 +112,7 @@ class ApprovalQuestion(Question):
     def __init__(self, surface: Surface, request: ApprovalRequest) -> None:
         super().__init__(surface, request.tool.server)
         self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
+        self.reason, self.change = request.reason, request.change
 
     @property
     def written(self) -> str:
@@ -106,13 +122,36 @@ class ApprovalQuestion(Question):
     @property
     def claims(self) -> tuple[str, ...]:
         """What the server claims of the tool, in words."""
-        return self.tool.annotations.badges if self.tool.annotations else ()
+        return _claims(self.tool)
+
+    @property
+    def choices(self) -> tuple[tuple[str, str], ...]:
+        """The answers that can be given, each with its words, the proposed one first."""
+        if self.reason == "unannotated":
+            return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
+        return _ALLOW_ONCE, _ALWAYS_ALLOW, _DENY
+
+    @property
+    def why(self) -> str:
+        """Why it is asked, in a sentence."""
+        return _REASONS[self.reason]
+
+    @property
+    def difference(self) -> str:
+        """How the tool's definition has changed, or nothing: what the server claims first, then old and new text."""
+        if self.change is None:
+            return ""
+        before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
+        claims = f"The server claimed of it before: {before}; now: {now}."
+        return f"{claims}\n{clean(cut(self.change.diff, MAX_DIFFERENCE))}"
 
     @property
     def text(self) -> str:
-        """Server, tool and the complete arguments."""
-        claims = f" ({', '.join(self.claims)})" if self.claims else ""
-        return f"The model wants to call {self.tool.name!a} of server {self.tool.server!a}{claims} with\n{self.written}"
+        """Server, tool, why it is asked, the complete arguments, and what has changed."""
+        claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
+        title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
+        parts = [title, f"{self.why}{claims}", f"Complete arguments:\n{self.written}", self.difference]
+        return "\n".join(filter(None, parts))
 
     def approve(self, for_conversation: bool = False) -> None:
         """Let the call run.
@@ -120,7 +159,18 @@ class ApprovalQuestion(Question):
         Args:
             for_conversation: Do not ask again for this tool in this conversation, as long as its definition is the same.
         """
-        self._settle(Decision(True, for_conversation))
+        self._settle(Decision(True, "tool" if for_conversation else "call"))
+
+    def approve_for_server(self) -> None:
+        """Let the call run, and do not ask again in this conversation for tools of this server that do not claim to be
+        destructive, as long as their definitions are the same.
+
+        Raises:
+            UsageError: This call is asked about for another reason; the question stays open.
+        """
+        if self.reason != "unannotated":
+            raise UsageError("This call cannot be approved for the whole server.", hint="Approve the call or the tool.")
+        self._settle(Decision(True, "server"))
 
     def deny(self, reason: str = "") -> None:
         """Do not let it run; the model is told so, and why."""
@@ -129,6 +179,17 @@ class ApprovalQuestion(Question):
     def give_up(self, why: str) -> None:
         """Deny it."""
         self.deny(why)
+
+    def no_one_to_ask(self) -> None:
+        """Let the policy decide."""
+        self._settle_with(NoOneToAsk())
+
+    def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
+        """Approve it too if what was just approved for `question` covers it."""
+        same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.said == question.tool.said
+        same_server = self.reason == question.reason == "unannotated" and self.server == question.server
+        if (scope == "tool" and same_tool) or (scope == "server" and same_server):
+            self.approve()
 
 
 class Elicitation(Question):
@@ -179,7 +240,8 @@ class FormQuestion(Elicitation):
         """Send the form.
 
         Args:
-            values: What was filled in, by name of the field.
+            values: What was filled in, by name of the field. A field that is not in it has the default of the server's schema,
+                if any; one that is empty is left out.
 
         Raises:
             UsageError: Something is missing or wrong; the question stays open.
@@ -290,3 +352,16 @@ class StepQuestion(Question):
     def give_up(self, why: str) -> None:
         """Go on."""
         self.run()
+
+
+def _not_open() -> UsageError:
+    return UsageError("This question is not open any more: it was answered, or its turn has ended.")
+
+
+def _claims(tool: ToolSpec) -> tuple[str, ...]:
+    return tool.annotations.badges if tool.annotations else ()
+
+
+def _name(name: str) -> str:
+    """A name as it is where it is plain, and quoted where it could be taken for something else."""
+    return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else ascii(name)

@@ -20,6 +20,7 @@ from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.session import Clients, SystemPrompt, Tools
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class SessionReports(SessionNouns):
     def templates(self) -> list[str]:
         """The names of the prompt templates that can be used."""
         return self._chat.templates.names()
+
+    @property
+    def approval_problems(self) -> tuple[Notice, ...]:
+        """The tools that a policy for approvals names and that their servers, as far as they are connected, do not have."""
+        return tuple(self._chat.consent.unknown_tools())
 
     async def _preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
         """The system prompt that the next turn would send. Connects when needed, asks no model.

@@ -27,6 +27,7 @@ from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.twins import awaited, blocking
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.session import Servers, ServerStatus
 from casual_mcp_nb.types.step import ToolCall
 
@@ -49,13 +50,16 @@ class Session(SessionExtract):
         in_process: FastMCP servers of this process, by name.
         name: What tells this session from another one of the same config.
         prices: What models cost, in the place of the config's `prices`: a JSON file or plain objects, see `read_prices`.
+        approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
+            `always`, or a mapping of tool names to these. It counts instead of the config's `approval`.
 
     Attributes:
         config: The config as loaded.
         name: The name as given.
 
     Raises:
-        ConfigError: The config is wrong; nothing was started.
+        ConfigError: The config or a policy is wrong; nothing was started.
+        UnknownNameError: `approval` names a server that does not exist.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Session(SessionExtract):
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
+        approval: Mapping[str, Policies] | None = None,
     ) -> None:
         self.config = load_config(config)
         if prices is not None:
@@ -83,6 +88,9 @@ class Session(SessionExtract):
             settings=settings,
             in_process=in_process,
             approver=self._questions.approve,
+            approval=approval,
+            can_ask=self._questions.can_ask,
+            answer_limits=self._questions.limits,
             elicitation=self._questions.elicit,
             changed=self._observers.changed,
         )
@@ -99,9 +107,10 @@ class Session(SessionExtract):
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
+        approval: Mapping[str, Policies] | None = None,
     ) -> Self:
         """A session from a config file or value; it connects on first use, or by `connect`."""
-        return cls(config, in_process=in_process, name=name, prices=prices)
+        return cls(config, in_process=in_process, name=name, prices=prices, approval=approval)
 
     @classmethod
     def demo(cls) -> Self:

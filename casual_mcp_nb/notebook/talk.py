@@ -153,7 +153,7 @@ class SessionTalk(SessionControl):
 
     def new_conversation(self) -> None:
         """Start another conversation: nothing said, nothing discovered, nothing approved. The selection stays."""
-        self._questions.forget()
+        self._chat.consent.forget()
         self._dialogue.clear()
 
     def _options(self, options: dict[str, Any]) -> TurnOptions:

@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, SecretStr, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, StrictBool, model_validator
 
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_secrets
 from casual_mcp_nb.types.strict import Reached, Seconds, SecretText
 
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 Approval = Literal["never", "destructive", "always"]
+"""When a person is asked before a call: never, before tools that can destroy something, or always."""
+
+OTHER_TOOLS = "*"
+"""The key of a mapping of policies that stands for all tools without a key."""
+
+
+def checked_approval(value: Any) -> Any:
+    """Return a policy, or a mapping of tool names to policies, unchanged.
+
+    Raises:
+        ValueError: It is neither; the message names the valid words and, in a mapping, the tool.
+    """
+    words = ", ".join(get_args(Approval))
+    if value is None or (isinstance(value, str) and value in get_args(Approval)):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be one of {words}, or an object of tool names with one of them each")
+    for tool, policy in value.items():
+        if not isinstance(tool, str) or not isinstance(policy, str) or policy not in get_args(Approval):
+            raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")
+    return dict(value)
+
+
+Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_approval)]
+"""The policy of a server, or policies by tool name."""
 
 
 class ServerConfig(Reached):
@@ -34,7 +60,8 @@ class ServerConfig(Reached):
         init_timeout: Limit for starting and listing, in seconds.
         call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
         total_timeout: Limit of a call in seconds, whatever progress it reports.
-        approval: Whether a person is asked before a call: `never`, for `destructive` tools, or `always`.
+        approval: When a person is asked before a call: `never`, for `destructive` tools, `always`, or a mapping of tool names
+            to these, in which `*` stands for the other tools. None: see `casual_mcp_nb.engine.approval`.
         pin_tools: Whether a tool whose definition changes while it is in use is not offered until a person accepts the change.
     """
 
@@ -52,7 +79,7 @@ class ServerConfig(Reached):
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0
     total_timeout: Seconds = 600.0
-    approval: Approval | None = None
+    approval: Policies | None = None
     pin_tools: StrictBool = False
 
     @model_validator(mode="after")

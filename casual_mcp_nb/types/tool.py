@@ -10,6 +10,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, overload
 
@@ -77,6 +78,14 @@ class ToolAnnotations:
             "open-world": self.open_world,
         }
         return tuple(word for word, holds in claims.items() if holds)
+
+
+class Risk(IntEnum):
+    """What a server claims about the harm that a tool can do; a greater one is asked about more often."""
+
+    HARMLESS = 0
+    UNKNOWN = 1
+    DESTRUCTIVE = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +186,14 @@ class ToolSpec(Rich):
         if self.read_only:
             return False
         return self.annotations is None or self.annotations.destructive is not False
+
+    @property
+    def risk(self) -> Risk:
+        """What the server claims about harm. A tool that is said to write, and not whether it destroys, is `unknown`."""
+        hints = self.annotations or ToolAnnotations()
+        if hints.read_only or hints.destructive is False:
+            return Risk.HARMLESS
+        return Risk.DESTRUCTIVE if hints.destructive else Risk.UNKNOWN
 
 
 @dataclass(frozen=True)

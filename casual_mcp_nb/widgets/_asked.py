@@ -19,7 +19,8 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
     match question:
         case ApprovalQuestion():
             row |= {"tool": one_line(question.tool.name), "arguments": question.written}
-            row |= {"claims": list(question.claims), "policy": question.policy}
+            row |= {"claims": list(question.claims), "policy": question.policy, "why": question.why}
+            row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
         case FormQuestion():
             row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
         case LinkQuestion():
@@ -36,8 +37,8 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
 
     Args:
         question: The question.
-        answer: `approve`, `approve_for_conversation` or `deny`; `send`, `accept`, `decline` or `cancel`; `next`, `edit`, `run`
-            or `stop`.
+        answer: `approve`, `approve_for_conversation`, `approve_for_server` or `deny`; `send`, `accept`, `decline` or `cancel`;
+            `next`, `edit`, `run` or `stop`.
         values: What was filled in, or the edited texts.
 
     Raises:
@@ -52,11 +53,13 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
 def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callable[[], None]]:
     match question:
         case ApprovalQuestion():
-            return {
+            approvals: dict[str, Callable[[], None]] = {
                 "approve": question.approve,
                 "approve_for_conversation": lambda: question.approve(for_conversation=True),
+                "approve_for_server": question.approve_for_server,
                 "deny": lambda: question.deny(str(values.get("reason", ""))),
             }
+            return {answer: approvals[answer] for answer, _ in question.choices}
         case StepQuestion():
             texts = {key: str(text) for key, text in values.items()}
             return {

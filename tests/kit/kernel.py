@@ -89,6 +89,27 @@ class Kernel:
         assert ran.status == "ok", ran.text()
         return ran.text().strip()
 
+    def typed(self, code: str, *lines: str | None) -> tuple[Ran, list[str]]:
+        """Run a cell whose front end takes input, and type a line at each prompt; None types nothing.
+
+        Returns:
+            What it came to, and the prompts.
+        """
+        prompts: list[str] = []
+        replies = iter(lines)
+        messages: list[dict[str, Any]] = []
+
+        def answer(request: dict[str, Any]) -> None:
+            prompts.append(request["content"]["prompt"])
+            line = next(replies)
+            if line is not None:
+                self.client.input(line)
+
+        reply = self.client.execute_interactive(
+            code, allow_stdin=True, stdin_hook=answer, output_hook=messages.append, timeout=LIMIT
+        )
+        return Ran(reply["content"]["status"], list(_outputs(messages)), messages), prompts
+
     def restart(self) -> None:
         """Restart the kernel as a person does, and wait until it is ready."""
         self.manager.restart_kernel(now=False)

@@ -16,6 +16,7 @@ The plan, all keys optional:
         stderr, stderr_flood    text and bytes on stderr
         stdout                  lines on stdout that are no messages
         ask, ask_params         a request to the client; with `answer: "asked"` the call's result is the client's answer
+        ask_count               so many more of these requests, whose answers are only recorded
         notify, notify_count    a notice, so many times; plan: changes of this plan that go with it
         progress                seconds between notices of progress, for ever
         endless                 writes a message without an end, for ever
@@ -48,10 +49,10 @@ def raw_config(mark: str = "", folder: Any = None, config: dict[str, Any] | None
     Args:
         mark: A text in its environment by which `kit.processes` finds it.
         folder: Where a plan is written that is too long for a command line.
-        config: More fields of the config.
+        config: More fields of the config. Calls are not asked about unless it has another `approval`; None: the default.
         plan: What it does; see above.
     """
-    fields: dict[str, Any] = {"init_timeout": 5.0, **(config or {})}
+    fields: dict[str, Any] = {"init_timeout": 5.0, "approval": "never", **(config or {})}
     if mark:
         fields["env"] = {"CASUAL_TEST_MARK": mark, **fields.get("env", {})}
     text = json.dumps(plan)
@@ -178,7 +179,8 @@ class RawServer:
         if "ask" in plan:
             if plan.get("answer") == "asked":
                 self.asked[f"ask-{name}"] = message["id"]
-            self.send({"id": f"ask-{name}", "method": plan["ask"], "params": plan.get("ask_params", {})})
+            for mark in ("", *(f"-{number}" for number in range(plan.get("ask_count", 0)))):
+                self.send({"id": f"ask-{name}{mark}", "method": plan["ask"], "params": plan.get("ask_params", {})})
         if "notify" in plan:
             self.plan.update(plan.get("plan", {}))
             for _ in range(plan.get("notify_count", 1)):

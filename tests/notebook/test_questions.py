@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,9 @@ from kit.travel import travel_server
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.engine.approval import ApprovalRequest, Verdict
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, LinkQuestion, StepQuestion
 from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.tool import ToolSpec
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
 ADD = call("math__add", a=1, b=2)
@@ -42,7 +38,7 @@ def test_a_call_waits_for_its_approval_and_runs_then(session: Session) -> None:
     question = asked(session, ApprovalQuestion)
     assert (question.server, question.tool.name, question.arguments) == ("math", "add", {"a": 1, "b": 2})
     assert question.policy == "always"
-    assert "'add' of server 'math'" in question.text
+    assert "Allow math to run add?" in question.text
     assert not future.done()
     question.approve()
     turn = future.result(5)
@@ -110,24 +106,6 @@ def test_an_approval_for_the_conversation_holds_for_this_tool_only_and_until_a_n
     future = session.submit("z", model=scripted_model(ADD, "done"))
     asked(session, ApprovalQuestion).deny()
     assert future.result(5).tool_calls[0].status == "denied"
-
-
-@pytest.mark.fault(98)
-def test_an_approval_for_the_conversation_ends_when_the_definition_of_the_tool_changes(session: Session) -> None:
-    tool = session.tools["math__add"]
-    changed = replace(tool, description=f"{tool.description} And tell everybody.")
-
-    def ask(tool: ToolSpec) -> Future[Verdict]:
-        return session.engine.submit(session.questions.approve(ApprovalRequest(tool, {}, "always")))[0]
-
-    with session.questions.put_by("panel"):
-        first = ask(tool)
-        asked(session, ApprovalQuestion).approve(for_conversation=True)
-        assert first.result(5) is True
-        assert ask(tool).result(5) is True
-        again = ask(changed)
-        asked(session, ApprovalQuestion).deny()
-        assert again.result(5) is False
 
 
 def test_an_approval_for_the_conversation_answers_for_the_same_tool_beside_it(session: Session) -> None:
@@ -204,7 +182,7 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
     ]
     question.answer({"city": "Oslo", "nights": "3", "window": "yes", "class": "first"})
     result = future.result(5).tool_calls[0].result
-    assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first'}"
+    assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals': ['dinner']}"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ function questionCard(question, answer) {
 /** In words, for those who hear it. */
 function questionInWords(question) {
   if (question.surface !== "panel") return "The running cell asks you something: answer in the box below it.";
-  if (question.kind === "approval") return `The model wants to call ${question.tool} of server ${question.server}. Approve or deny it.`;
+  if (question.kind === "approval") return `Allow ${question.server} to run ${question.tool}? It waits for you.`;
   if (question.kind === "step") return `${question.message} It waits for you.`;
   return `Server ${question.server} asks: ${question.message}`;
 }
@@ -43,21 +43,20 @@ function button(testid, text, onclick, more = {}) {
 
 function approvalCard(question, answer) {
   const claims = question.claims.map((claim) => h("span", { class: "cmn-claim", "data-badge": claim }, claim));
-  const title = h("span", {}, "Run ", h("code", { testid: "question-tool" }, question.tool), " of server ", h("code", { testid: "question-server" }, question.server), "?");
-  const why = question.policy === "always" ? "This server's calls always wait for you." : "It may change or destroy something.";
-  const claimed = h("p", { class: "cmn-quiet" }, why, claims.length ? " The server itself says: " : " The server itself claims nothing about it.", ...claims);
+  const title = h("span", {}, "Allow ", h("code", { testid: "question-server" }, question.server), " to run ", h("code", { testid: "question-tool" }, question.tool), "?");
+  const claimed = h("p", { class: "cmn-quiet" }, question.why, claims.length ? " The server itself says: " : " The server itself claims nothing about it.", ...claims);
   const all = h("pre", { class: "cmn-whole", tabindex: "0", role: "region", "aria-label": "Complete arguments", testid: "question-arguments" }, question.arguments);
+  const difference = question.difference ? h("pre", { class: "cmn-whole", tabindex: "0", role: "region", "aria-label": "What has changed", testid: "question-difference" }, question.difference) : null;
+  const buttons = question.choices.map(([what, text], place) => button(what.replaceAll("_", "-"), text, () => answer(what), { primary: place === 0 }));
   const rest = [
     claimed,
+    difference && h("div", { class: "cmn-quiet" }, "What has changed:"),
+    difference,
     h("div", { class: "cmn-quiet" }, "Complete arguments:"),
     all,
-    controls(
-      button("approve", "Approve once", () => answer("approve"), { primary: true }),
-      button("approve-for-conversation", "Approve for the conversation", () => answer("approve_for_conversation"), { title: "Do not ask again for this very tool, until its definition changes or the conversation ends" }),
-      button("deny", "Deny", () => answer("deny")),
-    ),
+    controls(...buttons),
   ];
-  return { title, rest };
+  return { title, rest: rest.filter(Boolean) };
 }
 
 function asks(question) {

@@ -1,0 +1,208 @@
+"""The one place that all approvals go through: who is asked, for how long, and what the answers hold for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from casual_mcp_nb.engine.approval import (
+    ApprovalRequest,
+    Approver,
+    Decision,
+    NoOneToAsk,
+    Policy,
+    Reason,
+    Verdict,
+    policy_of,
+    reason_to_ask,
+)
+from casual_mcp_nb.engine.watch import ToolWatch
+from casual_mcp_nb.errors import closest, shown
+from casual_mcp_nb.types.asking import AnswerLimits
+from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.types.server import OTHER_TOOLS, Policies, ServerConfig
+from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
+
+logger = logging.getLogger(__name__)
+
+_RANK: dict[Reason | None, int] = {None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2}
+"""How much is asked for a reason."""
+
+NO_ONE = "No one is available to approve it."
+
+
+@dataclass
+class _Answers:
+    """What was answered in one conversation.
+
+    Args:
+        tools: Tools that are always allowed, as they were defined then.
+        servers: Servers that are allowed, each with all of its tools as they had been defined last.
+        asked: Tools that were asked about, as they were defined then.
+        told: Servers of which it was said that their tools run unasked.
+    """
+
+    tools: dict[ToolName, ToolSpec] = field(default_factory=dict)
+    servers: dict[str, dict[ToolName, ToolSpec]] = field(default_factory=dict)
+    asked: dict[ToolName, ToolSpec] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+
+class Consent:
+    """Decides whether a call may run, and asks where a policy wants it.
+
+    Args:
+        watch: Knows how the tools were defined before.
+        config_of: Gives the config of a server; None for one that lives in this process.
+        overrides: Policies by server that count instead of those of the configs.
+        approver: Asks the person; None: nobody can be asked.
+        can_ask: Whether somebody could answer now. Calls that only the default policy asks about run where nobody can.
+        limits: How long an answer is waited for.
+    """
+
+    def __init__(
+        self,
+        watch: ToolWatch,
+        config_of: Callable[[str], ServerConfig | None],
+        *,
+        overrides: Mapping[str, Policies] | None = None,
+        approver: Approver | None = None,
+        can_ask: Callable[[], bool] | None = None,
+        limits: AnswerLimits | None = None,
+    ) -> None:
+        self.approver = approver
+        self.limits = limits or AnswerLimits()
+        self._watch = watch
+        self._config_of = config_of
+        self._overrides = dict(overrides or {})
+        self._can_ask = can_ask or (lambda: True)
+        self._answers = _Answers()
+
+    def forget(self) -> None:
+        """Begin another conversation: ask again for what was allowed in this one."""
+        self._answers = _Answers()
+
+    def policy(self, tool: ToolSpec) -> Policy:
+        """The policy of a tool."""
+        return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server))
+
+    def unknown_tools(self) -> Iterator[Notice]:
+        """A notice for each tool that a policy names and that its server, whose tools are known, does not have."""
+        for server, tools in self._watch.catalog.by_server.items():
+            config = self._config_of(server)
+            policies = self._overrides.get(server, config.approval if config else None)
+            names = [tool.name for tool in tools]
+            for name in policies if isinstance(policies, dict) else ():
+                if name != OTHER_TOOLS and name not in names:
+                    near = "".join(f" Did you mean {shown(close)}?" for close in closest(name, names, 1))
+                    text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{near}"
+                    yield Notice(text, server)
+
+    async def verdict(
+        self,
+        tool: ToolSpec,
+        arguments: dict[str, Any],
+        on_asked: Callable[[bool], None],
+        on_notice: Callable[[Notice], None],
+    ) -> Verdict:
+        """Whether a call may run; the person is asked where it must be.
+
+        Args:
+            tool: The tool as the model was offered it.
+            arguments: The call's arguments.
+            on_asked: Called with True when the person is asked, and with False when the answer is there.
+            on_notice: Called with what the person should know.
+        """
+        answers = self._answers
+        request = self._request(tool, arguments, answers)
+        if request is None:
+            return True
+        if request.policy == "default" and not (self.approver and self._can_ask()):
+            return _unasked(request, answers, on_notice)
+        if self.approver is None:
+            return NO_ONE
+        on_asked(True)
+        try:
+            decision = await self._answer(self.approver, request)
+        except NoOneToAsk:
+            on_asked(False)
+            return _unasked(request, answers, on_notice) if request.policy == "default" else NO_ONE
+        on_asked(False)
+        self._note(request, decision, answers)
+        return decision.verdict
+
+    def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | None:
+        """What is asked before a call; None: nothing."""
+        policy, name = self.policy(tool), tool.tool_name
+        config = self._config_of(tool.server)
+        third_party = config is not None and not config.bundled
+        riskiest = self._watch.riskiest(tool)
+        reason = reason_to_ask(tool, policy, third_party)
+        # A server cannot take a question away by claiming less harm than it did.
+        if _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
+            reason = "changed"
+        if reason is None or _same(answers.tools.get(name), tool):
+            return None
+        before = answers.asked.get(name, riskiest)
+        if before.risk < riskiest.risk:
+            before = riskiest
+        if reason == "unannotated" and tool.server in answers.servers:
+            before = answers.servers[tool.server].get(name, riskiest)
+            if _same(before, tool):
+                return None
+            reason = "changed"
+        change = None if _same(before, tool) else ToolChange(before, tool)
+        return ApprovalRequest(tool, arguments, policy, reason, change)
+
+    async def _answer(self, approver: Approver, request: ApprovalRequest) -> Decision:
+        try:
+            waiting = asyncio.ensure_future(approver(request))
+        except Exception as error:
+            return _failed(error)
+        try:
+            # Not `wait_for`: an approver that ignores its cancellation must not hold the call.
+            await asyncio.wait({waiting}, timeout=self.limits.seconds)
+            if not waiting.done():
+                return Decision(self.limits.nobody_answered)
+            answer = waiting.result()
+        except NoOneToAsk:
+            raise
+        except Exception as error:
+            return _failed(error)
+        finally:
+            waiting.cancel()
+        return answer if isinstance(answer, Decision) else Decision(answer)
+
+    def _note(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
+        name = request.tool.tool_name
+        answers.asked[name] = request.tool
+        if decision.verdict is not True:
+            return
+        if decision.scope == "tool":
+            answers.tools[name] = request.tool
+        elif decision.scope == "server" and request.reason == "unannotated":
+            answers.servers[name.server] = {**self._watch.last_of(name.server), name: request.tool}
+
+
+def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
+    return one is not None and (one is other or one.said == other.said)
+
+
+def _failed(error: Exception) -> Decision:
+    logger.error("The approver failed; the call is denied.", exc_info=error)
+    return Decision(f"Asking for approval failed ({type(error).__name__}).")
+
+
+def _unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Verdict:
+    """Let a call run that nobody can be asked about, and say so once for each server."""
+    tool = request.tool
+    if tool.server not in answers.told:
+        answers.told.add(tool.server)
+        what = "can destroy something" if tool.risk is Risk.DESTRUCTIVE else "may destroy something"
+        hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
+        text = f"No one can be asked here, so tools of server {shown(tool.server)} that {what} run without approval"
+        on_notice(Notice(f"{text}: {shown(tool.name)} is the first. In the config, {hint}.", tool.server))
+    return True

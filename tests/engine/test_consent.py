@@ -1,0 +1,293 @@
+"""Which calls wait for a person: by policy, by what a server claims, and by what was answered before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
+from kit.raw_server import raw_config
+from kit.turns import ask
+
+from casual_mcp_nb.config import load_config
+from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import ConfigError, UnknownNameError
+from casual_mcp_nb.providers import call
+from casual_mcp_nb.types.asking import AnswerLimits
+
+Answer = Callable[[ApprovalRequest], Any]
+
+TOOLS = [
+    tool("wipe", DESTRUCTIVE),
+    tool("note"),
+    tool("write", {"readOnlyHint": False}),
+    tool("tidy", {"destructiveHint": False}),
+    tool("read", READ_ONLY),
+    tool("both", {"readOnlyHint": True, "destructiveHint": True}),
+]
+NAMES = [each["name"] for each in TOOLS]
+
+
+class Person:
+    """Answers what it is asked, and remembers it."""
+
+    def __init__(self, answer: Any = True) -> None:
+        self.answer = answer
+        self.asked: list[ApprovalRequest] = []
+
+    async def __call__(self, request: ApprovalRequest) -> Any:
+        self.asked.append(request)
+        return self.answer(request) if callable(self.answer) else self.answer
+
+    def reasons(self) -> list[tuple[str, str]]:
+        """What it was asked since the last time, and why."""
+        told, self.asked = self.asked, []
+        return [(request.tool.name, request.reason) for request in told]
+
+
+def box() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("box")
+    hints: dict[str, dict[str, Any] | None] = {each["name"]: each.get("annotations") for each in TOOLS}
+    for name, claims in hints.items():
+        server.tool(lambda: "done", name=name, annotations=claims)
+    return server
+
+
+def stdio(**config: Any) -> dict[str, Any]:
+    return {"servers": {"box": raw_config(config={"approval": None, **config}, tools=TOOLS)}}
+
+
+def each(server: str = "box") -> list[Any]:
+    return [call(f"{server}__{name}") for name in NAMES]
+
+
+def statuses(turn: Any) -> list[str]:
+    return [call.status for call in turn.tool_calls]
+
+
+@pytest.mark.defect("A4")
+async def test_without_a_policy_destructive_tools_ask_each_time_and_those_that_say_nothing_once_for_their_server() -> None:
+    person = Person(lambda request: Decision(True, "server" if request.reason == "unannotated" else "call"))
+    async with McpToolChat.from_config(stdio(), approver=person) as chat:
+        turn = await ask(chat, *each(), *each(), "done")
+        assert set(statuses(turn)) == {"ok"}
+        assert person.reasons() == [("wipe", "destructive"), ("note", "unannotated"), ("wipe", "destructive")]
+        await ask(chat, call("box__write"), "done")
+        assert person.reasons() == [], "it holds for the conversation"
+        chat.consent.forget()
+        await ask(chat, call("box__write"), "done")
+        assert person.reasons() == [("write", "unannotated")]
+
+
+@pytest.mark.defect("A4")
+async def test_a_server_of_this_process_asks_for_what_it_calls_destructive_only() -> None:
+    person = Person()
+    async with McpToolChat.from_config({"servers": {}}, in_process={"box": box()}, approver=person) as chat:
+        await ask(chat, *each(), "done")
+    assert person.reasons() == [("wipe", "destructive")]
+
+
+@pytest.mark.defect("A4")
+async def test_bundled_servers_that_do_no_harm_never_ask() -> None:
+    person = Person(False)
+    servers = {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time", "units", "text")}
+    async with McpToolChat.from_config({"servers": servers}, approver=person) as chat:
+        view = await chat.view()
+        assert [tool.name for tool in view.catalog if chat.consent.policy(tool) != "never"] == []
+
+
+@pytest.mark.defect("A4")
+@pytest.mark.parametrize(
+    ("approval", "asked"),
+    [
+        ("never", []),
+        ("destructive", [("wipe", "destructive"), ("note", "destructive"), ("write", "destructive")]),
+        ("always", [(name, "always") for name in NAMES]),
+        ({"read": "always", "wipe": "never", "*": "never"}, [("read", "always")]),
+        ({"wipe": "never"}, []),
+        ({"tidy": "destructive", "read": "always"}, [("wipe", "destructive"), ("read", "always")]),
+    ],
+)
+async def test_a_policy_is_given_for_a_server_or_for_its_tools(approval: Any, asked: list[tuple[str, str]]) -> None:
+    person = Person()
+    given: Any = {"box": approval}
+    async with McpToolChat.from_config({"servers": {}}, in_process={"box": box()}, approver=person, approval=given) as chat:
+        await ask(chat, *each(), "done")
+    assert person.reasons() == asked
+
+
+@pytest.mark.defect("A4")
+async def test_a_policy_of_a_config_names_tools_and_one_in_python_counts_instead() -> None:
+    person = Person()
+    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": {"add": "always"}}}}
+    both = [call("math__add", a=1, b=2), call("math__multiply", a=1, b=2), "done"]
+    async with McpToolChat.from_config(config, approver=person) as chat:
+        await ask(chat, *both)
+        assert person.reasons() == [("add", "always")]
+    async with McpToolChat.from_config(config, approver=person, approval={"math": {"multiply": "always"}}) as chat:
+        await ask(chat, *both)
+        assert person.reasons() == [("multiply", "always")]
+
+
+@pytest.mark.defect("A4")
+async def test_where_nobody_can_be_asked_the_default_lets_calls_run_and_says_so_once() -> None:
+    async with McpToolChat.from_config(stdio()) as chat:
+        turn = await ask(chat, *each(), "done")
+        assert set(statuses(turn)) == {"ok"}
+        (notice,) = turn.notices
+        assert notice.server == "box"
+        assert "'wipe'" in notice.text
+        assert "approval" in notice.text
+        assert (await ask(chat, *each(), "done")).notices == []
+
+
+@pytest.mark.defect("A4")
+@pytest.mark.parametrize("approval", ["destructive", "always", {"wipe": "destructive"}])
+async def test_where_nobody_can_be_asked_a_policy_that_was_set_denies(approval: Any) -> None:
+    async with McpToolChat.from_config(stdio(approval=approval)) as chat:
+        turn = await ask(chat, call("box__wipe"), "done")
+    assert statuses(turn) == ["denied"]
+    assert turn.notices == []
+
+
+@pytest.mark.defect("A4")
+@pytest.mark.parametrize(("approval", "status"), [(None, "ok"), ("destructive", "denied")])
+async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, status: str) -> None:
+    async def nobody(request: ApprovalRequest) -> bool:
+        raise NoOneToAsk
+
+    async with McpToolChat.from_config(stdio(approval=approval), approver=nobody) as chat:
+        assert statuses(await ask(chat, call("box__wipe"), "done")) == [status]
+
+
+@pytest.mark.defect("A4")
+async def test_a_tool_that_a_policy_names_and_its_server_does_not_have_is_said_with_the_nearest_name() -> None:
+    async with McpToolChat.from_config(stdio(approval={"wype": "always", "*": "never"})) as chat:
+        (notice,) = (await ask(chat, "done")).notices
+        assert notice.server == "box"
+        assert "'wype'" in notice.text
+        assert "'wipe'" in notice.text
+
+
+@pytest.mark.defect("A4")
+@pytest.mark.parametrize("approval", ["sometimes", {"add": "sometimes"}, {"add": None}, 3, ["always"], True])
+def test_a_word_that_is_no_policy_is_an_error_that_names_the_valid_ones(approval: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config({"servers": {"math": {"bundled": "math", "approval": approval}}})
+    assert error.value.key == "servers.math.approval"
+    assert "never, destructive, always" in str(error.value)
+    with pytest.raises(ConfigError, match="never, destructive, always"):
+        McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval={"math": approval})
+
+
+def test_a_policy_for_a_server_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UnknownNameError, match="math"):
+        McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval={"maths": "always"})
+
+
+@pytest.mark.defect("A3")
+@pytest.mark.parametrize("approval", [None, "destructive"])
+@pytest.mark.parametrize("claim", [READ_ONLY, {"destructiveHint": False}, None])
+async def test_a_server_cannot_take_a_question_away_by_claiming_less_harm(approval: Any, claim: Any) -> None:
+    person = Person(False)
+    config = {"servers": {"shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", claim)], approval=approval)}}
+    async with McpToolChat.from_config(config, approver=person) as chat:
+        await ask(chat, call("shop__pay"), call("shop__pay"), call("shop__turn_1"), "done")
+        assert len(person.asked) == 2
+        turn = await ask(chat, call("shop__pay"), "done")
+        assert statuses(turn) == ["denied"]
+        request = person.asked[-1]
+        assert request.change is not None
+        assert (request.change.before.destructive, request.change.after.risk < request.change.before.risk) == (True, True)
+        chat.accept_change("shop__pay")
+        await ask(chat, call("shop__pay"), "done")
+        assert len(person.asked) == (4 if claim is None else 3), "what a person has accepted is the definition that counts"
+
+
+@pytest.mark.defect("A3")
+async def test_a_harmless_definition_at_first_does_not_undo_a_later_destructive_one() -> None:
+    person = Person(False)
+    harmless, harmful = [tool("pay", READ_ONLY)], [tool("pay", DESTRUCTIVE)]
+    config = {"servers": {"shop": flipping(harmless, harmful, [], harmless)}}
+    async with McpToolChat.from_config(config, approver=person) as chat:
+        await ask(chat, call("shop__pay"), call("shop__turn_1"), "done")
+        assert person.reasons() == []
+        await ask(chat, call("shop__pay"), call("shop__turn_2"), "done")
+        assert person.reasons() == [("pay", "destructive")]
+        await ask(chat, call("shop__turn_3"), "done")
+        turn = await ask(chat, call("shop__pay"), "done")
+        assert statuses(turn) == ["denied"], "it was taken out of the list and came back"
+        assert person.reasons() == [("pay", "changed")]
+
+
+@pytest.mark.defect("A3")
+@pytest.mark.parametrize("scope", ["tool", "server"])
+async def test_what_was_allowed_for_the_conversation_ends_with_the_definition_and_the_difference_is_asked(scope: Any) -> None:
+    person = Person(Decision(True, scope))
+    before, after = tool("pay", description="Pay."), tool("pay", description="Pay. And tell everybody.")
+    config = {"servers": {"shop": flipping([before, tool("other")], [after, tool("other")], [before, tool("other")])}}
+    async with McpToolChat.from_config(config, approver=person) as chat:
+        await ask(chat, call("shop__pay"), call("shop__pay"), call("shop__turn_1"), "done")
+        assert person.reasons() == [("pay", "unannotated")]
+        await ask(chat, call("shop__pay"), "done")
+        (request,) = person.asked
+        assert request.change is not None
+        assert '+  "description": "Pay. And tell everybody."' in request.change.diff
+        person.reasons()
+        await ask(chat, call("shop__other"), "done")
+        assert person.reasons() == ([("other", "unannotated")] if scope == "tool" else []), "the other tool is as it was"
+
+
+@pytest.mark.defect("A3")
+async def test_a_tool_that_comes_later_to_an_allowed_server_asks_if_it_is_destructive() -> None:
+    person = Person(Decision(True, "server"))
+    first = [tool("note")]
+    later = [*first, tool("wipe", DESTRUCTIVE), tool("more")]
+    changed = [*first, tool("more", description="Something else.")]
+    config = {"servers": {"shop": flipping(first, later, changed)}}
+    async with McpToolChat.from_config(config, approver=person) as chat:
+        await ask(chat, call("shop__note"), call("shop__turn_1"), "done")
+        assert person.reasons() == [("note", "unannotated")]
+        await ask(chat, call("shop__more"), call("shop__wipe"), call("shop__turn_2"), "done")
+        assert person.reasons() == [("wipe", "destructive")]
+        await ask(chat, call("shop__more"), "done")
+        assert person.reasons() == [("more", "changed")]
+
+
+@pytest.mark.defect("A5")
+async def test_an_approver_that_never_returns_is_not_waited_for_and_the_model_is_told() -> None:
+    told, release = asyncio.Event(), asyncio.Event()
+
+    async def never(request: ApprovalRequest) -> bool:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                told.set()
+        return True
+
+    limits = AnswerLimits(seconds=0.1)
+    async with McpToolChat.from_config(stdio(approval="always"), approver=never, answer_limits=limits) as chat:
+        turn = await ask(chat, call("box__read"), "done")
+        assert statuses(turn) == ["denied"]
+        assert "Nobody answered within 0.1 s." in turn.tool_calls[0].result
+        await asyncio.wait_for(told.wait(), 5)
+        release.set()
+
+
+@pytest.mark.defect("A5")
+@pytest.mark.parametrize("answer", [lambda request: 1 / 0, None, 1, "Not today."])
+async def test_an_approver_that_fails_or_answers_something_else_denies(answer: Any) -> None:
+    async with McpToolChat.from_config(stdio(approval="always"), approver=Person(answer)) as chat:
+        turn = await ask(chat, call("box__read"), "done")
+    assert statuses(turn) == ["denied"]
+    assert ("ZeroDivisionError" in turn.tool_calls[0].result) == callable(answer)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(600.0, "10 minutes"), (60.0, "1 minute"), (0.1, "0.1 s"), (90.0, "90 s")])
+def test_a_limit_is_said_in_words(seconds: float, words: str) -> None:
+    assert AnswerLimits(seconds).nobody_answered == f"Nobody answered within {words}."

@@ -1,0 +1,171 @@
+"""Prompts of a script: read from a terminal or a pipe, and given up when the answer comes from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
+
+SETUP = """
+import threading
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, scripted_model
+from fastmcp import FastMCP
+shop = FastMCP("shop")
+@shop.tool(annotations={"destructiveHint": True})
+def wipe() -> str:
+    return "wiped"
+@shop.tool
+def look() -> str:
+    return "looked"
+ADD = call("math__add", a=1, b=2)
+MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
+def statuses(turn):
+    print("STATUSES", *[c.status for c in turn.tool_calls], *[n.server for n in turn.notices], flush=True)
+"""
+ANSWERED = """
+def answer(times=1):
+    for _ in range(times):
+        session.questions.wait(20).approve()
+"""
+
+
+@contextmanager
+def started(code: str, stdin: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    command = [sys.executable, "-c", SETUP + code]
+    process = subprocess.Popen(
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a process whose input stays open."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = process.stdout.read(), process.stderr.read()
+    return process.wait(30), out, err
+
+
+FROM_CODE = """
+session = Session.from_config(MATH)
+threading.Thread(target=answer, daemon=True).start()
+statuses(session.chat("x", model=scripted_model(ADD, "3")))
+"""
+TIMED_OUT = """
+session = Session.from_config(MATH)
+session.questions.time_limit = 0.3
+statuses(session.chat("x", model=scripted_model(ADD, "3")))
+"""
+STOPPED = """
+session = Session.from_config(MATH)
+def stop():
+    session.questions.wait(20)
+    session.stop()
+threading.Thread(target=stop, daemon=True).start()
+statuses(session.chat("x", model=scripted_model(ADD, "3")))
+"""
+
+
+@pytest.mark.defect("E3")
+@pytest.mark.parametrize(
+    ("code", "status", "terminal", "closed"),
+    [(FROM_CODE, "ok", False, True), (TIMED_OUT, "denied", False, False), (STOPPED, "stopped", True, False)],
+    ids=["answered from code", "timed out", "stopped"],
+)
+def test_a_prompt_that_nobody_typed_an_answer_to_does_not_break_the_end_of_the_process(
+    code: str, status: str, terminal: bool, closed: bool
+) -> None:
+    code = ANSWERED + code + ("session.close()\n" if closed else "")
+    ours, theirs = os.openpty() if terminal else os.pipe()[::-1]
+    try:
+        with started(code, theirs) as process:
+            returned, out, err = ended(process)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (returned, err) == (0, "")
+    assert f"STATUSES {status}" in out
+
+
+@pytest.mark.defect("E3")
+def test_each_line_goes_to_the_prompt_that_waits_for_it_whoever_read_before() -> None:
+    code = """
+print("FIRST", input(), flush=True)
+session = Session.from_config(MATH)
+statuses(session.chat("x", model=scripted_model(ADD, "3")))
+threading.Thread(target=answer, daemon=True).start()
+statuses(session.chat("x", model=scripted_model(ADD, "3")))
+print("TYPE", flush=True)
+statuses(session.chat("x", model=scripted_model(ADD, ADD, "3")))
+print("LAST", input(), flush=True)
+session.close()
+"""
+    with started(ANSWERED + code, subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # The second line is read into the buffer of `input()` together with the first one.
+        process.stdin.write("one\ny\n")
+        process.stdin.flush()
+        while "TYPE" not in process.stdout.readline():
+            pass
+        process.stdin.write("y\nn\nlast\n")
+        process.stdin.flush()
+        returned, out, err = ended(process)
+    assert (returned, err) == (0, "")
+    assert "STATUSES ok denied" in out
+    assert "LAST last" in out
+
+
+DEFAULT = """
+session = Session.from_config({"servers": {}}, in_process={"shop": shop})
+for _ in range(2):
+    statuses(session.chat("x", model=scripted_model(call("shop__wipe"), call("shop__look"), "done")))
+session.close()
+"""
+
+
+@pytest.mark.defect("A4")
+def test_a_script_without_a_terminal_runs_what_the_default_asks_about_and_says_so_once() -> None:
+    with started(DEFAULT, subprocess.PIPE) as process:
+        returned, out, err = ended(process)
+    assert (returned, err) == (0, "")
+    lines = [line for line in out.splitlines() if line.startswith("STATUSES")]
+    assert lines == ["STATUSES ok ok shop", "STATUSES ok ok"]
+
+
+@pytest.mark.defect("A4")
+def test_in_a_terminal_a_destructive_tool_asks_without_any_policy_and_the_end_of_the_input_is_a_no() -> None:
+    code = """
+session = Session.from_config({"servers": {}}, in_process={"shop": shop})
+WIPE = call("shop__wipe")
+statuses(session.chat("x", model=scripted_model(WIPE, WIPE, WIPE, WIPE, WIPE, "done")))
+session.close()
+"""
+    ours, theirs = os.openpty()
+    try:
+        with started(code, theirs) as process:
+            # Two lines, the end of the input (Ctrl-D), and an approval for the conversation.
+            for typed in (b"y\n", b"n\n", b"\x04", b"a\n"):
+                os.write(ours, typed)
+            returned, out, err = ended(process)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (returned, err) == (0, "")
+    assert "Allow shop to run wipe?" in out
+    assert "STATUSES ok denied denied ok ok" in out
+    assert out.count("Allow shop to run wipe?") == 4
