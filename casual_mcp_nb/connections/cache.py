@@ -78,9 +78,9 @@ class ToolCache:
 
     @property
     def tokens(self) -> int:
-        """Estimated price of all definitions, counted once for each version."""
+        """Estimated price of all definitions that a model can be given, counted once for each version."""
         if self._tokens is None:
-            self._tokens = sum(tool.tokens for tool in self.tools)
+            self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens
 
     async def _refresh(self) -> None:

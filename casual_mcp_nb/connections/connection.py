@@ -97,6 +97,8 @@ class Connection:
             capabilities=link.greeting.capabilities if link else (),
             extensions=link.greeting.extensions if link else (),
             notes=now.notes,
+            app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
+            task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
         )
 
     @property

@@ -14,7 +14,7 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.schema import unusable_part
-from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
+from casual_mcp_nb.types.tool import Restriction, ToolAnnotations, ToolSpec
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
@@ -69,7 +69,17 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         else None,
         output_schema=tool.output_schema,
         title=tool.title or (hints.title if hints else None),
+        restriction=_restriction(tool),
     )
+
+
+def _restriction(tool: Tool) -> Restriction | None:
+    """Why no model is offered a tool: the visibility of MCP Apps, or tasks of the protocol's revision 2025-11-25."""
+    interface = (tool.meta or {}).get("ui")
+    visibility = interface.get("visibility") if isinstance(interface, dict) else None
+    if isinstance(visibility, list) and "model" not in visibility:
+        return "app only"
+    return "task only" if tool.execution and tool.execution.task_support == "required" else None
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:

@@ -124,10 +124,18 @@ class Fleet:
 
         Raises:
             UnknownNameError: Its server is not in this fleet.
+            UsageError: It runs only as a task.
             ToolTimeoutError, ToolCallError, ConnectError: As of `Connection.call`.
             ClosedError: The fleet was closed.
         """
         self._check_open()
+        if tool.restriction == "task only":
+            raise UsageError(
+                f"Tool {shown(tool.name)} of {shown(tool.server)} runs only as a task, which this client does not start.",
+                hint="Ask the server's makers for a tool that answers directly.",
+                server=tool.server,
+                tool=tool.wire_name,
+            )
         return await self._known(tool.server).call(tool.name, arguments, on_progress=on_progress, meta=meta)
 
     async def reconnect(self, name: str) -> None:

@@ -20,13 +20,14 @@ def partition_tools(
         defer_all: Defer the loaded servers too.
 
     Returns:
-        Loaded and deferred, each in the order given. A tool of a server that is off is in neither.
+        Loaded and deferred, each in the order given. A tool of a server that is off is in neither, and no more is one with a
+        `restriction`.
     """
     loaded: list[ToolSpec] = []
     deferred: list[ToolSpec] = []
     for tool in tools:
         mode = modes.get(tool.server, "loaded")
-        if mode != "off":
+        if mode != "off" and tool.restriction is None:
             hidden = discovery and (defer_all or mode == "deferred")
             (deferred if hidden else loaded).append(tool)
     return tuple(loaded), tuple(deferred)

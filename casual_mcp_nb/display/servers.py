@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Tags, Text, View, columns
 from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
 
@@ -58,6 +59,10 @@ def server_view(status: ServerStatus, limits: Limits) -> View:
         *([("Note", " ".join(status.notes))] if status.notes else []),
         ("Took", words.seconds(status.seconds)),
     ]
+    reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
+    facts += [
+        (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names
+    ]
     blocks: list[Block] = [Facts(tuple(facts))]
     if status.error or status.stderr_tail:
         blocks.append(
@@ -66,6 +71,10 @@ def server_view(status: ServerStatus, limits: Limits) -> View:
     if status.instructions:
         blocks.append(Section("Instructions", (Text(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=_STATES[status.state])
+
+
+def _never_offered(names: tuple[str, ...]) -> str:
+    return f"{first(', '.join(names), 300)} (never offered to the model)"
 
 
 def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:

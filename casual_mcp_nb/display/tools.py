@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.display import format as words
@@ -31,7 +31,7 @@ def tools_view(tools: Tools, limits: Limits) -> View:
     blocks = [_server_section(tools, name, group, each, fold) for name, group in shown]
     if len(groups) > len(shown):
         blocks.append(Section(f"{words.count(len(groups) - len(shown), 'server')} more", ()))
-    price = words.tokens(sum(tool.tokens for tool in tools), "estimated")
+    price = words.tokens(_price(tools), "estimated")
     note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
     return View("tools", "Tools", tuple(blocks), note=note)
 
@@ -40,15 +40,20 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
     rows = tuple(
         (
             Name(tool.wire_name),
-            tools.mode(tool),
+            tool.restriction or tools.mode(tool),
             behaviour(tool),
-            words.number(tool.tokens),
+            "" if tool.restriction else words.number(tool.tokens),
             first(tool.description, SUMMARY),
         )
         for tool in group[:limit]
     )
-    note = f"{words.count(len(group), 'tool')}, {words.tokens(sum(tool.tokens for tool in group), 'estimated')}"
+    note = f"{words.count(len(group), 'tool')}, {words.tokens(_price(group), 'estimated')}"
     return Section(server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold)
+
+
+def _price(tools: Iterable[ToolSpec]) -> int:
+    """What those of them cost that a model can be given."""
+    return sum(tool.tokens for tool in tools if tool.restriction is None)
 
 
 def behaviour(tool: ToolSpec) -> Tags:
@@ -62,6 +67,8 @@ def tool_view(tool: ToolSpec, limits: Limits) -> View:
     facts: list[tuple[str, Cell]] = [("Server", Name(tool.server)), ("Tool", Name(tool.name))]
     if tool.title:
         facts.append(("Title", tool.title))
+    if tool.restriction is not None:
+        facts.append(("For the model", f"never offered: {tool.restriction}"))
     facts += [("Behaviour", behaviour(tool)), ("Price", words.tokens(tool.tokens, "estimated"))]
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [

@@ -139,6 +139,8 @@ class Dispatcher:
             return not_loaded_error(name, self.view.loader)
         if tool and tool.tool_name in self.view.blocked:
             return f"Error: Tool {shown(name)} is blocked: its server changed its definition, and nobody has accepted that yet."
+        if tool and tool.restriction == "task only":
+            return f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use another tool."
         tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
         # Looking through the names of many tools would hold the loop.
         hint = await asyncio.to_thread(_meant, name, tools, list(self.synthetic))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.notebook.live import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.notebook.stderr_line import telling_line
@@ -159,6 +160,10 @@ def _servers(session: SessionReports) -> Iterator[Finding]:
     for notice in session.approval_problems:
         advice = "Correct the name in the approval of this server."
         yield Finding("Servers", notice.server or "", "warn", notice.text, advice)
+        if status.task_only:
+            names = ", ".join(map(shown, status.task_only[:12]))
+            found = f"ready, but these tools run only as tasks, which this client does not start: {names}"
+            yield Finding("Servers", status.name, "warn", found, "The model is not offered them.")
     yield from _hidden_modules(session)
 
 

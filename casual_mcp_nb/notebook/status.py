@@ -38,7 +38,8 @@ def tools_of(view: ToolView) -> Tools:
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
     """The toolsets with the number of tools that each lets through."""
-    sizes = {name: len(filter_tools(view.catalog, tool_set)) for name, tool_set in chat.tool_sets.items()}
+    tools = [tool for tool in view.catalog if tool.restriction is None]
+    sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     return ToolSets(chat.tool_sets, tool_set_name(chat.selection), sizes)
 
 

@@ -25,7 +25,7 @@ class ServerStatus(Rich):
         error: Why it failed, or why its tools could not be listed; None when all is well.
         stderr_tail: The last lines of its stderr, cleaned, secrets masked.
         tools: How many tools it has.
-        tokens: Estimated price of all their definitions.
+        tokens: Estimated price of the definitions of those that a model can be given.
         seconds: How long it took to be ready or to fail; None while it starts.
         transport: `stdio`, `http`, `sse` or `in-process`.
         address: Its command, or its url without credentials.
@@ -35,6 +35,8 @@ class ServerStatus(Rich):
         capabilities: What it says that it can do, such as `tools`, `resources`, `prompts`, `logging`.
         extensions: The extensions of the protocol that it declares, such as `io.modelcontextprotocol/ui`.
         notes: What is worth knowing of how it was connected, such as that it needed the older handshake.
+        app_only: Tools that it keeps for the buttons of its own app; no model is offered them.
+        task_only: Tools that run only as tasks of the protocol, which this client does not start; no model is offered them.
     """
 
     name: str
@@ -52,6 +54,8 @@ class ServerStatus(Rich):
     capabilities: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    app_only: tuple[str, ...] = ()
+    task_only: tuple[str, ...] = ()
 
 
 class Servers(Mapping[str, ServerStatus], Rich):

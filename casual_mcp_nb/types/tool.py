@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.rich import Rich
@@ -22,6 +22,7 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
 """How many characters of a description a model is given."""
+Restriction = Literal["app only", "task only"]
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -100,6 +101,8 @@ class ToolSpec(Rich):
         annotations: The server's claims about behaviour, if any.
         output_schema: JSON schema of the structured result, if any.
         title: A name for people, if any.
+        restriction: Why a model is never offered it: `app only` where the server keeps it for the buttons of its own app (MCP
+            Apps), `task only` where it runs only as a task of the protocol; None for every other tool.
         wire_name: The name on the wire; made from server and name unless a catalog gives another one.
     """
 
@@ -111,6 +114,7 @@ class ToolSpec(Rich):
     output_schema: Mapping[str, Any] | None = None
     title: str | None = None
     wire_name: str = ""
+    restriction: Restriction | None = None
 
     def __post_init__(self) -> None:
         if not self.wire_name:
@@ -173,7 +177,7 @@ class ToolSpec(Rich):
             "parameters": self.input_schema,
             "result": self.output_schema,
             "annotations": str(self.annotations),
-        }
+        } | ({"restriction": self.restriction} if self.restriction else {})
 
     @property
     def read_only(self) -> bool:

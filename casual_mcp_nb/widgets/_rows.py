@@ -17,6 +17,8 @@ Rows = dict[str, list[list[Any]]]
 
 LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF = "ldotcs"
 """What becomes of a tool: sent at once, found by search; out by hand, by the toolset, since it changed, with its server."""
+RESTRICTED = {"app only": "a", "task only": "k"}
+"""The same for tools that no model is offered."""
 
 
 def rows_of(catalog: Catalog) -> Rows:
@@ -48,6 +50,8 @@ def fates(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict
         if tool.wire_name in deferred:
             return DEFERRED
         name = tool.tool_name
+        if tool.restriction is not None:
+            return RESTRICTED[tool.restriction]
         if name in off:
             return BY_HAND
         if name in view.blocked:

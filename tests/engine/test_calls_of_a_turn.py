@@ -218,7 +218,7 @@ async def test_a_turn_and_its_call_are_running_while_they_run(chat: McpToolChat,
     turn = Turn(Trace())
     options = TurnOptions(model=scripted_model(call("desk__hang"), "never"))
     task = asyncio.create_task(chat.run([UserMessage(content="x")], options, turn=turn))
-    await asyncio.wait_for(desk.hanging.wait(), 5)
+    await asyncio.wait_for(desk.hanging.wait(), 30)
     assert turn.status == "running"
     assert turn.tool_calls[0].status == "running"
     assert "running" in repr(turn)

@@ -9,6 +9,8 @@ const FATES = {
   t: ["not in toolset", "The toolset leaves it out; tick it to add it"],
   c: ["changed", "Its server has changed it: open its card to accept the change"],
   s: ["server off", "Its server is off"],
+  a: ["app only", "Its server keeps it for its own app; the model is never offered it"],
+  k: ["task only", "It runs only as a task, which is not supported; the model is never offered it"],
 };
 
 const counted = (count, noun) => `${number.format(count)} ${noun}${count === 1 ? "" : "s"}`;
@@ -17,7 +19,7 @@ const signed = (count) => (count === 0 ? "±0" : `${count > 0 ? "+" : "−"}${nu
 const colourOf = (position) => PALETTE[position % PALETTE.length];
 
 /** Whether a tool with this fate is ticked. */
-const isIn = (fate) => fate !== "o" && fate !== "t";
+const isIn = (fate) => !"otak".includes(fate);
 
 function stateMark() {
   const element = h("span", { class: "cmn-state", testid: "state" });
