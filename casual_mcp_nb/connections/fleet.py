@@ -63,6 +63,16 @@ class Fleet:
         """How each server is, in the order of the config."""
         return {name: connection.status for name, connection in self._connections.items()}
 
+    @property
+    def fresh(self) -> bool:
+        """Whether `catalog` has nothing to list.
+
+        Raises:
+            ClosedError: The fleet was closed.
+        """
+        self._check_open()
+        return all(connection.fresh for connection in self._connections.values())
+
     def config_of(self, name: str) -> ServerConfig | None:
         """The config of a server, or None where it has none or does not exist."""
         connection = self._connections.get(name)

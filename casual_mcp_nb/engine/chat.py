@@ -14,6 +14,7 @@ from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_li
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import Contexts
+from casual_mcp_nb.engine.follow import Relisting
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
@@ -99,6 +100,7 @@ class McpToolChat:
             can_ask=can_ask,
             limits=answer_limits,
         )
+        self._relisting = Relisting(lambda: self.fleet.fresh, self.look)
         self._running: set[Run] = set()
         self._last: Turn | None = None
         self.selection.bind(ChatNames(fleet, self.tool_sets, lambda: self._watch.catalog))
@@ -183,6 +185,7 @@ class McpToolChat:
 
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
+        self._relisting.close()
         await self.fleet.close()
         await self.models.close()
 
@@ -203,6 +206,18 @@ class McpToolChat:
     async def look(self) -> None:
         """Take note of the tools of the servers that are ready, listed anew where their lists are stale. Does not connect."""
         self._watch.look(await self.fleet.catalog())
+
+    async def followed(self, view: ToolView) -> ToolView:
+        """The view of a running turn as it is after what servers changed meanwhile; the same one where that is nothing.
+
+        Waits for servers that list their tools again, for a few seconds at most.
+        """
+        await self._relisting.wait()
+        if self._watch.catalog is view.catalog and self._watch.blocked == view.blocked:
+            return view
+        now = self.current_view(view.selection)
+        await now.measure()
+        return now
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
         """What the model would see of the tools that are known now. Does not connect and does not wait; for any thread.

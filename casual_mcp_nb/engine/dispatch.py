@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,7 +50,7 @@ class Outcome:
     search: SyntheticToolResult | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Dispatcher:
     """Runs the calls of one turn.
 
@@ -62,6 +62,7 @@ class Dispatcher:
         consent: Decides whether a call may run, and asks the person where it must be.
         meta: Handed through to the servers with each call.
         on_notice: Called with what the person should know of a call.
+        follow: Brings `view`, `discovered` and `synthetic` up to date with what servers changed meanwhile.
     """
 
     view: ToolView
@@ -71,6 +72,7 @@ class Dispatcher:
     consent: Consent
     meta: Mapping[str, Any] | None = None
     on_notice: Callable[[Notice], None] = lambda _: None
+    follow: Callable[[], Awaitable[None]] | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
         """The tool that a model means, if it is offered. A name is taken kindly, but never beyond what is offered."""
@@ -116,6 +118,10 @@ class Dispatcher:
             found = await self.synthetic[name].execute(arguments)
             return Outcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
+        if tool is None and self.follow is not None:
+            # A call before it in the same answer may have brought the tool.
+            await self.follow()
+            tool = self.offered(name)
         if tool is None:
             return Outcome("error", await self._refusal(name))
         verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)

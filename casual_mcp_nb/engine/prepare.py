@@ -71,12 +71,15 @@ async def prepared(
         stream=options.stream is not False,
         gate=options.gate,
         context=await chat.contexts.of(model),
+        followed=chat.followed,
+        change_notices=chat.change_notices,
     )
     emit(turn_started(messages, model, view.selection, view, discovered))
     missing = chat.checks.news(missing, first=not history)
     told = tuple(map(Notice, (*history_repairs, *repairs)))
     for notice in (*told, *missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
         emit(notice)
+        run.told.append(notice)
     return run
 
 

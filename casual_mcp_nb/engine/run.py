@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.context import Context, Fit
 from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
+from casual_mcp_nb.engine.follow import changes, news
 from casual_mcp_nb.engine.gate import Edit, Gate, place_of
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.view import cut_notices
@@ -66,6 +67,9 @@ class Run:
         gate: Is awaited before each call of the model; None for no pause.
         clock: Seconds, from any start.
         context: Chooses how much of the conversation is sent.
+        followed: Gives the view as it is after what servers changed meanwhile; None where nothing changes.
+        change_notices: Gives what there is to say about tools whose definitions changed.
+        told: What the person was told about tools in this turn.
     """
 
     model: ChatModel
@@ -80,6 +84,9 @@ class Run:
     gate: Gate | None = None
     clock: Callable[[], float] = time.monotonic
     context: Context = field(default_factory=Context)
+    followed: Callable[[ToolView], Awaitable[ToolView]] | None = None
+    change_notices: Callable[[], Sequence[Notice]] = tuple
+    told: list[Notice] = field(default_factory=list)
     _logged: int = 0
     _log_room: int = MOST_LOG_CHARACTERS
     _logs_left_out: bool = False
@@ -88,6 +95,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self._start = self.clock()
+        self._first_view = self.view
+        self.dispatcher.follow = self._follow
         self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now)
         self._system_tokens = _prompt_tokens(self.system)
         asked = (message.tool_calls or () for message in self.messages if message.role == "assistant")
@@ -115,12 +124,15 @@ class Run:
 
     async def ask(self, step: int) -> AssistantMessage:
         """Call the model once and take its answer into the conversation."""
+        if step:
+            await self._follow()
         request = self.request(step)
         if self.gate is not None and (edits := await self.gate(step, request)):
             for edit in edits:
                 self._edit(step, edit)
             request = self.request(step)
-        self.emit(StepStarted(step, request, self.now()))
+        without = None if self.view is self._first_view else self.view.undeferred_tokens
+        self.emit(StepStarted(step, request, self.now(), without))
         answer = await self._answer(step, request)
         self.context.measure.learn(request.tokens.total, answer.usage)
         message = self._names.clean(answer.message)
@@ -157,6 +169,24 @@ class Run:
             tokens=replace(rest, history=fit.history, results=fit.results),
             left_out=fit.left_out,
         )
+
+    async def _follow(self) -> None:
+        if self.followed is None:
+            return
+        before, self.view = self.view, await self.followed(self.view)
+        if self.view is before:
+            return
+        self.dispatcher.view = self.view
+        for name in tuple(self.discovered):
+            tool = self.view.deferred_by_name.get(name)
+            if tool is None:
+                del self.discovered[name]
+            else:
+                self.discovered[name] = tool
+        self.dispatcher.synthetic = self.view.synthetic_tools(tool.tool_name for tool in self.discovered.values())
+        for notice in (*changes(before, self.view), *news((*self.change_notices(), *self.view.notices), self.told)):
+            self.told.append(notice)
+            self.emit(replace(notice, at=self.now()))
 
     def _edit(self, step: int, edit: Edit) -> None:
         place = place_of(edit, self.messages)

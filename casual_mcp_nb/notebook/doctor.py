@@ -157,13 +157,13 @@ def _servers(session: SessionReports) -> Iterator[Finding]:
         yield _server(status)
         for note in status.notes:
             yield Finding("Servers", status.name, "warn", note)
-    for notice in session.approval_problems:
-        advice = "Correct the name in the approval of this server."
-        yield Finding("Servers", notice.server or "", "warn", notice.text, advice)
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
             found = f"ready, but these tools run only as tasks, which this client does not start: {names}"
             yield Finding("Servers", status.name, "warn", found, "The model is not offered them.")
+    for notice in session.approval_problems:
+        advice = "Correct the name in the approval of this server."
+        yield Finding("Servers", notice.server or "", "warn", notice.text, advice)
     yield from _hidden_modules(session)
 
 

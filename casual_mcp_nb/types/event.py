@@ -128,11 +128,19 @@ class ContextTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A call of the model began. Steps count from 0 in each turn."""
+    """A call of the model began. Steps count from 0 in each turn.
+
+    Args:
+        step: The step.
+        request: What was sent.
+        undeferred_tokens: What the definitions would cost with nothing deferred, where that is no longer what it was when the
+            turn began; else None.
+    """
 
     step: int
     request: Request
     at: float = 0.0
+    undeferred_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

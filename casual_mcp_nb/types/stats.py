@@ -244,7 +244,8 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total
         if started is not None and started.discovery:
-            size = event.request.tokens.total - event.request.tokens.definitions - of_searches + started.undeferred_tokens
+            all_tools = started.undeferred_tokens if event.undeferred_tokens is None else event.undeferred_tokens
+            size = event.request.tokens.total - event.request.tokens.definitions - of_searches + all_tools
             without = 0 if only_searched else round(size * parts.total / max(event.request.tokens.total, 1))
         of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
         if only_searched and answer:
