@@ -119,6 +119,8 @@ class UnknownNameError(UsageError):
     def __init__(self, noun: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
         self.noun = noun
         self.name = name
+        # Read once: an iterator would be empty when the hint is made.
+        valid = list(dict.fromkeys(valid))
         self.matches = closest(name, valid)
         super().__init__(f"Unknown {noun} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
 
@@ -311,17 +313,17 @@ class AnswerLimitError(LimitError):
     kind = "answer_limit"
 
 
-def closest(name: str, valid: Iterable[str], n: int = 3) -> list[str]:
-    """The names in `valid` most like `name`, best first; at most `n`."""
+def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
+    """The names in `valid` most like `name`, best first; at most `n`, and none that is less alike than `cutoff` (0 to 1)."""
     folded = {candidate.casefold(): candidate for candidate in valid}
-    return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=0.5)]
+    return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
     """A sentence with the closest names, or with the valid ones where none is close."""
     if matches:
         return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
-    names = sorted(valid)
+    names = sorted(set(valid))
     if not names:
         return "There are none."
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""

@@ -1,17 +1,22 @@
-"""A config file as plain objects, and where each of its keys stands."""
+"""A config file, JSON (with comments) or TOML, as plain objects, and where each of its keys stands."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.problems import KeyPath, Position, Problem
 from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
+
+MAX_BYTES = 16_000_000
+"""What a file may hold at most: far more than any config, and little enough to be read in a second or two."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
@@ -27,10 +32,15 @@ class Document:
         problems: Keys that stand twice in one object.
     """
 
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)
     path: Path | None = None
     positions: Mapping[KeyPath, Position] = field(default_factory=dict, repr=False)
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the file, if there is one."""
+        return self.path.parent if self.path else None
 
     def locate(self, path: KeyPath) -> Position | None:
         """Where a key stands, or the nearest key around it."""
@@ -40,26 +50,29 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a JSON file in UTF-8, with or without a byte order mark.
+    """Read a file in UTF-8, with or without a byte order mark: TOML where its name says so, otherwise JSON.
 
     Raises:
-        ConfigError: It cannot be read, or is no JSON object; with line and column where there is one.
+        ConfigError: It cannot be read, or is not an object; with line and column where there is one.
     """
     return parse_document(read_text(path), path)
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """The text of a JSON file as objects.
+    """The text of a file as objects.
 
     Args:
         text: What stands in the file, or will.
-        path: The file that errors name.
+        path: The file that errors name; its ending says what the text is.
 
     Raises:
-        ConfigError: It is no JSON object; with line and column where there is one.
+        ConfigError: It is not an object; with line and column where there is one.
     """
     if not text.strip():
         raise ConfigError("the file is empty; a JSON object is expected.", path=str(path))
+    if path.suffix.casefold() == ".toml":
+        return Document(_parse_toml(text, path), path)
+    text = plain_json(text)
     data = _parse(text, path)
     if not isinstance(data, dict):
         raise ConfigError("a JSON object is expected at the top.", path=str(path), line=1, column=1)
@@ -80,6 +93,8 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
     try:
         if not path.is_file():
             raise _not_a_file(path, error)
+        if path.stat().st_size > MAX_BYTES:
+            raise error(f"the file is larger than {MAX_BYTES // 1_000_000} MB.", path=str(path))
         content = path.read_bytes()
     except OSError as cause:
         raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
@@ -113,16 +128,28 @@ def _parse(text: str, path: Path) -> Any:
     raise ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
 
 
+def _parse_toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # The error of newer Pythons carries the whole text.
+        reason, _, place = str(error).partition(" (at line ")
+        line, column = ([*map(int, re.findall(r"\d+", place)), 1, 1])[:2] if place else (1, 1)
+    except (RecursionError, ValueError):
+        reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
+    raise ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
+
+
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
     """The position of each key and list item of a text that is known to be JSON, and the keys that stand twice."""
     starts = _line_starts(text)
     found: dict[KeyPath, Position] = {}
-    doubles: list[KeyPath] = []
+    doubles: dict[KeyPath, None] = {}
     for path, offset in _walk(text):
-        if path in found and not any(path[: len(double)] == double for double in doubles):
-            doubles.append(path)
+        if path in found and not any(path[:size] in doubles for size in range(1, len(path) + 1)):
+            doubles[path] = None
         found[path] = _position(starts, offset)
-    return found, doubles
+    return found, list(doubles)
 
 
 def _walk(text: str) -> Iterator[tuple[KeyPath, int]]:

@@ -6,10 +6,10 @@ import io
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from casual_mcp_nb.config.document import read_text
 from casual_mcp_nb.config.variables import expanded
@@ -17,9 +17,46 @@ from casual_mcp_nb.errors import ConfigError
 
 ToolResultFormat = Literal["result", "function_result", "function_args_result"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+_INVALID = object()
 
 
-def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+class Environment(Mapping[str, str]):
+    """Variables by name, looked up when they are asked for. Its repr says nothing, so that no traceback shows them.
+
+    No `dict`, and it keeps none in a variable of a method that can fail: tools that print the locals of a frame look into it.
+
+    Args:
+        layers: Where to look, the first one first.
+    """
+
+    __slots__ = ("_layers",)
+
+    def __init__(self, *layers: Mapping[str, str]) -> None:
+        self._layers = layers
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self:
+            raise KeyError(name)
+        return next(layer[name] for layer in self._layers if name in layer)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in layer for layer in self._layers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({name: None for layer in self._layers for name in layer})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return "<environment>"
+
+    def behind(self, other: Mapping[str, str]) -> Environment:
+        """This one, and what another adds to it."""
+        return Environment(*self._layers, other)
+
+
+def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Environment:
     """The environment with what `.env` files add to it: one in `folder`, then one in the working directory.
 
     What is set already wins over the files, and the first file over the second. The process's environment is not changed.
@@ -31,19 +68,28 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
     Raises:
         ConfigError: A `.env` file cannot be read.
     """
-    merged = dict(os.environ if environ is None else environ)
+    merged = Environment(os.environ if environ is None else environ)
     for place in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
         path = place / ".env"
         if path.is_file():
-            merged = {**_entries(path, merged), **merged}
+            merged = merged.behind(env_entries(path, merged))
     return merged
 
 
-def _entries(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
+    """What an env file sets, each `${NAME}` in it replaced from the environment and the entries above.
+
+    Args:
+        path: The file.
+        environ: The environment.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     from dotenv import dotenv_values
 
     # dotenv would look variables up in the process's environment, which need not be the one that was given.
-    return expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ)
+    return Environment(expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ))
 
 
 @dataclass(frozen=True)
@@ -76,48 +122,48 @@ class Settings:
             ConfigError: A value is not valid; the error names the variable and what is.
         """
         values = read_environment() if environ is None else environ
+        formats, levels = get_args(ToolResultFormat), get_args(LogLevel)
         return cls(
-            tool_result_format=cast(
-                ToolResultFormat, _choice(values, "TOOL_RESULT_FORMAT", get_args(ToolResultFormat), cls.tool_result_format)
+            tool_result_format=_setting(
+                values, "TOOL_RESULT_FORMAT", _choice(formats), cls.tool_result_format, f"one of {', '.join(formats)}"
             ),
-            tool_cache_ttl=_cache_ttl(values, "MCP_TOOL_CACHE_TTL", cls.tool_cache_ttl),
-            max_chat_iterations=_count(values, "MCP_MAX_CHAT_ITERATIONS", cls.max_chat_iterations),
-            max_calls_per_step=_count(values, "MCP_MAX_CALLS_PER_STEP", cls.max_calls_per_step),
-            log_level=cast(LogLevel, _choice(values, "LOG_LEVEL", get_args(LogLevel), cls.log_level)),
+            tool_cache_ttl=_setting(
+                values, "MCP_TOOL_CACHE_TTL", _seconds, cls.tool_cache_ttl, "a number of seconds, 0 for ever"
+            ),
+            max_chat_iterations=_setting(
+                values, "MCP_MAX_CHAT_ITERATIONS", _count, cls.max_chat_iterations, "a whole number from 1 on"
+            ),
+            max_calls_per_step=_setting(
+                values, "MCP_MAX_CALLS_PER_STEP", _count, cls.max_calls_per_step, "a whole number from 1 on"
+            ),
+            log_level=_setting(values, "LOG_LEVEL", _choice(levels), cls.log_level, f"one of {', '.join(levels)}"),
         )
 
 
-def _choice(values: Mapping[str, str], name: str, valid: tuple[str, ...], default: str) -> str:
-    given = values.get(name, "").strip()
-    if not given:
+def _setting(values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str) -> Any:
+    """What a variable says; where it is not set, the default. The text itself is in no variable when this fails."""
+    if not values.get(name, "").strip():
         return default
-    for word in valid:
-        if word.casefold() == given.casefold():
-            return word
-    raise _invalid(name, f"one of {', '.join(valid)}")
+    value = read(values[name].strip())
+    if value is _INVALID:
+        raise ConfigError(f"The environment variable {name} must be {valid}.", key=name)
+    return value
 
 
-def _cache_ttl(values: Mapping[str, str], name: str, default: float | None) -> float | None:
-    given = values.get(name, "").strip()
-    if not given:
-        return default
+def _choice(valid: tuple[str, ...]) -> Callable[[str], Any]:
+    words = {word.casefold(): word for word in valid}
+    return lambda given: words.get(given.casefold(), _INVALID)
+
+
+def _seconds(given: str) -> Any:
     try:
         seconds = float(given)
     except ValueError:
-        seconds = math.nan
+        return _INVALID
     if not math.isfinite(seconds):
-        raise _invalid(name, "a number of seconds, 0 for ever")
+        return _INVALID
     return seconds if seconds > 0 else None
 
 
-def _count(values: Mapping[str, str], name: str, default: int) -> int:
-    given = values.get(name, "").strip()
-    if not given:
-        return default
-    if not re.fullmatch("0*[1-9][0-9]{0,8}", given):
-        raise _invalid(name, "a whole number from 1 on")
-    return int(given)
-
-
-def _invalid(name: str, valid: str) -> ConfigError:
-    return ConfigError(f"The environment variable {name} must be {valid}.", key=name)
+def _count(given: str) -> Any:
+    return int(given) if re.fullmatch("0*[1-9][0-9]{0,8}", given) else _INVALID

@@ -1,81 +1,69 @@
-"""Files of other MCP hosts, brought into our own form without changing what they mean."""
+"""Files of other MCP hosts, brought into our own form without changing what they mean.
+
+What each host writes, and where that is described:
+
+- Claude Desktop, Claude Code (`.mcp.json`, `~/.claude.json`), Cursor, Windsurf, Cline, Roo Code, fastmcp: `mcpServers`
+  (https://code.claude.com/docs/en/mcp, https://cursor.com/docs/mcp, https://docs.windsurf.com/windsurf/cascade/mcp,
+  `fastmcp.mcp_config`)
+- VS Code: `servers` with `inputs` in `mcp.json`, `mcp.servers` in `settings.json`
+  (https://code.visualstudio.com/docs/copilot/reference/mcp-configuration)
+- Gemini CLI: `mcpServers`, and `mcp.allowed` / `mcp.excluded` (https://geminicli.com/docs/tools/mcp-server)
+- Copilot CLI: `mcpServers` with `tools`, `deferTools`
+  (https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers)
+- Zed: `context_servers` (https://zed.dev/docs/ai/mcp)
+- opencode: `mcp`, since version 2 `mcp.servers` (https://opencode.ai/docs/mcp-servers, https://opencode.ai/v2/docs/mcp-servers)
+- jupyter-ai: a list `mcp_servers` (https://jupyter-ai.readthedocs.io, `mcp_settings.json`); Codex: tables `mcp_servers`
+- marimo: `[mcp.mcpServers.NAME]` in `marimo.toml` (`marimo._config.config.MCPConfig`)
+- a registry's `server.json`: see `registry`
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from casual_mcp_nb.config.adapted import Adapted
+from casual_mcp_nb.config.host_servers import adapt_server
+from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.problems import KeyPath, Problem, dotted
+from casual_mcp_nb.config.registry import RegistryEntry, is_registry_entry
+from casual_mcp_nb.config.switches import switches_of
 from casual_mcp_nb.errors import closest, did_you_mean
 from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.nesting import is_too_deep
 
-_OTHER_NAMES = {"serverUrl": "url", "httpUrl": "url", "type": "transport", "transportType": "transport"}
-_OTHER_TRANSPORTS = {"streamableHttp": "streamable-http", "streamable_http": "streamable-http"}
-_HOST_KEYS = frozenset(
-    {
-        "alwaysAllow",
-        "autoApprove",
-        "description",
-        "dev",
-        "disabledTools",
-        "envFile",
-        "excludeTools",
-        "gallery",
-        "icon",
-        "includeTools",
-        "name",
-        "timeout",
-        "tools",
-        "trust",
-        "version",
-        "watchPaths",
-    }
-)
-_FILE_KEYS = frozenset({"$schema", "inputs", "namespace_tools"})
-
-
-@dataclass
-class Adapted:
-    """A config in our own form.
-
-    Args:
-        data: The config as plain objects; none of them belongs to the caller.
-        written: For key paths that moved, the path as it was written.
-        notes: What was ignored or left out.
-        problems: What could not be brought into our form.
-    """
-
-    data: dict[str, Any]
-    written: dict[KeyPath, KeyPath] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-    def as_written(self, path: KeyPath) -> KeyPath:
-        """The key path as the person wrote it."""
-        for size in range(len(path), 0, -1):
-            if path[:size] in self.written:
-                return self.written[path[:size]] + path[size:]
-        return path
+MAX_DEPTH = 64
+_MOST_IN_A_NOTE = 8
+_SPELLINGS = frozenset({"mcpservers", "contextservers"})
+_WAYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
+_OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "excluded"})
+_FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 
 
 def adapt(source: Mapping[str, Any]) -> Adapted:
-    """Take `mcpServers` for `servers`, other hosts' names for ours, leave out disabled servers and keys that only hosts use.
+    """Take the servers from wherever a host has them, other hosts' names for ours, and leave out keys that only hosts use.
 
     Args:
         source: The config as plain objects; it is left as it is.
     """
-    adapted = Adapted(_copied(source))
+    if is_too_deep(dict(source), MAX_DEPTH):
+        return Adapted({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
+    data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
+    adapted = Adapted(data)
+    switches = switches_of(data)
+    _take_inputs(adapted, data.pop("inputs", None))
+    _take_registry_entry(adapted)
+    sections = _sections(adapted)
     _ignore_file_keys(adapted)
-    _merge_servers(adapted)
-    if adapted.data.get("tool_discovery", ...) is None:
-        del adapted.data["tool_discovery"]
-    servers = adapted.data.get("servers")
-    if isinstance(servers, dict):
-        disabled = [
-            name for name, server in servers.items() if isinstance(server, dict) and _adapt_server(adapted, name, server)
-        ]
-        _leave_out(adapted, servers, disabled)
+    _merge(adapted, sections)
+    if data.get("tool_discovery", ...) is None:
+        del data["tool_discovery"]
+    servers = data.get("servers")
+    for name in list(servers) if isinstance(servers, dict) else ():
+        if isinstance(servers[name], dict):
+            adapt_server(adapted, name, servers[name])
+            switches.apply(name, servers.get(name))
     return adapted
 
 
@@ -85,77 +73,109 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def _take_inputs(adapted: Adapted, inputs: Any) -> None:
+    adapted.inputs += [Input.of(each) for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+
+
+def _take_registry_entry(adapted: Adapted) -> None:
+    """Put the server that a `server.json` describes in the place of all that it says."""
+    data = adapted.data
+    if not is_registry_entry(data):
+        return
+    entry = RegistryEntry(data)
+    for key in list(data):
+        del data[key]
+    adapted.of_host = True
+    adapted.inputs += entry.inputs
+    adapted.notes += entry.notes
+    if entry.server is None:
+        adapted.problem((), "none of its packages and remotes can be used here: npm, pypi, oci and nuget over stdio, or a url")
+    data["mcpServers"] = {entry.name: entry.server} if entry.server else {}
+
+
+def _sections(adapted: Adapted) -> list[tuple[KeyPath, Any]]:
+    """Take out every section of servers that is not ours, with its key path."""
+    data = adapted.data
+    found: list[tuple[KeyPath, Any]] = []
+    for key in list(data):
+        spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
+        if spelling in _SPELLINGS or key == "mcp.servers":
+            found.append(((key,), data.pop(key)))
+    if isinstance(data.get("mcp"), dict):
+        found += _in_settings(adapted, data.pop("mcp"))
+    if not found and "servers" not in data and _is_all_servers(data):
+        found = [((), {name: data.pop(name) for name in list(data) if name not in _FILE_KEYS})]
+    adapted.of_host = adapted.of_host or bool(found)
+    return found
+
+
+def _in_settings(adapted: Adapted, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
+    """The servers below `mcp`: in a section of its own (VS Code, marimo, opencode 2), or by name (opencode)."""
+    _take_inputs(adapted, mcp.get("inputs"))
+    found: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
+    named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
+    rest = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
+    if rest:
+        adapted.notes.append(f"mcp: {', '.join(map(_word, rest))} ignored.")
+    return [*found, (("mcp",), named)] if named else found
+
+
+def _is_server(entry: Any) -> bool:
+    return isinstance(entry, dict) and bool({*_WAYS, "type", "enabled", "disabled"} & entry.keys())
+
+
+def _is_all_servers(data: Mapping[str, Any]) -> bool:
+    """Whether a file is nothing but servers by name, as fastmcp takes it."""
+    entries = [value for key, value in data.items() if key not in _FILE_KEYS]
+    return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
+
+
 def _ignore_file_keys(adapted: Adapted) -> None:
     """Drop keys that belong to other programs; in a host's own file that is every key that we do not know."""
-    known = {*Config.model_fields, "mcpServers"}
-    host_file = "mcpServers" in adapted.data
-    for key in [key for key in adapted.data if key in _FILE_KEYS or (host_file and key not in known)]:
-        del adapted.data[key]
-        near = closest(key, known, 1) if key not in _FILE_KEYS else []
-        if key != "$schema":
-            adapted.notes.append(f"{dotted((key,))} is ignored.{' ' + did_you_mean(near, near) if near else ''}")
-
-
-def _merge_servers(adapted: Adapted) -> None:
-    if "mcpServers" not in adapted.data:
-        return
-    theirs = adapted.data.pop("mcpServers")
-    ours = adapted.data.setdefault("servers", {})
-    if not isinstance(theirs, dict):
-        adapted.problems.append(Problem(("mcpServers",), "must be an object"))
-        return
-    if not isinstance(ours, dict):
-        return
-    for name, server in theirs.items():
-        if name in ours:
-            adapted.problems.append(Problem(("mcpServers", name), "the same server in servers and in mcpServers"))
-        else:
-            ours[name] = server
-            adapted.written["servers", name] = ("mcpServers", name)
-
-
-def _adapt_server(adapted: Adapted, name: str, server: dict[str, Any]) -> bool:
-    """Bring one server into our form.
-
-    Returns:
-        Whether its file has it switched off.
-    """
-    at: KeyPath = adapted.as_written(("servers", name))
-    disabled = [
-        _flag(adapted, (*at, key), server.pop(key)) is off
-        for key, off in (("disabled", True), ("enabled", False))
-        if key in server
-    ]
-    for theirs, ours in _OTHER_NAMES.items():
-        if theirs in server and ours not in server:
-            server[ours] = server.pop(theirs)
-            adapted.written["servers", name, ours] = (*at, theirs)
-    transport = server.get("transport")
-    if isinstance(transport, str):
-        server["transport"] = _OTHER_TRANSPORTS.get(transport, transport)
-    ignored = sorted(_HOST_KEYS & server.keys())
+    known = Config.model_fields.keys()
+    ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in known)]
     for key in ignored:
-        del server[key]
-    if ignored:
-        adapted.notes.append(f"{dotted(at)}: {', '.join(ignored)} ignored.")
-    return any(disabled)
+        del adapted.data[key]
+    words = [word for key in ignored if key != "$schema" for word in [_word(key, known if key not in _FILE_KEYS else ())]]
+    if words:
+        more = (
+            f" and {len(words) - _MOST_IN_A_NOTE} more are" if len(words) > _MOST_IN_A_NOTE else " are" if words[1:] else " is"
+        )
+        adapted.notes.append(f"{', '.join(words[:_MOST_IN_A_NOTE])}{more} ignored.")
 
 
-def _flag(adapted: Adapted, at: KeyPath, value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    adapted.problems.append(Problem(at, "must be true or false"))
-    return None
+def _word(key: str, known: Any = ()) -> str:
+    near = closest(key, known, 1)
+    return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
 
 
-def _leave_out(adapted: Adapted, servers: dict[str, Any], disabled: list[str]) -> None:
-    """Take disabled servers out of the servers and out of the toolsets that name them."""
-    for name in disabled:
-        adapted.notes.append(f"{dotted(adapted.as_written(('servers', name)))} is disabled and left out.")
-        del servers[name]
-    tool_sets = adapted.data.get("tool_sets")
-    for tool_set in tool_sets.values() if isinstance(tool_sets, dict) else ():
-        chosen = tool_set.get("servers") if isinstance(tool_set, dict) else None
-        if isinstance(chosen, dict):
-            for name in disabled:
-                chosen.pop(name, None)
+def _merge(adapted: Adapted, sections: list[tuple[KeyPath, Any]]) -> None:
+    """Put the servers of all sections into one."""
+    if not sections:
+        if isinstance(adapted.data.get("servers"), list):
+            sections = [(("servers",), adapted.data.pop("servers"))]
+        else:
+            return
+    ours = adapted.data.setdefault("servers", {})
+    for path, theirs in sections:
+        entries = _by_name(theirs)
+        if entries is None:
+            adapted.problems.append(Problem(path, "must be an object"))
+        for key, name, server in entries or ():
+            if not isinstance(ours, dict):
+                return
+            if name in ours:
+                first = dotted(adapted.as_written(("servers", name))[:-1]) or "the file"
+                adapted.problems.append(Problem((*path, key), f"the same server in {first} and in {dotted(path)}"))
+            else:
+                ours[name] = server
+                adapted.written["servers", name] = (*path, key)
+
+
+def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
+    """The servers of a section, each with its key and its name: an object, or a list in which each says its name."""
+    if isinstance(section, dict):
+        return [(name, name, server) for name, server in section.items()]
+    if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):
+        return [(place, each["name"], each) for place, each in enumerate(section)]
+    return [] if section is None else None

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.config.adapted import Adapted
 from casual_mcp_nb.config.document import Document, parse_document, read_document
-from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.hosts import Adapted, adapt
+from casual_mcp_nb.config.environment import Environment, env_entries, read_environment
+from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
+from casual_mcp_nb.config.hosts import adapt
+from casual_mcp_nb.config.inputs import Inputs
 from casual_mcp_nb.config.prices import file_of, read_prices
-from casual_mcp_nb.config.problems import Problem, cross_problems, problems_of, raise_problems
-from casual_mcp_nb.config.variables import Substitution
+from casual_mcp_nb.config.problems import Problem, cross_problems, dotted, problems_of, raise_problems
+from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.strict import Origin
@@ -33,12 +37,13 @@ _KEY_OF_PROVIDER = {
 def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Mapping[str, str] | None = None) -> Config:
     """Read and check a config.
 
-    `${NAME}` is replaced from the environment and `.env`, API keys that are not in the config are looked up there, relative
-    paths are taken from the config file's folder. What other MCP hosts write is accepted; see `Config.notes` for what was
-    ignored.
+    `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by asking, API keys that are
+    not in the config are looked up there, relative paths are taken from the config file's folder. What other MCP hosts write
+    is accepted; see `Config.notes` for what was ignored.
 
     Args:
-        source: A JSON file, the same as plain objects, or a `Config`, in which only missing API keys are filled in.
+        source: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
+            API keys are filled in.
         environ: Variables by name; None for the process's environment.
 
     Returns:
@@ -51,15 +56,16 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
     if isinstance(source, Config):
         return resolve_api_keys(source, read_environment(source.folder, environ))
     document = Document(dict(source)) if isinstance(source, Mapping) else read_document(_path(source))
-    variables = read_environment(document.path.parent if document.path else None, environ)
-    config = resolve_api_keys(_checked(document, variables), variables)
+    # A traceback that shows the variables of this function shows no values of the config, nor does what is below it.
+    del source
+    config = _checked(document, read_environment(document.folder, environ), ask=True)
     if config.notes:
         logger.warning("%s: %s", document.path or "config", " ".join(config.notes))
     return config
 
 
 def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | None = None) -> Config:
-    """Check the text of a config file before it is written.
+    """Check the text of a config file before it is written. Nobody is asked for inputs: a stand-in takes the place of each.
 
     Args:
         text: What the file is to hold.
@@ -70,8 +76,9 @@ def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | No
         ConfigError: Something is wrong, as for `load_config`.
     """
     place = _path(path)
-    variables = read_environment(place.parent, environ)
-    return resolve_api_keys(_checked(parse_document(text, place), variables), variables)
+    document = parse_document(text, place)
+    del text
+    return _checked(document, read_environment(place.parent, environ), ask=False)
 
 
 def _path(source: str | Path) -> Path:
@@ -82,38 +89,76 @@ def _path(source: str | Path) -> Path:
     return Path(source).expanduser().absolute()
 
 
-def _checked(document: Document, variables: Mapping[str, str]) -> Config:
+def _checked(document: Document, variables: Environment, *, ask: bool) -> Config:
+    config, problems, failure = _attempt(document, variables, ask)
+    # Raised when all that was read is gone: the errors of libraries, and their frames, hold it.
+    if failure is not None:
+        raise failure.with_traceback(None)
+    raise_problems(problems, path=str(document.path) if document.path else None, locate=document.locate)
+    return resolve_api_keys(config, variables)
+
+
+def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Config, list[Problem], ConfigError | None]:
+    """The config of a document, or an empty one and what is wrong with it or with the file of prices.
+
+    Nothing is raised here, where the values are.
+    """
     adapted = adapt(document.data)
-    substitution = Substitution(variables)
+    inputs = Inputs(adapted.inputs, variables, ask=ask)
+    _leave_out_unreadable(adapted, Substitution(variables, document.folder))
+    if not adapted.problems:
+        inputs.collect(json.dumps(adapted.data, default=str))
+    substitution = Substitution(variables, document.folder, inputs)
     data = substitution.apply(adapted.data)
-    if document.path:
-        _resolve_paths(data, document.path.parent)
-    _read_price_file(data, document.path.parent if document.path else None)
-    origin = Origin(document.path, frozenset(substitution.sensitive), tuple(adapted.notes))
+    substitution.problems += _read_env_files(data, document.folder, variables)
+    failure = _read_price_file(data, document.folder)
+    if document.folder:
+        _resolve_paths(data, document.folder)
+    origin = Origin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
     try:
         config, found = Config.model_validate(data, context=origin), []
     except ValidationError as error:
         config, found = Config(), problems_of(error)
-    # Raised when pydantic's error is gone: it holds what was validated.
     found += cross_problems(data, found)
-    raise_problems(
-        _as_written([*document.problems, *adapted.problems], substitution.problems, found, adapted),
-        path=str(document.path) if document.path else None,
-        locate=document.locate,
-    )
-    return config
+    return config, _as_written([*document.problems, *adapted.problems], substitution.problems, found, adapted), failure
+
+
+def _leave_out_unreadable(adapted: Adapted, substitution: Substitution) -> None:
+    """Take out the servers that are switched off and need what is not there: nobody is asked for them, and nothing fails."""
+    servers = adapted.data.get("servers")
+    for name, server in list(servers.items()) if isinstance(servers, dict) else ():
+        if isinstance(server, dict) and server.get("enabled") is False:
+            substitution.problems.clear()
+            substitution.apply(server, ("servers", name))
+            if substitution.problems:
+                leave_out(adapted, name, substitution.problems[0].text)
+            else:
+                adapted.notes.append(
+                    f"{dotted(adapted.as_written(('servers', name)))} is disabled: it is off, and not started."
+                )
+
+
+def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
+    servers = data.get("servers")
+    for name, server in servers.items() if isinstance(servers, dict) else ():
+        if isinstance(server, dict) and server.get("transport") == "sse":
+            yield f"{dotted(('servers', name))} uses sse, which MCP has deprecated in favour of streamable HTTP (`http`)."
 
 
 def _as_written(
     early: Iterable[Problem], missing: Iterable[Problem], found: Iterable[Problem], adapted: Adapted
 ) -> list[Problem]:
     """All problems under the keys that the person wrote, without those that only follow from a missing variable."""
-    problems = list(early)
     unset = list(missing)
-    followers = [p for p in found if any(other.path[: len(p.path)] == p.path for other in unset)]
-    for problem in [*unset, *(p for p in found if p not in followers)]:
-        problems.append(Problem(adapted.as_written(problem.path), problem.text))
-    return problems
+    above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
+    later = [*unset, *(problem for problem in found if problem.path not in above)]
+    return [*early, *(Problem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
+
+
+def _in_full(problem: Problem, adapted: Adapted) -> str:
+    """A problem of a whole server, with what was ignored in it: a misspelt key is the likeliest reason."""
+    remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
+    return f"{problem.text}; ignored: {remark}" if remark else problem.text
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
@@ -129,11 +174,34 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
             server["command"] = str(folder / Path(command).expanduser())
 
 
-def _read_price_file(data: dict[str, Any], folder: Path | None) -> None:
-    """Put the prices that stand in a file of their own into the config."""
+def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Environment) -> Iterator[Problem]:
+    """Put what the env file of a server sets into its `env`, where that does not set it itself."""
+    servers = data.get("servers")
+    for name, server in servers.items() if isinstance(servers, dict) else ():
+        file = server.pop(ENV_FILE, None) if isinstance(server, dict) else None
+        if file is None:
+            continue
+        at = ("servers", name, ENV_FILE)
+        if not isinstance(file, str) or not isinstance(server.get("env", {}), dict):
+            yield Problem(at, "must be the path of a file")
+            continue
+        try:
+            entries = env_entries(workspace_of(folder) / Path(file).expanduser(), variables)
+        except ConfigError:
+            yield Problem(at, "this file cannot be read as text")
+        else:
+            server["env"] = {**entries, **server.get("env", {})}
+
+
+def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError | None:
+    """Put the prices that stand in a file of their own into the config; what is wrong with that file is returned."""
     file = file_of(data.get("prices"), folder)
     if file is not None:
-        data["prices"] = read_prices(file)
+        try:
+            data["prices"] = read_prices(file)
+        except ConfigError as error:
+            return error
+    return None
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:

@@ -115,7 +115,7 @@ def _problem(loc: KeyPath, kind: str, message: str) -> Problem:
     if kind == "extra_forbidden":
         return Problem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
-        return Problem(loc[:-1], "the name must be a text")
+        return Problem(loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a text")
     return Problem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.config.document import parse_document, read_text
+from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.loader import check_config
 from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
@@ -46,6 +47,8 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
     if not name.strip():
         raise UsageError("A toolset needs a name.")
     place = path.resolve()
+    if path.suffix.casefold() == ".toml":
+        raise ConfigError("a toolset cannot be written into a TOML file.", path=str(path), hint="Use a JSON file for it.")
     text = read_text(place)
     saved = _tool_sets(text, path)
     value = plain_tool_set(tool_set)
@@ -139,27 +142,35 @@ class _Style:
 
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
+    start, end, written = _edit(plain_json(text), name, value)
+    # Between the two there is nothing, the old toolset, or space in which comments may stand.
+    kept = text[start:end] if plain_json(text)[start:end].isspace() and not text[start:end].isspace() else ""
+    return f"{text[:start]}{written}{kept}{text[end:]}"
+
+
+def _edit(text: str, name: str, value: dict[str, Any]) -> tuple[int, int, str]:
+    """From where to where a file's text is replaced, and by what; in the text there are no comments."""
     top = _object(text, _skip(text, 0))
     style = _style(text, top)
     group = top.get(_KEY)
     if group is None:
-        return _added(text, top, style, _KEY, {name: value}, 1)
+        return _added(top, style, _KEY, {name: value}, 1)
     inner = _object(text, group.start)
     if inner.members and "\n" not in _before_members(text, inner):
         style = replace(style, indent=None)
     present = inner.get(name)
     if present is None:
-        return _added(text, inner, style, name, value, 2)
-    return text[: present.start] + style.written(value, 2) + text[present.end :]
+        return _added(inner, style, name, value, 2)
+    return present.start, present.end, style.written(value, 2)
 
 
-def _added(text: str, target: _Object, style: _Style, key: str, value: Any, depth: int) -> str:
-    """The text with one more member at the end of an object."""
+def _added(target: _Object, style: _Style, key: str, value: Any, depth: int) -> tuple[int, int, str]:
+    """One more member at the end of an object."""
     member = style.line(depth) + style.member(key, value, depth)
     if target.members:
         end = target.members[-1].end
-        return f"{text[:end]},{member if style.indent is not None else ' ' + member}{text[end:]}"
-    return f"{text[: target.start + 1]}{member}{style.line(depth - 1)}{text[target.close :]}"
+        return end, end, f",{member if style.indent is not None else ' ' + member}"
+    return target.start + 1, target.close, f"{member}{style.line(depth - 1)}"
 
 
 def _style(text: str, top: _Object) -> _Style:

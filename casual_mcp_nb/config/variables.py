@@ -1,33 +1,54 @@
-"""`${NAME}` in the values of a config."""
+"""`${NAME}` in the values of a config, and the variables that other MCP hosts have.
+
+VS Code and Cursor: `${env:NAME}`, `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
+(https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from casual_mcp_nb.config.inputs import Inputs
 from casual_mcp_nb.config.problems import KeyPath, Problem
+
+MAX_VALUE = 1_000_000
+MAX_ALL = 8_000_000
+"""How many characters one value, and all values together, may have when the variables in them are replaced."""
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {"command", "args", "cwd", "url"}}
 _NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
+_FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
+_NO_VARIABLE = "this is no variable; write ${NAME}, ${NAME:-default}, or $${ for the text ${"
 
 
 @dataclass
 class Substitution:
-    """Replaces variables and keeps what it did.
+    """Replaces variables and keeps what it did. Its repr has no value.
 
     Args:
         environ: Values by name.
+        folder: The config file's folder; None for a config made in Python.
+        inputs: What a person answered; None where nobody is to be asked.
         problems: Variables that are not set, what is no variable, and texts that cannot be encoded.
         sensitive: Values that went into fields which are not secret by their type.
+        left: How many characters may still be put in.
     """
 
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
+    folder: Path | None = None
+    inputs: Inputs | None = None
     problems: list[Problem] = field(default_factory=list)
-    sensitive: set[str] = field(default_factory=set)
+    sensitive: set[str] = field(default_factory=set, repr=False)
+    left: int = MAX_ALL
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
         """`value` with `${NAME}` and `${NAME:-default}` replaced in every text of it; `$${` becomes `${`.
@@ -45,30 +66,97 @@ class Substitution:
         return self._text(value, at) if isinstance(value, str) else value
 
     def _text(self, text: str, at: KeyPath) -> str:
-        return self._check(_REFERENCE.sub(lambda match: self._replacement(match, at), text), at)
+        if "$" not in text:
+            return self._check(text, at)
+        pieces: list[str] = []
+        size = 0
+        for piece in self._pieces(text, at):
+            size += len(piece)
+            self.left -= len(piece)
+            if size > MAX_VALUE or self.left < 0:
+                most = f"{MAX_VALUE:,} characters" if size > MAX_VALUE else f"{MAX_ALL:,} characters in all values together"
+                self.problems.append(Problem(at, f"with its variables replaced it is longer than {most}"))
+                self.left = max(self.left, 0)
+                return ""
+            pieces.append(piece)
+        return self._check("".join(pieces), at)
+
+    def _pieces(self, text: str, at: KeyPath) -> Iterator[str]:
+        end = 0
+        for match in _REFERENCE.finditer(text):
+            yield text[end : match.start()]
+            yield self._replacement(match, at)
+            end = match.end()
+        yield text[end:]
 
     def _check(self, text: str, at: KeyPath) -> str:
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if _SURROGATE.search(text):
             self.problems.append(Problem(at, "must be a text of valid Unicode"))
         return text
 
     def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
         if match["escaped"]:
             return match["escaped"]
-        body = _BODY.fullmatch(match["body"])
-        if body is None or not match["end"] or "${" in match["body"]:
-            self.problems.append(Problem(at, "this is no variable; write ${NAME}, ${NAME:-default}, or $${ for the text ${"))
-            return ""
-        name, default = body["name"], body["default"]
+        body = match["body"]
+        if not match["end"] or "${" in body:
+            return self._problem(at, _NO_VARIABLE)
+        kind, colon, rest = body.partition(":")
+        if kind == "input" and colon and not rest.startswith("-"):
+            return self._input(rest, at)
+        if kind == "file" and colon and not rest.startswith("-"):
+            # A config from somebody else could send any file of this computer to an address of theirs.
+            return self._problem(at, "files are not read into a config; put the text into an environment variable")
+        if body in _PREDEFINED:
+            return _PREDEFINED[body](workspace_of(self.folder))
+        parts = _BODY.fullmatch(body)
+        if parts is None:
+            return self._problem(at, _NO_VARIABLE)
+        return self._variable(parts["name"], parts["default"], at)
+
+    def _variable(self, name: str, default: str | None, at: KeyPath) -> str:
         value = self.environ.get(name)
         if default is not None and not value:
             return default
         if value is None:
-            self.problems.append(Problem(at, f"the environment variable {name} is not set"))
-            return ""
-        if name not in _NO_SECRETS and len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
+            return self._problem(at, f"the environment variable {name} is not set")
+        return value if name in _NO_SECRETS else self._kept(value, at)
+
+    def _input(self, body: str, at: KeyPath) -> str:
+        # ${input:ID:question} is a form of prompt files.
+        wanted = (self.inputs or Inputs((), {})).defined(body.partition(":")[0])
+        answer = self.inputs.answer(wanted.id) if self.inputs else None
+        if answer is None:
+            return self._problem(
+                at, f"nobody can be asked for the input {wanted.id}; set the environment variable {wanted.variable}"
+            )
+        value = answer.get_secret_value()
+        return self._kept(value, at) if wanted.secret else value
+
+    def _kept(self, value: str, at: KeyPath) -> str:
+        if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):
             self.sensitive.add(value)
         return value
+
+    def _problem(self, at: KeyPath, text: str) -> str:
+        self.problems.append(Problem(at, text))
+        return ""
+
+
+def workspace_of(folder: Path | None) -> Path:
+    """The folder that hosts call the workspace: the config file's, or the one around it where that is a host's own."""
+    place = folder or Path.cwd()
+    return place.parent if place.name in _FOLDERS_OF_HOSTS else place
+
+
+_PREDEFINED: dict[str, Callable[[Path], str]] = {
+    "workspaceFolder": str,
+    "workspaceRoot": str,
+    "workspaceFolderBasename": lambda workspace: workspace.name,
+    "cwd": str,
+    "userHome": lambda _: str(Path.home()),
+    "pathSeparator": lambda _: os.sep,
+    "/": lambda _: os.sep,
+}
 
 
 def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str]:
@@ -77,8 +165,9 @@ def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> di
     An entry that refers to something that is not set is left out, so that whoever needs it hears that it is missing.
     """
     known: dict[str, str] = {}
+    together = ChainMap(cast(dict[str, str], environ), known)
     for name, value in values.items():
-        substitution = Substitution({**known, **environ})
+        substitution = Substitution(together)
         text = substitution.apply(value)
         if text is not None and not substitution.problems:
             known[name] = text

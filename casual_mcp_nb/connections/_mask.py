@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.secret import MASK, forms_of, random_parts
+from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts
 from casual_mcp_nb.types.secret import masked as mask
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
@@ -119,9 +119,9 @@ def clean(text: str) -> str:
     return _INVISIBLE.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
-def secrets_of(config: ServerConfig | None) -> frozenset[str]:
+def secrets_of(config: ServerConfig | None) -> Secrets:
     """Every text of a server's config that must not be shown."""
-    return config.secrets() if config is not None else frozenset()
+    return config.secrets() if config is not None else Secrets()
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:

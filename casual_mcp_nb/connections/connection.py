@@ -20,6 +20,7 @@ from casual_mcp_nb.connections.handlers import Handlers, client_options, tell, t
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.types.secret import Secrets
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec
@@ -66,7 +67,7 @@ class Connection:
         self._handlers = handlers or Handlers()
         self._limits = Limits.of(config)
         self._secrets = secrets_of(config).union(secrets)
-        self._mask = Mask((config.certain_secrets() if config else frozenset()).union(secrets))
+        self._mask = Mask((config.certain_secrets() if config else Secrets()).union(secrets))
         keep_out_of_log(self._secrets)
         self._list_until: float | None = None
         self._clocks = Clocks()

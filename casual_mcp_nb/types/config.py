@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, StrictBool, field_validator, model_validator
+from pydantic import Field, SecretStr, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
-from casual_mcp_nb.types.options import RequestOptions, checked_headers, with_tokens
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import PriceTable
-from casual_mcp_nb.types.secret import certain, revealed, url_secrets
+from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, with_tokens
 from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.strict import Reached, Seconds, SecretText, Strict
+from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached, Seconds, Strict
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
 
@@ -42,15 +42,13 @@ class ClientConfig(Reached):
 
     provider: Provider
     base_url: str | None = None
-    api_key: SecretStr | None = None
+    api_key: HeaderText | None = None
     timeout: Seconds = 60.0
     max_retries: int = Field(default=2, ge=0, le=20)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
-    headers: dict[str, SecretText] = Field(default_factory=dict)
+    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
     prompt_caching: StrictBool = False
-
-    _check_headers = field_validator("headers")(checked_headers)
 
     @property
     def key_state(self) -> Literal["set", "not set"]:
@@ -159,6 +157,8 @@ class Config(Strict):
     tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
     prices: PriceTable = Field(default_factory=dict)
 
+    __reduce_ex__ = Reached.__reduce_ex__
+
     @model_validator(mode="after")
     def _names_exist(self) -> Config:
         problems = list(unknown_references(self.clients, self.models, self.servers, self.tool_sets))
@@ -182,14 +182,14 @@ class Config(Strict):
         """What the person should know about how the file was read: keys that were ignored, servers that were left out."""
         return self._origin.notes
 
-    def secrets(self) -> frozenset[str]:
+    def secrets(self) -> Secrets:
         """Every value to mask in text: keys, headers, server environment, credentials in addresses, and what variables put
         into commands, arguments and addresses. Values too short or too common to be told from other text are left out."""
-        return frozenset(value for thing in self._reached() for value in thing.secrets())
+        return Secrets(value for thing in self._reached() for value in thing.secrets())
 
-    def certain_secrets(self) -> frozenset[str]:
+    def certain_secrets(self) -> Secrets:
         """Those of `secrets` that are no mere settings of servers: what is masked also in the results of tools."""
-        return frozenset(value for thing in self._reached() for value in thing.certain_secrets())
+        return Secrets(value for thing in self._reached() for value in thing.certain_secrets())
 
     def _reached(self) -> list[Reached]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]

@@ -6,18 +6,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, StrictBool, ValidationError
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.types.secret import revealed
-from casual_mcp_nb.types.strict import Reached, SecretText
+from casual_mcp_nb.types.secret import revealed, with_tokens
+from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 TOOL_CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` that are not the name of a tool."""
-
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class ModelOptions(TypedDict, total=False):
@@ -37,20 +35,6 @@ class ModelOptions(TypedDict, total=False):
 
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
-
-
-def checked_headers(headers: dict[str, SecretText]) -> dict[str, SecretText]:
-    """The headers themselves.
-
-    Raises:
-        ValueError: A name or a value cannot be sent; the error names the header and not its value.
-    """
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not the name of an HTTP header")
-        if not all(" " <= character <= "\xff" and character != "\x7f" for character in value.get_secret_value()):
-            raise ValueError(f"the value of header {name} has a line break or another character that HTTP cannot send")
-    return headers
 
 
 class RequestOptions(Reached):
@@ -79,9 +63,7 @@ class RequestOptions(Reached):
     parallel_tool_calls: StrictBool | None = None
     reasoning_effort: ReasoningEffort | None = None
     extra_body: dict[str, Any] | None = None
-    extra_headers: dict[str, SecretText] | None = Field(default=None, repr=False)
-
-    _check_headers = field_validator("extra_headers")(lambda value: checked_headers(value) if value else value)
+    extra_headers: dict[HeaderName, HeaderText] | None = Field(default=None, repr=False)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
@@ -137,11 +119,6 @@ OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
 """The names of the options, in the order in which they are shown."""
 
 
-def with_tokens(values: set[str]) -> set[str]:
-    """The values, and the last word of each: "Bearer x" is a secret as a whole, and so is x."""
-    return values | {value.split()[-1] for value in values if value.strip()}
-
-
 def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any]) -> str:
     name = str(place[0]) if place else "options"
     if name not in OPTION_NAMES:
@@ -153,4 +130,5 @@ def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any])
         lambda match: "must " if "should" in match[0] else "",
         said,
     )
-    return f"{name}: {words}.{hint}"
+    where = ".".join(str(part) for part in place if part != "[key]")
+    return f"{where}: {words}.{hint}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 from urllib.parse import quote, unquote, urlsplit
 
@@ -17,8 +19,49 @@ _SHORTEST = 4
 _COMMON = frozenset({"true", "false", "none", "null", "oauth"})
 _NAME_OF_SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|cookie", re.IGNORECASE)
 _OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IGNORECASE)
+_SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
+"""`-k VALUE` and the like: a key as often as a count or a port, so the value decides."""
+_HEADER_OPTION = re.compile(r"-H|--?headers?", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTALL)
+_TOKEN = re.compile(
+    r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{12,}"
+)
+"""Keys that say what they are: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://\S+")
 _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
+
+
+class Secrets(Set[str]):
+    """A set of secret values whose repr says nothing, so that no traceback with local variables shows them.
+
+    No subclass of `frozenset`: tools that print the locals of a frame look into those, whatever their repr is.
+
+    Args:
+        values: The values.
+    """
+
+    __slots__ = ("_values",)
+    __hash__ = Set._hash
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values = frozenset(values)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return "<secrets>"
+
+    def union(self, *others: Iterable[str]) -> Secrets:
+        """These and others."""
+        return Secrets(self._values.union(*others))
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
@@ -69,29 +112,75 @@ def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
 
 def url_secrets(url: str | None) -> set[str]:
     """The password in an address, what its query gives as a key, token or the like, and what looks random in it: as they are
-    written, and decoded."""
+    written, decoded, and as a request carries user and password."""
     try:
         parts = urlsplit(url or "")
-        password = parts.password or ""
+        user, password = parts.username or "", parts.password or ""
     except ValueError:
         return set()
     pairs = [pair.partition("=") for pair in parts.query.split("&")]
     named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
     unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
     found = {password, *named, *unnamed, *random_parts(parts.path)}
+    if password:
+        # httpx decodes the two before it encodes them; what a server repeats is this.
+        found.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
     return found | {unquote(value) for value in found}
 
 
+def header_secrets(value: str) -> set[str]:
+    """The value of a header that is a secret: whole, without the scheme before it, and what `Basic` encodes."""
+    words = value.split()
+    found = {value, *words[-1:]}
+    if len(words) == 2 and words[0].lower() == "basic":
+        try:
+            plain = base64.b64decode(words[1], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return found
+        found |= {plain, plain.partition(":")[2]}
+    return found
+
+
+def with_tokens(values: Iterable[str]) -> set[str]:
+    """The values of headers that are secrets, with what is secret in them: "Bearer x" as a whole, and x."""
+    return {part for value in values if value.strip() for part in header_secrets(value)}
+
+
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
-    """The values of options of a command line whose names say that they are secret: `--token x`, `--api-key=x`."""
+    """What in a command line is secret by its name or its looks: `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`,
+    `--header "X-Key: x"`, a password in an address, a token that says what it is."""
     before = ""
     for arg in args:
         name, equals, value = arg.partition("=")
         if equals and _OPTION.fullmatch(name):
             yield value
-        elif _OPTION.fullmatch(before) and not arg.startswith("-"):
+        elif (_OPTION.fullmatch(before) and not arg.startswith("-")) or (
+            _SHORT_OPTION.fullmatch(before) and _is_key(before, arg)
+        ):
             yield arg
+        elif _SHORT_OPTION.fullmatch(arg[:2]) and len(arg) > 2 and _LOOKS_SECRET.fullmatch(arg[2:]):
+            yield arg[2:]
+        else:
+            yield from _assigned(before, arg)
+        yield from _TOKEN.findall(arg)
+        for address in _ADDRESS.findall(arg):
+            yield from url_secrets(address)
         before = arg
+
+
+def _is_key(option: str, value: str) -> bool:
+    """Whether the value of a short option is a key: with `-k` also what is short, unless it is a plain word, number or path."""
+    if _LOOKS_SECRET.fullmatch(value):
+        return True
+    return option == "-k" and not re.fullmatch(r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL)
+
+
+def _assigned(before: str, arg: str) -> Iterator[str]:
+    """The value of `NAME=value`, or of a header that is an argument, where its name says that it is secret."""
+    header = bool(_HEADER_OPTION.fullmatch(before))
+    match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
+    if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
+        yield from header_secrets(match["value"]) if header else (match["value"],)
 
 
 def random_parts(path: str) -> list[str]:

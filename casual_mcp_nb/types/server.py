@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, SecretStr, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_secrets
-from casual_mcp_nb.types.strict import Reached, Seconds, SecretText
+from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_secrets, with_tokens
+from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached, Seconds, VariableName, VariableText
 
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Protocol = Literal["auto", "legacy", "2026-07-28"]
@@ -56,7 +57,11 @@ class ServerConfig(Reached):
         protocol: How the protocol version is agreed on: `auto` asks the server and falls back to the older handshake, `legacy`
             begins with that handshake (2025-11-25 and before), `2026-07-28` takes that version only.
         bundled: Name of a server that ships with the package.
+        enabled: Whether it is used. One that is not is never started by itself; a person can still turn it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
+        always_load: Whether `defer_all` leaves it out.
+        include_tools: The only tools that are used, by name or pattern (`read_*`); None for all.
+        exclude_tools: Tools that are not used, by name or pattern.
         init_timeout: Limit for starting and listing, in seconds.
         call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
         total_timeout: Limit of a call in seconds, whatever progress it reports.
@@ -67,15 +72,19 @@ class ServerConfig(Reached):
 
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, SecretText] = Field(default_factory=dict)
+    env: dict[VariableName, VariableText] = Field(default_factory=dict)
     cwd: str | None = None
     url: str | None = None
-    headers: dict[str, SecretText] = Field(default_factory=dict)
-    auth: SecretStr | None = None
+    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
+    auth: HeaderText | None = None
     transport: Transport | None = None
     protocol: Protocol = "auto"
     bundled: str | None = None
+    enabled: StrictBool = True
     defer_loading: StrictBool = False
+    always_load: StrictBool = False
+    include_tools: tuple[str, ...] | None = None
+    exclude_tools: tuple[str, ...] = ()
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0
     total_timeout: Seconds = 600.0
@@ -89,22 +98,30 @@ class ServerConfig(Reached):
             raise ValueError(problem)
         return self
 
+    def offers(self, tool: str) -> bool:
+        """Whether a tool of this server is used, by `include_tools` and `exclude_tools`.
+
+        Args:
+            tool: Its own name.
+        """
+        named = self.include_tools if self.include_tools is not None else ("*",)
+        return _named(tool, named) and not _named(tool, self.exclude_tools)
+
     def _secrets(self) -> set[str]:
         named = revealed([*self.env.values(), *self.headers.values(), self.auth])
-        return super()._secrets() | _with_tokens(named) | self._given_away()
+        return super()._secrets() | with_tokens(named) | self._given_away()
 
     def _certain_secrets(self) -> set[str]:
         settings = {**self.env, **self.headers}
         named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
-        return super()._certain_secrets() | _with_tokens(named | revealed([self.auth])) | self._given_away()
+        return super()._certain_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
 
     def _given_away(self) -> set[str]:
         return url_secrets(self.url) | set(option_secrets(self.args))
 
 
-def _with_tokens(values: set[str]) -> set[str]:
-    """ "Bearer x" is a secret as a whole, and so is x."""
-    return values | {value.split()[-1] for value in values if value.strip()}
+def _named(tool: str, patterns: tuple[str, ...]) -> bool:
+    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
 
 
 _FIELDS_OF_ANOTHER_WAY = {
@@ -130,6 +147,10 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
         return f"{' and '.join(stray)} cannot be used with {way}"
     if fields.get("transport") not in (None, *_TRANSPORTS[way]):
         return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
+    if fields.get("include_tools") is not None and fields.get("exclude_tools"):
+        return "include_tools and exclude_tools cannot be used together"
+    if fields.get("always_load") and fields.get("defer_loading"):
+        return "always_load and defer_loading cannot be used together"
     if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
         return "url must start with http:// or https://"
     return None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
 
-from casual_mcp_nb.types.secret import can_be_masked, certain, masked
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, masked
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
@@ -48,6 +50,13 @@ class Strict(BaseModel):
 class Reached(Strict):
     """A thing at an address, which can hold the value of a variable: shown and dumped with that value masked."""
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be pickled: the secrets would be in the bytes, and from there in a cache or on another machine."""
+        raise UsageError(
+            f"A {type(self).__name__} is not pickled: its keys would be in the bytes.",
+            hint="Hand on the path of the config, and call load_config there.",
+        )
+
     @field_serializer(*_MAY_HOLD_SECRETS, check_fields=False)
     def _dumped(self, value: Any) -> Any:
         return self._hidden(value)
@@ -67,14 +76,14 @@ class Reached(Strict):
             return {name: self._hidden(item) for name, item in value.items()}
         return masked(value, self._secrets()) if isinstance(value, str) else value
 
-    def secrets(self) -> frozenset[str]:
+    def secrets(self) -> Secrets:
         """Every value to mask in text; those too short or too common to be told from other text are left out."""
-        return frozenset(value for value in self._secrets() if can_be_masked(value))
+        return Secrets(filter(can_be_masked, self._secrets()))
 
-    def certain_secrets(self) -> frozenset[str]:
+    def certain_secrets(self) -> Secrets:
         """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
         out of `env` may stand rightly."""
-        return frozenset(filter(can_be_masked, self._certain_secrets()))
+        return Secrets(filter(can_be_masked, self._certain_secrets()))
 
     def _secrets(self) -> set[str]:
         """Every value that is, or can hold, a secret, whatever its length."""
@@ -91,4 +100,41 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-SecretText = Annotated[SecretStr, BeforeValidator(_as_text)]
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110, 5.6.2."""
+
+
+def _header_name(name: str) -> str:
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError("is not a name that a header can have")
+    return name
+
+
+def _header_text(secret: SecretStr) -> SecretStr:
+    # The HTTP libraries would refuse it too, in the middle of a request and with the value in the message.
+    value = secret.get_secret_value()
+    if "\r" in value or "\n" in value:
+        raise ValueError("holds a line break, which a header cannot have")
+    if not value.isascii():
+        raise ValueError("holds a character that is not ASCII, which a header cannot have")
+    if not value.replace("\t", "").isprintable():
+        raise ValueError("holds a control character, which a header cannot have")
+    return secret
+
+
+def _variable_name(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("is not a name that an environment variable can have")
+    return name
+
+
+def _variable_text(secret: SecretStr) -> SecretStr:
+    if "\0" in secret.get_secret_value():
+        raise ValueError("holds a NUL character, which an environment variable cannot have")
+    return secret
+
+
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_header_text)]
+VariableName = Annotated[str, AfterValidator(_variable_name)]
+VariableText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_variable_text)]

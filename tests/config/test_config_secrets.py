@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import logging
@@ -64,6 +65,7 @@ def test_what_was_hidden_is_there_for_those_who_need_it() -> None:
         *ENVIRON.values(),
         *(f"{PLANTED}{name}" for name in ("key", "password", "query", "env", "header", "auth")),
         f"Bearer {PLANTED}header",
+        base64.b64encode(f"me:{PLANTED}password".encode()).decode(),
     }
 
 
@@ -93,7 +95,7 @@ MISPLACED: dict[str, Any] = {
     "env as a text": {"servers": {"s": {"command": "x", "env": f"TOKEN={SECRET}"}}},
     "env as a list": {"servers": {"s": {"command": "x", "env": [f"TOKEN={SECRET}"]}}},
     "env with an object": {"servers": {"s": {"command": "x", "env": {"A": {"B": SECRET}}}}},
-    "env under a wrong command": {"servers": {"s": {"command": ["x"], "env": {"A": SECRET}}}},
+    "env under a wrong command": {"servers": {"s": {"command": 17, "env": {"A": SECRET}}}},
     "env under both ways": {"servers": {"s": {"command": "x", "url": "https://a", "env": {"A": SECRET}}}},
     "env as the command": {"servers": {"s": {"command": {"A": SECRET}}}},
     "env beside an unknown key": {"servers": {"s": {"comand": "x", "env": {"A": SECRET}}}},

@@ -1,0 +1,43 @@
+"""A config on its way from the form of another host into ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from casual_mcp_nb.config.inputs import Input
+from casual_mcp_nb.config.problems import KeyPath, Problem
+
+
+@dataclass
+class Adapted:
+    """A config in our own form. Its repr has no value.
+
+    Args:
+        data: The config as plain objects; none of them belongs to the caller.
+        written: For key paths that moved, the path as it was written.
+        inputs: What a person is asked for.
+        of_host: Whether the file is another host's.
+        notes: What was ignored or left out.
+        remarks: For servers by name, what was ignored in them.
+        problems: What could not be brought into our form.
+    """
+
+    data: dict[str, Any] = field(repr=False)
+    written: dict[KeyPath, KeyPath] = field(default_factory=dict)
+    inputs: list[Input] = field(default_factory=list)
+    of_host: bool = False
+    notes: list[str] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def as_written(self, path: KeyPath) -> KeyPath:
+        """The key path as the person wrote it."""
+        for size in range(len(path), 0, -1):
+            if path[:size] in self.written:
+                return self.written[path[:size]] + path[size:]
+        return path
+
+    def problem(self, path: KeyPath, text: str) -> None:
+        """Something is wrong at a key path, which may have moved."""
+        self.problems.append(Problem(self.as_written(path), text))

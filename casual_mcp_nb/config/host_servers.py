@@ -1,0 +1,285 @@
+"""One server as another host writes it, brought into our own form; for the hosts see `hosts`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from casual_mcp_nb.config.adapted import Adapted
+from casual_mcp_nb.config.problems import KeyPath, dotted
+from casual_mcp_nb.config.switches import exclude
+from casual_mcp_nb.errors import closest, did_you_mean
+from casual_mcp_nb.types.server import ServerConfig
+
+ENV_FILE = "env_file"
+"""Where the path of an env file stands until the loader has read it."""
+
+_NAMES = {
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "type": "transport",
+    "transportType": "transport",
+    "environment": "env",
+    "http_headers": "headers",
+    "workingDirectory": "cwd",
+    "excludeTools": "exclude_tools",
+    "disabledTools": "exclude_tools",
+    "disabled_tools": "exclude_tools",
+    "includeTools": "include_tools",
+    "enabledTools": "include_tools",
+    "enabled_tools": "include_tools",
+    "startup_timeout_sec": "init_timeout",
+    "tool_timeout_sec": "call_timeout",
+    "alwaysLoad": "always_load",
+    "envFile": ENV_FILE,
+}
+_TRANSPORTS = {"local": "stdio", "streamablehttp": "streamable-http", "http": "http", "sse": "sse", "stdio": "stdio"}
+_OF_THE_HOST_ALONE = frozenset({"builtin", "extension", "inmemory", "platform", "sdk", "tcp", "websocket", "ws"})
+_SWITCHES = {"disabled": True, "enabled": False, "isActive": False}
+_HOST_KEYS = frozenset(
+    {
+        "alwaysAllow",
+        "args_schema",
+        "authProviderType",
+        "authentication",
+        "autoApprove",
+        "description",
+        "dev",
+        "disableToolCache",
+        "env_vars",
+        "gallery",
+        "icon",
+        "include_tags",
+        "exclude_tags",
+        "keep_alive",
+        "metadata",
+        "name",
+        "oauth",
+        "registryType",
+        "remote_configured",
+        "roots",
+        "sandbox",
+        "sandboxEnabled",
+        "settings",
+        "source",
+        "sse_read_timeout",
+        "timeout",
+        "title",
+        "trust",
+        "version",
+        "watchPaths",
+    }
+)
+_KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
+"""A key like one of these is an error where others are ignored: ignored, it would leave on what was to be off."""
+
+_REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
+_WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
+
+
+def adapt_server(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+    """Bring one server into our form; one that only its host can start is left out.
+
+    Args:
+        adapted: The config; what moved, was ignored or is wrong is noted in it.
+        name: The server's name.
+        server: Its entry in `adapted.data`.
+    """
+    at: KeyPath = ("servers", name)
+    for key in [key for key, value in server.items() if value is None]:
+        del server[key]
+    if _is_of_the_host_alone(server):
+        adapted.notes.append(f"{_where(adapted, name)} can be started by its host only and is left out.")
+        _drop(adapted, name)
+        return
+    _switch(adapted, at, server)
+    _flatten(adapted, at, server)
+    _rename(adapted, at, server)
+    _choose_tools(adapted, at, server)
+    _defer(server)
+    _name_variables(server, adapted.of_host)
+    _set_transport(server)
+    _split_command(adapted, name, server)
+    _ignore_rest(adapted, name, server)
+
+
+def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
+    """Whether only the host can start it: it lives in the host, or in an extension of it, or speaks what MCP does not."""
+    kind = server.get("type", server.get("transport"))
+    unusual = isinstance(kind, str) and kind.casefold() in _OF_THE_HOST_ALONE
+    return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())
+
+
+def _drop(adapted: Adapted, name: str) -> None:
+    """Take a server out, also out of the toolsets that name it."""
+    del adapted.data["servers"][name]
+    tool_sets = adapted.data.get("tool_sets")
+    for tool_set in tool_sets.values() if isinstance(tool_sets, dict) else ():
+        chosen = tool_set.get("servers") if isinstance(tool_set, dict) else None
+        if isinstance(chosen, dict):
+            chosen.pop(name, None)
+
+
+def leave_out(adapted: Adapted, name: str, why: str) -> None:
+    """Take out a server that is switched off and cannot be read; a note says so."""
+    adapted.notes.append(f"{_where(adapted, name)} is disabled and left out: {why}.")
+    _drop(adapted, name)
+
+
+def _where(adapted: Adapted, name: str) -> str:
+    return dotted(adapted.as_written(("servers", name)))
+
+
+def _switch(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+    said = {key: server.pop(key) for key in _SWITCHES if key in server}
+    for key, value in said.items():
+        if not isinstance(value, bool):
+            adapted.problem((*at, key), "must be true or false")
+    if any(value is _SWITCHES[key] for key, value in said.items()):
+        server["enabled"] = False
+
+
+def _flatten(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+    """Take apart a command that is a list (opencode) or an object (older Zed), and lists of names with values (jupyter-ai)."""
+    command = server.get("command")
+    if isinstance(command, dict):
+        nested = {"command": command.get("path"), "args": command.get("args"), "env": command.get("env")}
+        del server["command"]
+        for key, value in nested.items():
+            if value is not None and key not in server:
+                server[key] = value
+                adapted.written[(*at, key)] = (*adapted.as_written(at), "command", "path" if key == "command" else key)
+    elif isinstance(command, list) and command and isinstance(server.get("args", []), list):
+        server["command"], server["args"] = command[0], [*command[1:], *server.get("args", [])]
+    for key in ("env", "environment", "headers"):
+        pairs = server.get(key)
+        if isinstance(pairs, list) and all(isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in pairs):
+            server[key] = {pair["name"]: pair.get("value", "") for pair in pairs}
+
+
+def _rename(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+    for theirs, ours in _NAMES.items():
+        if ours == "exclude_tools" and isinstance(server.get(ours), list) and isinstance(server.get(theirs), list):
+            server[ours] = [*server[ours], *server.pop(theirs)]
+        elif theirs in server and ours not in server:
+            server[ours] = server.pop(theirs)
+            adapted.written[(*at, ours)] = (*adapted.as_written(at), theirs)
+    if isinstance(variable := server.get("bearer_token_env_var"), str) and "auth" not in server:
+        server["auth"] = f"${{{server.pop('bearer_token_env_var')}}}" if variable else server.pop("bearer_token_env_var")
+    if isinstance(server.get("env_http_headers"), dict) and isinstance(server.get("headers", {}), dict):
+        named = {header: f"${{{variable}}}" for header, variable in server.pop("env_http_headers").items()}
+        server["headers"] = {**named, **server.get("headers", {})}
+    if not isinstance(server.get("auth", ""), str):
+        # Cursor's client of its own for OAuth.
+        del server["auth"]
+        _remark(adapted, at, "auth")
+
+
+def _choose_tools(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+    """Read `tools` as a list of names (Copilot CLI) or an object with a switch for each (fastmcp), and both lists (Gemini)."""
+    tools = server.pop("tools", None)
+    if isinstance(tools, list) and "include_tools" not in server:
+        server["include_tools"] = tools
+        adapted.written[(*at, "include_tools")] = (*adapted.as_written(at), "tools")
+    included = server.get("include_tools")
+    if isinstance(included, list):
+        # Gemini CLI takes `name(argument)` too.
+        server["include_tools"] = [each.partition("(")[0] if isinstance(each, str) else each for each in included]
+        if "*" in server["include_tools"]:
+            del server["include_tools"]
+    if adapted.of_host and isinstance(server.get("include_tools"), list) and isinstance(server.get("exclude_tools"), list):
+        exclude(server, server.pop("exclude_tools"))
+    if isinstance(tools, dict):
+        exclude(server, [name for name, said in tools.items() if said is False or _is_off(said)])
+        if any(set(said) - {"enabled", "disabled"} for said in tools.values() if isinstance(said, dict)):
+            _remark(adapted, at, "tools (beyond switching them off)")
+    elif tools is not None and not isinstance(tools, list):
+        adapted.problem((*at, "tools"), "must be a list of tool names")
+
+
+def _is_off(said: Any) -> bool:
+    return isinstance(said, dict) and (said.get("enabled") is False or said.get("disabled") is True)
+
+
+def _defer(server: dict[str, Any]) -> None:
+    """Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host."""
+    match server.pop("deferTools", None):
+        case "never":
+            server["always_load"] = True
+        case True | "always":
+            server.setdefault("defer_loading", True)
+
+
+def _name_variables(server: dict[str, Any], of_host: bool) -> None:
+    """opencode's `{env:NAME}`, and a value that is nothing but `$NAME`, which Gemini CLI replaces, as variables of ours."""
+    for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
+        server.update({key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {})
+
+
+def _with_variables(value: Any, whole: bool) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_variables(item, whole) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_variables(item, whole) for item in value]
+    if not isinstance(value, str):
+        return value
+    if whole and (match := _WHOLE_VARIABLE.fullmatch(value)):
+        return f"${{{match[1]}}}"
+    return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", value)
+
+
+def _set_transport(server: dict[str, Any]) -> None:
+    transport = server.get("transport")
+    if isinstance(transport, str):
+        plain = re.sub("[-_ ]", "", transport).casefold()
+        if plain == "remote":
+            del server["transport"]
+        else:
+            server["transport"] = _TRANSPORTS.get(plain, transport)
+
+
+def _split_command(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+    """A whole command line, or an address, where only the name of a program can stand."""
+    command = server.get("command")
+    if not isinstance(command, str) or server.get("args"):
+        return
+    if command.startswith(("http://", "https://")) and "url" not in server:
+        server["url"] = server.pop("command")
+        adapted.written["servers", name, "url"] = (*adapted.as_written(("servers", name)), "command")
+        adapted.notes.append(f"{_where(adapted, name)}: its command is an address and is taken for its url.")
+        return
+    if re.search(r"\$\{[^}]*\s", command) or Path(command).exists() or shutil.which(command):
+        return
+    try:
+        words = shlex.split(command, posix=os.name == "posix")
+    except ValueError:
+        return
+    if len(words) > 1 and shutil.which(words[0]):
+        server["command"], server["args"] = words[0], words[1:]
+        adapted.notes.append(f"{_where(adapted, name)}: its command is taken apart into a program and {len(words) - 1} args.")
+
+
+def _remark(adapted: Adapted, at: KeyPath, text: str) -> None:
+    name = str(at[1])
+    before = adapted.remarks.get(name)
+    adapted.remarks[name] = f"{before}, {text}" if before else text
+
+
+def _ignore_rest(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+    """Leave out every key that is not ours. One that looks like a key which takes something away is an error."""
+    at: KeyPath = ("servers", name)
+    known = [*ServerConfig.model_fields, ENV_FILE]
+    for key in sorted(set(server) - set(known)):
+        if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
+            adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
+        else:
+            near: Iterable[str] = [] if key in _HOST_KEYS else closest(key, known, 1)
+            _remark(adapted, at, f"{dotted((key,))}{f' ({did_you_mean(list(near), known)})' if near else ''}")
+        del server[key]
+    if name in adapted.remarks:
+        adapted.notes.append(f"{_where(adapted, name)}: {adapted.remarks[name]} ignored.")

@@ -1,0 +1,140 @@
+"""`${input:ID}` of VS Code: what a person is asked for when a config is read.
+
+Form: https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+
+from casual_mcp_nb.errors import shown
+
+REFERENCE = re.compile(r"\$\{input:([^}:]+)")
+_LONGEST_QUESTION = 300
+
+
+@dataclass(frozen=True)
+class Input:
+    """One thing that is asked for.
+
+    Args:
+        id: What it is referred to by.
+        description: The question.
+        secret: Whether the answer is not to be seen.
+        default: What an empty answer stands for; None where there is no such text.
+        options: The valid answers; empty for any.
+        runs: Whether its value comes from a command of the host, which only the host can run.
+    """
+
+    id: str
+    description: str = ""
+    secret: bool = True
+    default: str | None = field(default=None, repr=False)
+    options: tuple[str, ...] = field(default=(), repr=False)
+    runs: bool = False
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Input:
+        """An entry of `inputs`; what is malformed in it counts as not said."""
+        options = said.get("options")
+        values = (
+            [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
+        )
+        default = said.get("default")
+        return cls(
+            id=str(said.get("id", "")),
+            description=str(said.get("description") or ""),
+            secret=bool(said.get("password")) or said.get("type") not in ("promptString", "pickString"),
+            default=default if isinstance(default, str) else None,
+            options=tuple(map(str, values)),
+            runs=said.get("type") == "command",
+        )
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that can answer it."""
+        return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
+
+
+class Inputs:
+    """The answers to the inputs of one config. A variable answers without a question.
+
+    Args:
+        defined: The entries of `inputs`.
+        environ: Where variables are looked up.
+        ask: Whether a person is asked. Without it, what no variable answers counts as answered by a stand-in.
+    """
+
+    def __init__(self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True) -> None:
+        self._defined = {each.id: each for each in defined}
+        self._environ = environ
+        self._ask = ask
+        self._answers: dict[str, SecretStr | None] = {}
+
+    def __repr__(self) -> str:
+        return "<inputs>"
+
+    def defined(self, name: str) -> Input:
+        """The input of that id; one that the config does not define is a secret without a description."""
+        return self._defined.get(name, Input(name))
+
+    def collect(self, text: str) -> None:
+        """Ask for everything that a text refers to, each once and in its order.
+
+        Args:
+            text: A config as JSON, or a part of it.
+        """
+        for name in dict.fromkeys(REFERENCE.findall(text)):
+            self.answer(name)
+
+    def answer(self, name: str) -> SecretStr | None:
+        """The answer to one; None where there is nobody to ask, and no variable."""
+        if name not in self._answers:
+            self._answers[name] = self._find(self.defined(name))
+        return self._answers[name]
+
+    def _find(self, wanted: Input) -> SecretStr | None:
+        if wanted.variable in self._environ:
+            return SecretStr(self._environ[wanted.variable])
+        if not self._ask:
+            return SecretStr(wanted.options[0] if wanted.options else "stand-in")
+        asked = None if wanted.runs else _asked(wanted)
+        if asked is not None and not asked.get_secret_value() and wanted.default is not None:
+            return SecretStr(wanted.default)
+        return asked
+
+
+def _asked(wanted: Input) -> SecretStr | None:
+    question = _question(wanted)
+    while _somebody_is_there():
+        try:
+            answer = SecretStr(getpass.getpass(question) if wanted.secret else builtins.input(question))
+        except (EOFError, NotImplementedError):
+            # A kernel whose front end takes no input raises the second.
+            return None
+        if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
+            return answer
+    return None
+
+
+def _question(wanted: Input) -> str:
+    words = " ".join((wanted.description or wanted.id).split())
+    extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
+    default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
+    return f"{shown(f'{words}{extra}{default}', _LONGEST_QUESTION)[1:-1]}: "
+
+
+def _somebody_is_there() -> bool:
+    """Whether a question can be answered: in a terminal, or in a kernel, which puts its own `getpass` in Python's place."""
+    ask: Callable[..., str] = getpass.getpass
+    if ask.__module__ != "getpass":
+        return True
+    return sys.stdin is not None and sys.stdin.isatty()

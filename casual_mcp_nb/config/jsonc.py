@@ -1,0 +1,40 @@
+"""JSON as editors write it: with comments and trailing commas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# An unclosed text or comment is taken up to its end, so that no part of the file is read twice.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\r\n]*|/\*.*?(?:\*/|\Z)|[{}\[\],:]|[^\s{}\[\],:"/]+|/', re.DOTALL)
+_VISIBLE = re.compile(r"[^\r\n]")
+_BEFORE_A_VALUE = ("", "{", "[", ",", ":")
+
+
+def plain_json(text: str) -> str:
+    """`text` with spaces in the place of comments and trailing commas: each other character stands where it stood.
+
+    Args:
+        text: JSON with comments. What is wrong in it is left as it is, for the parser to find.
+    """
+    blanks: list[tuple[int, int]] = []
+    comma, last = -1, ""
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token.startswith("//") or (token.startswith("/*") and len(token) > 3 and token.endswith("*/")):
+            blanks.append(match.span())
+            continue
+        if token in ("}", "]") and comma >= 0:
+            blanks.append((comma, comma + 1))
+        comma = match.start() if token == "," and last not in _BEFORE_A_VALUE else -1
+        last = token
+    return "".join(_blanked(text, sorted(blanks)))
+
+
+def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
+    end = 0
+    for start, stop in spans:
+        yield text[end:start]
+        yield _VISIBLE.sub(" ", text[start:stop])
+        end = stop
+    yield text[end:]
