@@ -60,10 +60,10 @@ def adapt(source: Mapping[str, Any]) -> Adapted:
     if data.get("tool_discovery", ...) is None:
         del data["tool_discovery"]
     servers = data.get("servers")
-    for name in list(servers) if isinstance(servers, dict) else ():
-        if isinstance(servers[name], dict):
-            adapt_server(adapted, name, servers[name])
-            switches.apply(name, servers.get(name))
+    for name, server in list(servers.items()) if isinstance(servers, dict) else ():
+        if isinstance(server, dict):
+            adapt_server(adapted, name, server)
+            switches.apply(name, server)
     return adapted
 
 

@@ -31,10 +31,8 @@ class Switches:
     denied: list[str] = field(default_factory=list)
     tools: dict[str, list[str]] = field(default_factory=dict)
 
-    def apply(self, name: str, server: dict[str, Any] | None) -> None:
+    def apply(self, name: str, server: dict[str, Any]) -> None:
         """Switch off in the entry of a server, already in our form, what the file switches off elsewhere."""
-        if server is None:
-            return
         tools = [*self.tools.get(name, ()), *self._denied_tools(name)]
         if name in self.off or (self.only is not None and name not in self.only) or "*" in tools:
             server["enabled"] = False

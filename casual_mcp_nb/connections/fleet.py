@@ -52,6 +52,7 @@ class Fleet:
         self._catalog = Catalog()
         self._catalog_key: tuple[tuple[str, str], ...] = ()
         self._closed = False
+        self._asleep = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._connection(name, config)
         for name, server in (in_process or {}).items():
@@ -85,20 +86,25 @@ class Fleet:
         Cancelling it ends the starts that are under way, and a second call makes them anew.
 
         Args:
-            names: Which servers; None for all.
+            names: Which servers; None for all but those that the config switches off and nobody has woken.
 
         Raises:
             UnknownNameError: There is no server of that name.
             ClosedError: The fleet was closed.
         """
         self._check_open()
-        connections = self._connections.values() if names is None else [self._known(name) for name in names]
+        awake = [name for name in self._connections if name not in self._asleep]
+        connections = [self._known(name) for name in (awake if names is None else names)]
         # A turn asks each time, and mostly there is nothing to do.
         waiting = [connection for connection in connections if not connection.settled]
         if waiting:
             async with asyncio.TaskGroup() as group:
                 for connection in waiting:
                     group.create_task(_connect(connection))
+
+    def wake(self, names: Iterable[str]) -> None:
+        """Let servers that the config switches off be connected with the others from now on: a person has turned them on."""
+        self._asleep.difference_update(names)
 
     async def catalog(self) -> Catalog:
         """Every tool of every server, in the order of the config; stale lists are made anew side by side.
@@ -157,7 +163,9 @@ class Fleet:
             ClosedError: The fleet was closed.
         """
         self._check_open()
-        await self._known(name).reconnect()
+        connection = self._known(name)
+        self.wake([name])
+        await connection.reconnect()
 
     async def add(self, name: str, server: FastMCP[Any]) -> None:
         """Take in a server that lives in this process, and connect it.

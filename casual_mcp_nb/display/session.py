@@ -97,7 +97,7 @@ def selection_view(selection: Selection, limits: Limits) -> View:
     facts: list[tuple[str, Cell]] = [
         ("Toolset", tool_set_words("custom" if isinstance(tool_set, ToolSetConfig) else tool_set)),
         ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
-        ("Defer all", "yes: loaded servers count as deferred" if selection.defer_all else "no"),
+        ("Defer all", _defer_all(selection)),
         ("Strategy", f"{selection.strategy}: {_FOUND[selection.strategy]}"),
         ("A search finds", f"at most {words.count(selection.max_search_results, 'tool')}"),
         ("Browsing loads", f"at most {words.count(selection.max_active_tools, 'tool')} at a time"),
@@ -108,6 +108,13 @@ def selection_view(selection: Selection, limits: Limits) -> View:
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
     servers: Block = table if rows else Text("Each has the mode of its config.")
     return View("selection", "Selection", (Facts(tuple(facts)), Section("Servers", (servers,))))
+
+
+def _defer_all(selection: Selection) -> str:
+    if not selection.defer_all:
+        return "no"
+    but = f", but not {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
+    return f"yes: loaded servers count as deferred{but}"
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: Limits) -> View:

@@ -40,7 +40,7 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
     rows = tuple(
         (
             Name(tool.wire_name),
-            tool.restriction or tools.mode(tool),
+            tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
             behaviour(tool),
             "" if tool.restriction else words.number(tool.tokens),
             first(tool.description, SUMMARY),

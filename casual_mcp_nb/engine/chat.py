@@ -14,6 +14,7 @@ from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_li
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import Contexts
+from casual_mcp_nb.engine.exclusions import Exclusions
 from casual_mcp_nb.engine.follow import Relisting
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.names import ChatNames
@@ -101,6 +102,7 @@ class McpToolChat:
             limits=answer_limits,
         )
         self._relisting = Relisting(lambda: self.fleet.fresh, self.look)
+        self.exclusions = Exclusions(fleet.config_of)
         self._running: set[Run] = set()
         self._last: Turn | None = None
         self.selection.bind(ChatNames(fleet, self.tool_sets, lambda: self._watch.catalog))
@@ -197,6 +199,7 @@ class McpToolChat:
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
+        self.fleet.wake(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
         await self.fleet.connect()
         await self.look()
         view = self.current_view(selection)
@@ -225,7 +228,9 @@ class McpToolChat:
         Args:
             selection: Under which selection; None for the chat's own.
         """
-        return self._views.get(self._watch.catalog, selection or self.selection, self.tool_sets, self._watch.blocked)
+        catalog = self._watch.catalog
+        excluded = self.exclusions.of(catalog)
+        return self._views.get(catalog, selection or self.selection, self.tool_sets, self._watch.blocked, excluded)
 
     @property
     def catalog(self) -> Catalog:

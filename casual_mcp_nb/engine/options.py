@@ -11,6 +11,7 @@ from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.options import OPTION_NAMES, ModelOptions, ReasoningEffort, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
+from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -114,19 +115,26 @@ class AllTurnFields(TurnFields, total=False):
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
     """The selection that a config asks for; servers of the process are loaded unless the config says otherwise."""
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
-    modes |= {name: "deferred" if server.defer_loading else "loaded" for name, server in config.servers.items()}
+    modes |= {name: _mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
     return Selection.model_validate(
         {
             "servers": modes,
             "discovery": discovery.enabled,
             "defer_all": discovery.defer_all,
+            "always_loaded": tuple(name for name, server in config.servers.items() if server.always_load),
             "max_search_results": discovery.max_search_results,
             "strategy": discovery.strategy,
             "manifest_max_tokens": discovery.manifest_max_tokens,
             "max_active_tools": discovery.max_active_tools,
         }
     )
+
+
+def _mode_of(server: ServerConfig) -> Mode:
+    if not server.enabled:
+        return "off"
+    return "deferred" if server.defer_loading else "loaded"
 
 
 def split_messages(

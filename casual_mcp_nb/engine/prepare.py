@@ -48,7 +48,8 @@ async def prepared(
     (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
     model = chat.models.chat_model(options.model)
     view = await chat.view(options.applied_to(chat.selection))
-    missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *chat.consent.unknown_tools())
+    named = (*chat.consent.unknown_tools(), *chat.exclusions.notices(view.catalog))
+    missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *named)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
     run = Run(

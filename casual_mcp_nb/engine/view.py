@@ -45,6 +45,7 @@ class ToolView:
         deferred: The tools that a search can find.
         blocked: Tools that are not offered, since their definitions changed and the change was not accepted.
         problem: What is wrong with the selection: its toolset does not exist any more. Then nothing is offered.
+        excluded: Tools that are not offered, since the config leaves them out.
     """
 
     catalog: Catalog
@@ -53,6 +54,7 @@ class ToolView:
     deferred: tuple[ToolSpec, ...]
     blocked: frozenset[ToolName] = frozenset()
     problem: str = ""
+    excluded: frozenset[ToolName] = frozenset()
 
     async def measure(self) -> None:
         """Have everything priced; on another thread where there is much, so that the loop is not held."""
@@ -197,6 +199,7 @@ def compile_view(
     selection: Selection,
     tool_sets: Mapping[str, ToolSetConfig],
     blocked: frozenset[ToolName] = frozenset(),
+    excluded: frozenset[ToolName] = frozenset(),
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -206,7 +209,8 @@ def compile_view(
         catalog: All tools.
         selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
-        blocked: Tools that are left out in any case.
+        blocked: Tools that are left out in any case, since they changed.
+        excluded: Tools that are left out in any case, since the config says so.
     """
     selection = selection.snapshot()
     problem = ""
@@ -214,12 +218,16 @@ def compile_view(
         tool_set = resolve_tool_set(selection.tool_set, tool_sets)
     except UnknownNameError as error:
         tool_set, problem = ToolSetConfig(), str(error)
-    off = blocked.union(tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
+    off = blocked.union(excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool))
     permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
     loaded, deferred = partition_tools(
-        permitted, selection.servers, discovery=selection.discovery, defer_all=selection.defer_all
+        permitted,
+        selection.servers,
+        discovery=selection.discovery,
+        defer_all=selection.defer_all,
+        always_loaded=selection.always_loaded,
     )
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem)
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded)
 
 
 class ViewCache:
@@ -238,10 +246,11 @@ class ViewCache:
         selection: Selection,
         tool_sets: Mapping[str, ToolSetConfig],
         blocked: frozenset[ToolName] = frozenset(),
+        excluded: frozenset[ToolName] = frozenset(),
     ) -> ToolView:
         """The view for these, compiled if they have changed; on any thread."""
         with self._lock:
-            return self._get(catalog, selection, tool_sets, blocked)
+            return self._get(catalog, selection, tool_sets, blocked, excluded)
 
     def _get(
         self,
@@ -249,6 +258,7 @@ class ViewCache:
         selection: Selection,
         tool_sets: Mapping[str, ToolSetConfig],
         blocked: frozenset[ToolName],
+        excluded: frozenset[ToolName],
     ) -> ToolView:
         if catalog is not self.catalog or blocked != self._blocked:
             self.catalog, self._blocked, self._views = catalog, blocked, {}
@@ -256,7 +266,7 @@ class ViewCache:
         named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
         view = self._views.get(f"{selection.key()} {named!r}")
         if view is None:
-            view = compile_view(catalog, selection, tool_sets, blocked)
+            view = compile_view(catalog, selection, tool_sets, blocked, excluded)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
             # The selection can have been edited since its key was made.

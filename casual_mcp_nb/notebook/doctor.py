@@ -153,14 +153,21 @@ def _prices(session: SessionReports) -> Iterator[Finding]:
 
 
 def _servers(session: SessionReports) -> Iterator[Finding]:
-    for status in session.servers.values():
-        yield _server(status)
+    for name, status in session.servers.items():
+        config = session.config.servers.get(name)
+        if config is not None and not config.enabled and status.state == "closed":
+            yield Finding("Servers", name, "ok", "disabled in the config, and not started", f"To use it: %mcp load {name}")
+        else:
+            yield _server(status)
         for note in status.notes:
-            yield Finding("Servers", status.name, "warn", note)
+            yield Finding("Servers", name, "warn", note)
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
             found = f"ready, but these tools run only as tasks, which this client does not start: {names}"
             yield Finding("Servers", status.name, "warn", found, "The model is not offered them.")
+        if config is not None and config.transport == "sse":
+            advice = "Ask its maker for an address of streamable HTTP, and leave out the transport."
+            yield Finding("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
     for notice in session.approval_problems:
         advice = "Correct the name in the approval of this server."
         yield Finding("Servers", notice.server or "", "warn", notice.text, advice)

@@ -26,14 +26,14 @@ def server_mode(selection: Selection, server: str) -> Mode:
     mode = selection.servers.get(server, "loaded")
     if mode == "off" or not selection.discovery:
         return "off" if mode == "off" else "loaded"
-    return "deferred" if selection.defer_all else mode
+    return "deferred" if selection.defer_all and server not in selection.always_loaded else mode
 
 
 def tools_of(view: ToolView) -> Tools:
     """All tools with their modes."""
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
-    return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog})
+    return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}, view.excluded)
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:

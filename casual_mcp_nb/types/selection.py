@@ -108,6 +108,7 @@ class Selection(Rich, BaseModel):
         tools_off: Single tools that are left out.
         discovery: Whether deferred tools are hidden behind the search tool. When False nothing is deferred.
         defer_all: Treat every loaded server as deferred.
+        always_loaded: Servers that `defer_all` leaves loaded.
         max_search_results: How many tools one search finds at most; 1 or more.
         strategy: How deferred tools are found: `search` or `browse`.
         manifest_max_tokens: What the manifest may cost at most, in estimated tokens.
@@ -129,6 +130,7 @@ class Selection(Rich, BaseModel):
     ] = Field(default_factory=ToolsOff)
     discovery: bool = False
     defer_all: bool = False
+    always_loaded: tuple[str, ...] = ()
     max_search_results: int = Field(default=5, ge=1)
     strategy: Strategy = "search"
     manifest_max_tokens: int = Field(default=2_000, ge=1)

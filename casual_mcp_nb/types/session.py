@@ -91,9 +91,10 @@ class Tools(Sequence[ToolSpec], Rich):
         modes: For each tool whether the model sees it at once (`loaded`), by search (`deferred`), or never (`off`).
     """
 
-    def __init__(self, catalog: Catalog, modes: Mapping[ToolName, Mode]) -> None:
+    def __init__(self, catalog: Catalog, modes: Mapping[ToolName, Mode], excluded: frozenset[ToolName] = frozenset()) -> None:
         self.catalog = catalog
         self.modes = dict(modes)
+        self.excluded = excluded
 
     @overload
     def __getitem__(self, key: int | str) -> ToolSpec: ...

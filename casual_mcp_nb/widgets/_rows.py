@@ -15,8 +15,9 @@ LONGEST_SUMMARY = 110
 
 Rows = dict[str, list[list[Any]]]
 
-LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF = "ldotcs"
-"""What becomes of a tool: sent at once, found by search; out by hand, by the toolset, since it changed, with its server."""
+LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF, BY_CONFIG = "ldotcsx"
+"""What becomes of a tool: sent at once, found by search; out by hand, by the toolset, since it changed, with its server, by the
+config."""
 RESTRICTED = {"app only": "a", "task only": "k"}
 """The same for tools that no model is offered."""
 
@@ -52,6 +53,8 @@ def fates(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict
         name = tool.tool_name
         if tool.restriction is not None:
             return RESTRICTED[tool.restriction]
+        if name in view.excluded:
+            return BY_CONFIG
         if name in off:
             return BY_HAND
         if name in view.blocked:

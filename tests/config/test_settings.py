@@ -12,7 +12,7 @@ from casual_mcp_nb.errors import ConfigError
 
 
 def test_without_variables_the_defaults_hold() -> None:
-    assert Settings.from_environ({}) == Settings("result", 30.0, 50, "WARNING")
+    assert Settings.from_environ({}) == Settings("result", 30.0, 50, 64, "WARNING")
     assert Settings.from_environ({"MCP_TOOL_CACHE_TTL": " ", "LOG_LEVEL": ""}) == Settings()
 
 

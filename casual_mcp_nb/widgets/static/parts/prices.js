@@ -11,6 +11,7 @@ const FATES = {
   s: ["server off", "Its server is off"],
   a: ["app only", "Its server keeps it for its own app; the model is never offered it"],
   k: ["task only", "It runs only as a task, which is not supported; the model is never offered it"],
+  x: ["excluded", "The config leaves it out: include_tools or exclude_tools"],
 };
 
 const counted = (count, noun) => `${number.format(count)} ${noun}${count === 1 ? "" : "s"}`;
@@ -19,7 +20,7 @@ const signed = (count) => (count === 0 ? "±0" : `${count > 0 ? "+" : "−"}${nu
 const colourOf = (position) => PALETTE[position % PALETTE.length];
 
 /** Whether a tool with this fate is ticked. */
-const isIn = (fate) => !"otak".includes(fate);
+const isIn = (fate) => !"otakx".includes(fate);
 
 function stateMark() {
   const element = h("span", { class: "cmn-state", testid: "state" });

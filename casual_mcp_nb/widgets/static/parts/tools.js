@@ -189,7 +189,7 @@ function toolRow(parts, item, onOpen) {
     const [word, why] = FATES[now.fate];
     update(row, { testid: `tool-${wire}`, "data-status": word, "aria-label": `${title}, ${word}, ${tokens(cost)}. ${said}` });
     row.classList.toggle("cmn-flat", now.flat);
-    update(box, { checked: isIn(now.fate), "aria-label": `${title} in or out` });
+    update(box, { checked: isIn(now.fate), disabled: now.fate === "x", "aria-label": `${title} in or out` });
     update(name, { text: title, title: wire });
     update(owner, { text: now.flat ? now.server : "" });
     keyed(badges, claims.split(" ").filter((claim) => IN_THE_LIST.has(claim)), (claim) => claim, (claim) => h("span", { class: "cmn-badge", "data-badge": claim }, claim));

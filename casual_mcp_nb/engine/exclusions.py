@@ -1,0 +1,67 @@
+"""Tools that the config leaves out: no model reaches them, whatever is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from casual_mcp_nb.errors import closest, did_you_mean, shown
+from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.tool import Catalog, ToolName
+
+
+class Exclusions:
+    """What `include_tools` and `exclude_tools` of the servers leave out of a catalog; worked out once for each.
+
+    Args:
+        config_of: The config of a server, or None where it has none.
+    """
+
+    def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
+        self._config_of = config_of
+        self._catalog: Catalog | None = None
+        self._excluded: frozenset[ToolName] = frozenset()
+        self._notices: tuple[Notice, ...] = ()
+
+    def of(self, catalog: Catalog) -> frozenset[ToolName]:
+        """The tools of a catalog that are left out."""
+        self._look(catalog)
+        return self._excluded
+
+    def notices(self, catalog: Catalog) -> tuple[Notice, ...]:
+        """A notice for each server whose lists name a tool that it does not have."""
+        self._look(catalog)
+        return self._notices
+
+    def _look(self, catalog: Catalog) -> None:
+        if catalog is not self._catalog:
+            self._excluded = frozenset(
+                tool.tool_name
+                for server, tools in catalog.by_server.items()
+                if (config := self._config_of(server)) is not None
+                for tool in tools
+                if not config.offers(tool.name)
+            )
+            self._notices = tuple(self._unknown(catalog))
+            self._catalog = catalog
+
+    def _unknown(self, catalog: Catalog) -> Iterator[Notice]:
+        for server, tools in catalog.by_server.items():
+            config = self._config_of(server)
+            if config is None:
+                continue
+            names = [tool.name for tool in tools]
+            listed = {"include_tools": config.include_tools or (), "exclude_tools": config.exclude_tools}
+            for key, patterns in listed.items():
+                unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in names)]
+                if unknown:
+                    hint = did_you_mean(closest(unknown[0], names), names)
+                    said = ", ".join(map(shown, unknown[:8]))
+                    yield Notice(
+                        f"{key} of server {shown(server)} names tools that it does not have: {said}. {hint}", server=server
+                    )
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
