@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.progress import ProgressThrottle
+from casual_mcp_nb.engine.read_on import CutResults, how_to_read_on
 from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.results import cut_text, encodable, format_result
 from casual_mcp_nb.errors import shown
@@ -29,8 +30,6 @@ from casual_mcp_nb.types.step import UNANSWERED
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-_CHARACTERS_PER_TOKEN = 4
-
 
 class Calls:
     """Runs the calls of one turn.
@@ -40,13 +39,22 @@ class Calls:
         limits: What the turn may take.
         emit: Takes each event.
         now: Seconds since the turn began.
+        cut_results: Takes the full text of each result that the model reads only a part of.
     """
 
-    def __init__(self, dispatcher: Dispatcher, limits: Limits, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        limits: Limits,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+        cut_results: CutResults,
+    ) -> None:
         self._dispatcher = dispatcher
         self._limits = limits
         self._emit = emit
         self._now = now
+        self._cut_results = cut_results
         self._slots = asyncio.Semaphore(limits.parallel_calls)
         self.repeats = Repeats()
 
@@ -81,7 +89,7 @@ class Calls:
             self._emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self._now()))
             raise
         progress.close()
-        text = outcome.text if outcome.search else self._for_the_model(outcome.text, name, arguments)
+        text = outcome.text if outcome.search else self._for_the_model(outcome.text, call, arguments)
         if outcome.status != "ok":
             text += self.repeats.note(step, str(tool), arguments, text)
         self._emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self._now()))
@@ -105,9 +113,14 @@ class Calls:
         wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
         self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
 
-    def _for_the_model(self, text: str, name: str, arguments: dict[str, Any] | str) -> str:
-        cut = cut_text(encodable(text), self._limits.result_tokens * _CHARACTERS_PER_TOKEN)
-        return format_result(cut, self._limits.result_format, name, arguments)
+    def _for_the_model(self, text: str, call: AssistantToolCall, arguments: dict[str, Any] | str) -> str:
+        whole = encodable(text)
+        cut = cut_text(whole, self._limits.result_tokens, lambda offset: how_to_read_on(call.id, offset))
+        if cut is whole:
+            self._cut_results.forget(call.id)
+        else:
+            self._cut_results.keep(call.id, whole)
+        return format_result(cut, self._limits.result_format, call.function.name, arguments)
 
 
 async def _side_by_side(calls: Sequence[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:

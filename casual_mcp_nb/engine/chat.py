@@ -20,6 +20,7 @@ from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.prepare import prepared
+from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import Checks, recorder
 from casual_mcp_nb.engine.view import ToolView, ViewCache
@@ -101,6 +102,7 @@ class McpToolChat:
             can_ask=can_ask,
             limits=answer_limits,
         )
+        self.cut_results = CutResults()
         self._relisting = Relisting(lambda: self.fleet.fresh, self.look)
         self.exclusions = Exclusions(fleet.config_of)
         self._running: set[Run] = set()
@@ -168,6 +170,7 @@ class McpToolChat:
             limits=Limits(
                 max_steps=settings.max_chat_iterations,
                 max_calls_per_step=settings.max_calls_per_step,
+                result_tokens=config.tool_results.max_tokens,
                 result_format=settings.tool_result_format,
             ),
             approver=approver,
@@ -259,6 +262,7 @@ class McpToolChat:
         history: Sequence[ChatMessage] = (),
         turn: Turn | None = None,
         on_event: Callable[[Event], None] | None = None,
+        recall: Recall = lambda _: None,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -268,6 +272,7 @@ class McpToolChat:
             history: The conversation so far.
             turn: The turn whose trace takes the events; None for a new one.
             on_event: Called with each event after it was recorded.
+            recall: Finds the full text of an earlier result that was cut, by the id of a call that this chat did not run.
 
         Returns:
             The turn. A failure of the model or a limit makes it `failed`, it is not raised; see `Turn.raise_for_status`.
@@ -280,7 +285,7 @@ class McpToolChat:
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
         emit = recorder(turn.trace, on_event)
-        run = await prepared(self, messages, options, history, emit)
+        run = await prepared(self, messages, options, history, emit, recall)
         self._last = turn
         self._running.add(run)
         try:

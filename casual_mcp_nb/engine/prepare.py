@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.read_on import Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
@@ -30,6 +32,7 @@ async def prepared(
     options: TurnOptions,
     history: Sequence[ChatMessage],
     emit: Callable[[Event], None],
+    recall: Recall,
 ) -> Run:
     """The run of a turn, ready to start; tells how the turn begins and what the person should know.
 
@@ -39,6 +42,7 @@ async def prepared(
         options: What this turn does differently.
         history: The conversation so far.
         emit: Takes each event.
+        recall: Finds the full text of a result of the conversation that was cut.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist.
@@ -74,6 +78,8 @@ async def prepared(
         context=await chat.contexts.of(model),
         followed=chat.followed,
         change_notices=chat.change_notices,
+        cut_results=chat.cut_results,
+        recall=recall,
     )
     emit(turn_started(messages, model, view.selection, view, discovered))
     missing = chat.checks.news(missing, first=not history)
@@ -85,7 +91,8 @@ async def prepared(
 
 
 def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    if options.system is not None:
-        return options.system
-    template = options.template or model.template or DEFAULT_TEMPLATE
-    return chat.templates.render(template, tools=view.offered, variables=options.variables)
+    system = options.system
+    if system is None:
+        template = options.template or model.template or DEFAULT_TEMPLATE
+        system = chat.templates.render(template, tools=view.offered, variables=options.variables)
+    return with_instructions(system, view, chat.fleet)

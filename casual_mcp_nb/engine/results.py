@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import is_large
 from casual_mcp_nb.types.step import EMPTY_RESULT
+from casual_mcp_nb.types.tokens import estimate_tokens
 
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 
@@ -18,6 +19,7 @@ STRUCTURED = "Structured content:"
 """What stands before structured content that differs from the text."""
 
 _LARGE = 100_000
+_MOST_CHARACTERS_PER_TOKEN = 4
 
 
 def result_text(result: ToolResult) -> str:
@@ -79,12 +81,29 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
     return f"{name}({shown}) → {text}"
 
 
-def cut_text(text: str, limit: int) -> str:
-    """`text`, or its beginning and end with a note of the full size where it is longer than `limit` characters."""
+def characters_within(text: str, tokens: int) -> int:
+    """How many characters from the beginning of a text take about so many tokens; its length where all of it does."""
+    # No character takes more than a token by the estimate, and few texts have more than four characters in one.
+    most = min(len(text), tokens * _MOST_CHARACTERS_PER_TOKEN)
+    if most <= tokens:
+        return most
+    estimated = estimate_tokens(text[:most])
+    return most if estimated <= tokens else max(1, most * tokens // estimated)
+
+
+def cut_text(text: str, tokens: int, how_to_read_on: Callable[[int], str]) -> str:
+    """`text`, or its beginning and end with a note of the full size where it takes more than so many tokens.
+
+    Args:
+        text: Any text.
+        tokens: What it may take, by estimate.
+        how_to_read_on: Says for the character at which the text was cut how the rest can be read.
+    """
+    limit = characters_within(text, tokens)
     if len(text) <= limit:
         return text
     head, tail = limit * 3 // 4, limit // 4
-    note = f"\n[… cut: {head + tail:,} of {len(text):,} characters are shown …]\n"
+    note = f"\n[… cut: {head + tail:,} of {len(text):,} characters are shown; {how_to_read_on(head)} …]\n"
     return f"{text[:head]}{note}{text[len(text) - tail :]}"
 
 

@@ -15,11 +15,15 @@ from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
 from casual_mcp_nb.engine.follow import changes, news
 from casual_mcp_nb.engine.gate import Edit, Gate, place_of
 from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.read_on import DEFINITION as READ_ON
+from casual_mcp_nb.engine.read_on import TOKENS as READ_ON_TOKENS
+from casual_mcp_nb.engine.read_on import CutResults, ReadResultTool, Recall, was_cut
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.providers.base import Adapted
 from casual_mcp_nb.providers.limits import Waiting
 from casual_mcp_nb.types.event import (
+    READ_RESULT,
     ContextTrimmed,
     Event,
     ModelRetry,
@@ -70,6 +74,8 @@ class Run:
         followed: Gives the view as it is after what servers changed meanwhile; None where nothing changes.
         change_notices: Gives what there is to say about tools whose definitions changed.
         told: What the person was told about tools in this turn.
+        cut_results: Takes the full text of each result that the model reads only a part of, and has those of earlier turns.
+        recall: Finds such a text where that has it not.
     """
 
     model: ChatModel
@@ -87,6 +93,8 @@ class Run:
     followed: Callable[[ToolView], Awaitable[ToolView]] | None = None
     change_notices: Callable[[], Sequence[Notice]] = tuple
     told: list[Notice] = field(default_factory=list)
+    cut_results: CutResults = field(default_factory=CutResults)
+    recall: Recall = lambda _: None
     _logged: int = 0
     _log_room: int = MOST_LOG_CHARACTERS
     _logs_left_out: bool = False
@@ -97,7 +105,9 @@ class Run:
         self._start = self.clock()
         self._first_view = self.view
         self.dispatcher.follow = self._follow
-        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now)
+        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.cut_results)
+        self._reader = ReadResultTool(self._full_result, self._result_ids, self.limits.result_tokens)
+        self._offer_to_read_on(self.messages)
         self._system_tokens = _prompt_tokens(self.system)
         asked = (message.tool_calls or () for message in self.messages if message.role == "assistant")
         self._names = CallNames((call.id for calls in asked for call in calls), self.dispatcher.wire_name)
@@ -152,6 +162,7 @@ class Run:
             )
             if outcome.search is not None:
                 self._load(step, call, outcome)
+        self._offer_to_read_on(self.messages[-len(calls) :])
         self._calls.repeats.check()
 
     def request(self, step: int = 0) -> Request:
@@ -165,7 +176,7 @@ class Run:
         self._say_what_fits(step, fit)
         return Request(
             messages=(*system, *self.messages[fit.left_out :]),
-            tools=(*self.view.definitions, *found),
+            tools=(*self.view.definitions, *found, *([READ_ON] if self._can_read_on else [])),
             tokens=replace(rest, history=fit.history, results=fit.results),
             left_out=fit.left_out,
         )
@@ -183,10 +194,26 @@ class Run:
                 del self.discovered[name]
             else:
                 self.discovered[name] = tool
-        self.dispatcher.synthetic = self.view.synthetic_tools(tool.tool_name for tool in self.discovered.values())
+        own = self.view.synthetic_tools(tool.tool_name for tool in self.discovered.values())
+        self.dispatcher.synthetic = {**own, READ_RESULT: self._reader} if self._can_read_on else own
         for notice in (*changes(before, self.view), *news((*self.change_notices(), *self.view.notices), self.told)):
             self.told.append(notice)
             self.emit(replace(notice, at=self.now()))
+
+    @property
+    def _can_read_on(self) -> bool:
+        return READ_RESULT in self.dispatcher.synthetic
+
+    def _offer_to_read_on(self, messages: Sequence[ChatMessage]) -> None:
+        if not self._can_read_on and was_cut(messages):
+            self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: self._reader}
+
+    def _result_ids(self) -> set[str]:
+        return {message.tool_call_id for message in self.messages if message.role == "tool"}
+
+    def _full_result(self, call_id: str) -> str | None:
+        text = self.cut_results(call_id)
+        return self.recall(call_id) if text is None else text
 
     def _edit(self, step: int, edit: Edit) -> None:
         place = place_of(edit, self.messages)
@@ -266,10 +293,11 @@ class Run:
 
     def _tokens(self) -> TokenParts:
         """Of all in a request but the conversation."""
+        tools = self.view.loaded_tokens + self.view.search_tool_tokens + sum(t.tokens for t in self.discovered.values())
         return TokenParts(
             system=self._system_tokens,
             manifest=self.view.manifest_tokens,
-            tools=self.view.loaded_tokens + self.view.search_tool_tokens + sum(t.tokens for t in self.discovered.values()),
+            tools=tools + (READ_ON_TOKENS if self._can_read_on else 0),
         )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.read_on import recall_from
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.event import Event, TurnStarted
@@ -87,7 +88,8 @@ class Dialogue:
                 on_event(event)
 
         try:
-            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=note)
+            recall = recall_from(turns[:place])
+            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=note, recall=recall)
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

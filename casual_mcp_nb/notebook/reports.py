@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.prepare import DEFAULT_TEMPLATE
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.nouns import SessionNouns
@@ -72,7 +73,8 @@ class SessionReports(SessionNouns):
         view = await self._view()
         model = self.config.models.get(self.model or "")
         name = template or (model.template if model else None) or DEFAULT_TEMPLATE
-        return SystemPrompt(self._chat.templates.render(name, tools=view.offered, variables=variables), name)
+        text = self._chat.templates.render(name, tools=view.offered, variables=variables)
+        return SystemPrompt(with_instructions(text, view, self._chat.fleet), name)
 
     preview, preview_async = blocking(_preview), awaited(_preview)
 

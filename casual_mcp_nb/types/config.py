@@ -138,6 +138,17 @@ class DiscoveryConfig(Strict):
     max_active_tools: int = Field(default=20, ge=1)
 
 
+class ToolResultsConfig(Strict):
+    """How much of a tool's result a model reads.
+
+    Args:
+        max_tokens: Length of a result in tokens, by estimate. Of a longer one the model reads the beginning and the end, and
+            can read on.
+    """
+
+    max_tokens: int = Field(default=10_000, ge=100)
+
+
 class Config(Strict):
     """Everything that a session starts from.
 
@@ -148,6 +159,7 @@ class Config(Strict):
         tool_sets: Toolsets by name.
         tool_discovery: Discovery.
         prices: What models cost, by their names here or the provider's names; for estimates of the cost.
+        tool_results: How much of a tool's result a model reads.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -156,6 +168,7 @@ class Config(Strict):
     tool_sets: dict[str, ToolSetConfig] = Field(default_factory=dict)
     tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
     prices: PriceTable = Field(default_factory=dict)
+    tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
 
     __reduce_ex__ = Reached.__reduce_ex__
 

@@ -24,6 +24,9 @@ TurnStatus = Literal["running", "done", "stopped", "failed"]
 SYNTHETIC = "_synthetic"
 """The server name under which tools of our own, such as the search tool, are counted."""
 
+READ_RESULT = "read_result"
+"""The name of our tool that reads on in a result that was cut."""
+
 UNKNOWN = "_unknown"
 """The server name under which calls of names that are no tool's are counted."""
 

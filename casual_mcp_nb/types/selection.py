@@ -113,6 +113,7 @@ class Selection(Rich, BaseModel):
         strategy: How deferred tools are found: `search` or `browse`.
         manifest_max_tokens: What the manifest may cost at most, in estimated tokens.
         max_active_tools: How many tools may be loaded at a time by browsing; 1 or more.
+        instructions: Whether what servers say about their use goes into the system prompt.
     """
 
     model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True)
@@ -135,6 +136,7 @@ class Selection(Rich, BaseModel):
     strategy: Strategy = "search"
     manifest_max_tokens: int = Field(default=2_000, ge=1)
     max_active_tools: int = Field(default=20, ge=1)
+    instructions: bool = True
 
     _listeners: list[Listener] = PrivateAttr(default_factory=list)
     _names: SelectionNames | None = PrivateAttr(default=None)

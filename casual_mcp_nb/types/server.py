@@ -62,6 +62,7 @@ class ServerConfig(Reached):
         always_load: Whether `defer_all` leaves it out.
         include_tools: The only tools that are used, by name or pattern (`read_*`); None for all.
         exclude_tools: Tools that are not used, by name or pattern.
+        instructions: Whether what it says about its use goes into the system prompt.
         init_timeout: Limit for starting and listing, in seconds.
         call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
         total_timeout: Limit of a call in seconds, whatever progress it reports.
@@ -85,6 +86,7 @@ class ServerConfig(Reached):
     always_load: StrictBool = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
+    instructions: StrictBool = True
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0
     total_timeout: Seconds = 600.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.types.event import (
+    READ_RESULT,
     SYNTHETIC,
     UNKNOWN,
     Event,
@@ -239,7 +240,7 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if not isinstance(event, StepStarted):
             continue
         answer, asked = answers.get(event.step), calls.get(event.step, [])
-        searches = [call for call in asked if call.tool.server == SYNTHETIC]
+        searches = [call for call in asked if call.tool.server == SYNTHETIC and call.tool.tool != READ_RESULT]
         only_searched = bool(asked) and len(searches) == len(asked)
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total

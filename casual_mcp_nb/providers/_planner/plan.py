@@ -18,6 +18,7 @@ from casual_mcp_nb.providers._planner.history import History, Made, read_history
 from casual_mcp_nb.providers._planner.needs import Need, needs_of
 from casual_mcp_nb.providers._planner.report import ask_for, asked_for, cannot, report_error, report_result
 from casual_mcp_nb.providers._planner.values import given
+from casual_mcp_nb.types.event import READ_RESULT
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -81,7 +82,9 @@ class _Planner:
         ways = {offer.name: offer for offer in offers if not offer.server and offer.name in BROWSING}
         self.browser = ways.get(BROWSE_TOOLKIT) if LOAD_TOOLS in ways else None
         self.browsing = Browsing(history.now)
-        self.offers = [offer for offer in offers if offer is not self.search and offer not in ways.values()]
+        own = [self.search, *ways.values()]
+        # Nothing here reads on in a result: a report is made of its beginning.
+        self.offers = [offer for offer in offers if offer not in own and (offer.server or offer.name != READ_RESULT)]
 
     def next_step(self) -> Plan:
         """The calls that the needs ask for, or the reply when none does."""
