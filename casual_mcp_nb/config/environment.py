@@ -100,15 +100,15 @@ class Settings:
         tool_result_format: What the model reads of a call: its result, with the function's name, or with its arguments too.
         tool_cache_ttl: How many seconds a list of tools is used before it is fetched again; None for ever.
         max_chat_iterations: How often the model is called in one turn at most.
-        max_calls_per_step: How many calls of tools in one answer of the model are run at most.
         log_level: What is logged.
+        max_calls_per_step: How many calls of tools in one answer of the model are run at most.
     """
 
     tool_result_format: ToolResultFormat = "result"
     tool_cache_ttl: float | None = 30.0
     max_chat_iterations: int = 50
-    max_calls_per_step: int = 64
     log_level: LogLevel = "WARNING"
+    max_calls_per_step: int = 64
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:

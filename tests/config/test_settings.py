@@ -24,6 +24,7 @@ def test_without_variables_the_defaults_hold() -> None:
         ("MCP_TOOL_CACHE_TTL", "0", "tool_cache_ttl", None),
         ("MCP_TOOL_CACHE_TTL", "-1", "tool_cache_ttl", None),
         ("MCP_MAX_CHAT_ITERATIONS", "007", "max_chat_iterations", 7),
+        ("MCP_MAX_CALLS_PER_STEP", "8", "max_calls_per_step", 8),
         ("LOG_LEVEL", "debug", "log_level", "DEBUG"),
     ],
 )

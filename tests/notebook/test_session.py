@@ -221,9 +221,10 @@ async def test_a_turn_that_takes_long_to_stop_is_waited_for_by_the_next_one(sess
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not over.is_set()
-    assert [turn.status for turn in session.turns] == ["stopped"]
+    assert [turn.status for turn in session.turns] == ["running"]
     assert (await session.chat_async("go on", model=scripted_model("fine"))).answer == "fine"
     assert over.is_set()
+    assert [turn.status for turn in session.turns] == ["stopped", "done"]
     assert_valid(session.messages)
 
 
