@@ -252,7 +252,7 @@ def test_a_call_waits_for_the_panel_while_the_kernel_is_idle(page: Any, button: 
     reads(at(page, "question-tool"), "add")
     reads(at(page, "question-server"), "math")
     assert json.loads(at(page, "question-arguments").inner_text()) == {"a": 1, "b": 2}
-    reads(at(page, "status"), "The model wants to call add of server math. Approve or deny it.")
+    reads(at(page, "status"), "Allow math to run add? It waits for you.")
     at(page, button).click()
     ended(page, 1)
     gone(page, "question-approval")
