@@ -64,7 +64,7 @@ class Clock:
 
     def stand_still(self) -> None:
         """Let no limit be reached."""
-        if not self.timer.expired():
+        if self._stopped_at is None and not self.timer.expired():
             self._stopped_at = self._loop.time()
             self.timer.reschedule(None)
 
@@ -85,12 +85,29 @@ class Clocks(set[Clock]):
     def __init__(self) -> None:
         super().__init__()
         self._waiting = 0
+        self._until_empty: list[asyncio.Future[None]] = []
+
+    def discard(self, clock: object, /) -> None:
+        """Take out the clock of a call that has ended."""
+        super().discard(clock)
+        if not self:
+            for waiting in self._until_empty:
+                if not waiting.done():
+                    waiting.set_result(None)
+            self._until_empty.clear()
+
+    def until_empty(self) -> asyncio.Future[None]:
+        """Is done when the calls that run now, and those that begin meanwhile, have ended; never where none runs now."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self:
+            self._until_empty.append(waiting)
+        return waiting
 
     @contextmanager
     def waiting_for_a_person(self) -> Iterator[None]:
         """Let them stand still in the body: which of its calls a server asks for, nobody knows."""
         self._waiting += 1
-        for clock in self if self._waiting == 1 else ():
+        for clock in self:
             clock.stand_still()
         try:
             yield

@@ -116,17 +116,19 @@ async def _ask(handlers: Handlers, clocks: Clocks, mask: Mask, server: str, mess
     answer = asyncio.ensure_future(
         handlers.elicitation(server, masked["message"], kind, params.model_copy(update=masked), context)
     )
+    calls_ended = clocks.until_empty()
     with handlers.open_requests.counted(server), clocks.waiting_for_a_person():
         try:
             # Not `wait_for`: a handler that ignores its cancellation must not stop the clocks for longer.
-            await asyncio.wait({answer}, timeout=limits.seconds)
+            await asyncio.wait({answer, calls_ended}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            expired = not answer.done()
+            answered = answer.done()
             answer.cancel()
-    if expired:
+    if answered:
+        return answer.result()
+    if not calls_ended.done():
         _say(handlers, server, f"{limits.nobody_answered} What the server asked the person was cancelled.")
-        return ElicitResult(action="cancel")
-    return answer.result()
+    return ElicitResult(action="cancel")
 
 
 def _say(handlers: Handlers, server: str, text: str) -> None:

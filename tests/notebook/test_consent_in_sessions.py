@@ -194,12 +194,12 @@ def test_a_server_that_asks_forty_times_at_once_has_eight_open_and_is_said_to_as
         future = session.submit("x", model=scripted_model(call("asker__a"), "done"))
         wait_until(lambda: record.exists() and record.read_text().count('"cancel"') == 32, "the others are cancelled")
         assert len(session.questions) == 8
-        for question in session.questions:
-            assert isinstance(question, FormQuestion)
-            question.decline()
+        # The first one is that of the call; the others are closed with it.
+        asked(session, FormQuestion).decline()
         turn = future.result(10)
+        assert "decline" in turn.tool_calls[0].result
         assert [notice.server for notice in turn.notices] == ["asker"]
-        wait_until(lambda: record.read_text().count('"decline"') == 8, "what was open is answered")
+        wait_until(lambda: not session.questions, "what was asked in a call that has ended is closed")
 
 
 @pytest.mark.defect("A5")
@@ -211,6 +211,7 @@ def test_all_servers_together_have_a_limit_too() -> None:
         wait_until(lambda: len(session.questions) == 6, "six are open")
         session.stop()
         assert future.result(5).status == "stopped"
+        wait_until(lambda: not session.questions, "what was asked in a call that has ended is closed")
 
 
 @pytest.mark.defect("A5")
@@ -248,3 +249,22 @@ def test_a_form_that_is_sent_as_it_is_has_the_defaults_of_its_schema() -> None:
         "action": "accept",
         "content": {name: part["default"] for name, part in properties.items() if name not in ("wrong", "without")},
     }
+
+
+@pytest.mark.defect("A5")
+def test_a_call_that_begins_while_a_person_is_asked_has_its_own_question_waited_for() -> None:
+    form = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    one = {"ask": "elicitation/create", "ask_params": form, "answer": "asked"}
+    server = raw_config(calls={"a": one, "b": one}, version=LATEST, config={"call_timeout": 1.0})
+    with Session.from_config({"servers": {"asker": server}}) as session:
+        session.questions.panel_opened()
+        first = session.engine.submit(session.call_tool_async("asker:a"))[0]
+        asked(session, FormQuestion)
+        second = session.engine.submit(session.call_tool_async("asker:b"))[0]
+        question = asked(session, FormQuestion, 1)
+        with pytest.raises(TimeoutError):
+            second.result(2.0)
+        question.answer({})
+        assert second.result(10).status == "ok"
+        asked(session, FormQuestion).answer({})
+        assert first.result(10).status == "ok"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fastmcp import Context, FastMCP
 from kit.asked import asked
+from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
 from kit.kernel import OLDER, started_kernel
 from kit.travel import travel_server
 from kit.waiting import wait_until
@@ -181,6 +182,34 @@ def test_each_answer_to_an_approval_does_what_it_says(told: Told, answer: str, s
         told.send("again")
         told.idle()
         assert told.session.turns[1].tool_calls[0].status == "ok"
+
+
+@pytest.mark.defect("A3", "A4")
+def test_a_panel_offers_the_whole_server_first_and_shows_what_has_changed() -> None:
+    tools = [tool("pay"), tool("wipe", DESTRUCTIVE)]
+    server = flipping(tools, [tool("pay"), tool("wipe", READ_ONLY)])
+    with Session.from_config({"servers": {"shop": server}}) as session:
+        session.questions.panel_opened()
+        told = Told(session)
+        told.play(call("shop__pay"), call("shop__turn_1"), "ok")
+        told.send("x")
+        question = told.asks(ApprovalQuestion)
+        row = told.shown()["questions"][question]
+        assert row["choices"][0][0] == "approve_for_server"
+        assert row["difference"] == ""
+        told.do("answer", question=question, answer="approve_for_server")
+        told.idle()
+        told.play(call("shop__pay"), call("shop__wipe"), "ok")
+        told.send("y")
+        question = told.asks(ApprovalQuestion)
+        row = told.shown()["questions"][question]
+        assert (row["tool"], row["choices"][0][0]) == ("wipe", "approve")
+        assert "destructive" in row["difference"]
+        with pytest.raises(UsageError, match="no answer to this question"):
+            told.do("answer", question=question, answer="approve_for_server")
+        told.do("answer", question=question, answer="deny")
+        told.idle()
+        assert [made.status for made in session.turns[1].tool_calls] == ["ok", "denied"]
 
 
 def test_an_answer_that_does_not_fit_or_comes_too_late_is_refused(told: Told) -> None:
