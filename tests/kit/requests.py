@@ -35,13 +35,24 @@ def check_request(path: str, body: Any) -> None:
         _consumed(_adapter(path, bool(body.get("stream"))).validate_python(_known(body)))
 
 
+# What OpenAI-compatible servers want back with an answer, and OpenAI's own schema does not have.
+OWN_FIELDS = ("reasoning", "reasoning_content", "reasoning_details", "extra_content", "opaque")
+
+
 def _known(body: Mapping[str, Any]) -> dict[str, Any]:
-    # OpenAI takes a name beside the result of a tool, though its schema has none.
-    messages = [{**m} for m in body.get("messages", ())]
-    for message in messages:
-        if message["role"] == "tool":
-            message.pop("name", None)
+    messages = [_known_message(message) for message in body.get("messages", ())]
     return {**body, **({"messages": messages} if messages else {})}
+
+
+def _known_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    # OpenAI takes a name beside the result of a tool, though its schema has none.
+    unknown = (*OWN_FIELDS, *(["name"] if message["role"] == "tool" else []))
+    known = {name: value for name, value in message.items() if name not in unknown}
+    if message.get("tool_calls"):
+        known["tool_calls"] = [{k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]]
+    if message["role"] == "assistant" and isinstance(message["content"], list):
+        known["content"] = [part for part in message["content"] if part["type"] != "thinking"]
+    return known
 
 
 @cache

@@ -13,10 +13,15 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
-from fastmcp import Client
+from fastmcp import Client, FastMCP
+from fastmcp.tools import ToolResult
+from fastmcp.utilities.types import Image
+from kit.message_rules import StrictProvider
+from kit.pictures import DOT
 from kit.provider import PROVIDERS, Provider
 from kit.requests import check_request
 from kit.scripted_http import Reply, Request
+from mcp.types import TextContent
 
 from casual_mcp_nb.bundled import BUNDLED, build
 from casual_mcp_nb.discovery import SearchToolsTool
@@ -53,6 +58,34 @@ def serving() -> Iterator[Callable[..., Timed]]:
     """Starts servers that give each request the next of these replies."""
     with ExitStack() as stack:
         yield lambda *replies: stack.enter_context(_checked(stack, Timed(*replies)))
+
+
+@pytest.fixture
+def strict() -> Iterator[Callable[..., StrictProvider]]:
+    """Starts servers that refuse what breaks one of their rules, and give other requests the next of these replies."""
+    with ExitStack() as stack:
+        yield lambda rules, *replies, **more: stack.enter_context(_checked(stack, StrictProvider(rules, *replies, **more)))
+
+
+@pytest.fixture
+def desk() -> FastMCP:
+    """A server whose tools return images, fail, and give back what they get."""
+    server: FastMCP = FastMCP("desk")
+
+    @server.tool
+    def plot(title: str = "") -> list[Any]:
+        return [f"A plot: {title}", Image(data=DOT, format="png")]
+
+    @server.tool
+    def broken(title: str = "") -> ToolResult:
+        content = [TextContent(type="text", text="no paper"), Image(data=DOT, format="png").to_image_content()]
+        return ToolResult(content=content, is_error=True)
+
+    @server.tool
+    def echo(text: str = "") -> str:
+        return f"echo: {text}"
+
+    return server
 
 
 def _checked(stack: ExitStack, server: Any) -> Any:
