@@ -117,12 +117,14 @@ class Asking:
                 self._attempts -= 1
                 return None
             asked = Asked(self._messages, self._tools, self._attempts, "".join(self._said))
-            failure, cause = explained(error, self._model, asked)
+            failure, origin = explained(error, self._model, asked)
             self._pause_after(failure)
         finally:
             self._spent += loop.time() - began
         # Raised out here, so that an error which carries a key is not kept as the context of this one.
-        raise failure from cause
+        failure.__context__ = origin
+        # An SDK's error says the same in other words; one of a client of the person's own is worth a look.
+        raise failure from (None if self._wire.name else origin)
 
     def _has_another_form(self, error: Exception) -> bool:
         """Whether the model can be asked in a form that it takes; the next request is in that form."""

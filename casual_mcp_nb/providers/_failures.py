@@ -65,12 +65,13 @@ def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[Provide
         asked: What it was asked.
 
     Returns:
-        The error to raise, and its cause; the cause is None where it would carry a key into a traceback.
+        The error to raise, and the error that it comes from; None where that would carry a key into a traceback.
     """
     secrets = reading.secrets_of(model)
     found = _finding(error, model, asked, secrets)
     wait = reading.asked_wait(error)
     about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {found.reason}"
+    about += "" if about.endswith((".", "!", "?", "…")) else "."
     if wait is not None:
         about += f" It asks to wait {_duration(wait)}."
     if asked.attempts > 1:
@@ -94,7 +95,8 @@ def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str
     found = _unstreamed(error, model, asked, secrets)
     if not asked.said or found.kind is ContentRefusedError:
         return found
-    reason = f"the answer stopped in the middle: {found.reason}"
+    why = reading.text_of(error, secrets) if isinstance(error, CutShort) else found.reason
+    reason = f"the answer stopped in the middle: {why}"
     return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
 
 
@@ -128,8 +130,8 @@ def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
             places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."
             return _Finding(AuthenticationError, f"the credentials were not accepted (status 401): {body}", places)
         case 403:
-            places = f", which is looked for in {model.key_places}" if model.key_places else ""
-            hint = f"See what the provider says; where it says nothing, check the client's base_url and its key{places}."
+            places = f"it is looked for in {model.key_places}" if model.key_places else "check the key of the client"
+            hint = f"If this is about the key: {places}."
             return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
         case 404:
             hint = "Check the model's name and the client's base_url."

@@ -19,7 +19,7 @@ _BODY = 300
 _WINDOW = 16_384
 """How much of what a provider sent is looked at, in characters."""
 _PLACES = ("error", "message", "detail", "msg", "errors", "error_message", "title", "reason")
-_MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
+_MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.)+)("?)')
 _DEEPEST = 6
 _MOST_SENTENCES = 5
 _STATUS_OF_TYPE = {
@@ -47,9 +47,21 @@ _OVERFLOW = re.compile(
 _REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
 
 
+def response_of(error: Exception) -> Any:
+    """The HTTP answer that an error is about, or None. Ollama's SDK drops it, or fails over its body: it is in the error that
+    its own took the place of."""
+    each: BaseException | None = error
+    for _ in range(_DEEPEST):
+        response = getattr(each, "response", None)
+        if each is None or response is not None:
+            return response
+        each = each.__context__
+    return None
+
+
 def status_of(error: Exception) -> int | None:
     """The HTTP status of an error; for one in the middle of a stream, the status that its type stands for elsewhere."""
-    for source in (error, getattr(error, "response", None)):
+    for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
             return status
@@ -61,18 +73,21 @@ def status_of(error: Exception) -> int | None:
 
 def start_of_body(error: Exception) -> str:
     """The beginning of what the provider sent, as it came: for finding words in it, never for showing."""
-    response: Any = getattr(error, "response", None)
-    if getattr(response, "is_error", False) and (content := _content_of(error)):
+    if content := _content_of(error):
         return content[:_WINDOW].decode("utf-8", "replace")
-    # Ollama's error has the text itself; a body that is no JSON stands in the parser's error.
-    return _first(getattr(error, "error", None) or getattr(error, "doc", None) or error)
+    # Ollama's error has the text itself, or what was in the JSON; a body that is not JSON stands in the parser's error.
+    own = getattr(error, "error", None) or getattr(error, "doc", None)
+    return _first(json.dumps(own, default=str) if isinstance(own, dict | list) else own or error)
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
     """What the provider said, in one line with the secrets masked: its own sentence where that can be found in what it sent,
     else the beginning of that."""
     sent = start_of_body(error)
-    return start_of(masked(_whole_secrets(_sentence_in(sent) or sent, secrets), secrets))
+    text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
+    text = masked(text, secrets)
+    # Where it was cut it can end with a part of a secret, which is not found.
+    return start_of(text if whole else text[: -max(map(len, forms_of(secrets)), default=1)])
 
 
 def has_long_body(error: Exception) -> bool:
@@ -82,8 +97,11 @@ def has_long_body(error: Exception) -> bool:
 
 
 def _content_of(error: Exception) -> bytes:
+    response = response_of(error)
+    if not getattr(response, "is_error", False):
+        return b""
     try:
-        content = getattr(getattr(error, "response", None), "content", b"")
+        content = response.content
     except Exception:
         # In the middle of a stream it is not there to be read.
         return b""
@@ -94,27 +112,24 @@ def _first(said: Any) -> str:
     return (said if isinstance(said, str) else str(said))[:_WINDOW]
 
 
-def _whole_secrets(text: str, secrets: list[str]) -> str:
-    """A text without its last part where it may be cut in the middle of a secret, half of which would not be found."""
-    longest = max(map(len, forms_of(secrets)), default=0)
-    return text[: _WINDOW - longest] if len(text) > _WINDOW - longest else text
-
-
 def start_of(text: str) -> str:
     """One line of it, cut. Mask before: half a secret would not be found any more."""
     line = " ".join(text.split())
     return f"{line[:_BODY]}…" if len(line) > _BODY else line
 
 
-def _sentence_in(sent: str) -> str | None:
-    """The provider's own words in a body of JSON, also in one that is cut; None where there are none."""
+def _sentence_in(sent: str) -> tuple[str, bool] | None:
+    """The provider's own words in a body of JSON, also in one that is cut, and whether they are whole; None where there are
+    none."""
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        return _sentence(json.loads(sent))
+        said = _sentence(json.loads(sent))
+        return (said, True) if said else None
     except (ValueError, RecursionError):
         found = _MESSAGE.search(sent)
-    return _unescaped(found[1]) if found else None
+    text = _unescaped(found[1]) if found else None
+    return (text, bool(found and found[2])) if text else None
 
 
 def _unescaped(text: str) -> str | None:
@@ -132,7 +147,8 @@ def _sentence(body: Any, depth: int = 0) -> str | None:
     if depth > _DEEPEST:
         return None
     if isinstance(body, str):
-        return _sentence_in(body) or body.strip() or None
+        inner = _sentence_in(body)
+        return inner[0] if inner else body.strip() or None
     if isinstance(body, list):
         said = [text for part in body[:_MOST_SENTENCES] if (text := _sentence(part, depth + 1))]
         return "; ".join(dict.fromkeys(said)) or None
@@ -167,9 +183,7 @@ def is_half_an_answer(error: Exception) -> bool:
 
 def asked_wait(error: Exception) -> float | None:
     """The seconds that the provider asks to wait, from `retry-after-ms` or `Retry-After`; None where it does not say."""
-    # Ollama's SDK drops the response; it stands in the error that its own took the place of.
-    response = getattr(error, "response", None) or getattr(error.__context__, "response", None)
-    headers: Any = getattr(response, "headers", None) or {}
+    headers: Any = getattr(response_of(error), "headers", None) or {}
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

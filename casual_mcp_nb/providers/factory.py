@@ -17,6 +17,7 @@ from casual_mcp_nb.errors import (
     UsageError,
     shown,
 )
+from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._ollama import NUM_CTX
 from casual_mcp_nb.providers._thinking import thinking_arguments
 from casual_mcp_nb.providers.base import ChatModel, Retries
@@ -70,6 +71,7 @@ class ModelFactory:
                     hint=f"Supported are {', '.join(BUILDERS)}.",
                 )
             self._clients[name] = _built(name, config)
+            limit_error_bodies(self._clients[name])
         return self._clients[name]
 
     def get_model(self, name: str) -> Model:

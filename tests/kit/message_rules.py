@@ -206,8 +206,8 @@ RESPONSES = (responses_items,)
 
 
 def anthropic_calls(body: Mapping[str, Any]) -> str | None:
-    """https://docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use: the results of all calls of an answer are in
-    the next message, before any other block; ids match `^[a-zA-Z0-9_-]+$`, names `^[a-zA-Z0-9_-]{1,128}$`."""
+    """https://docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use: the results of all calls of an answer are
+    in the next message, before any other block; ids match `^[a-zA-Z0-9_-]+$`, names `^[a-zA-Z0-9_-]{1,128}$`."""
     for number, message in enumerate(body["messages"]):
         uses = [block for block in message["content"] if block["type"] == "tool_use"]
         for use in uses:
@@ -225,7 +225,7 @@ def anthropic_calls(body: Mapping[str, Any]) -> str | None:
 
 
 def anthropic_results(body: Mapping[str, Any]) -> str | None:
-    """Anthropic's API: "content cannot be empty if `is_error` is true", "all content must be type text if `is_error` is true"."""
+    """Anthropic's API: "content cannot be empty if `is_error` is true" and "all content must be type text" then."""
     for message in body["messages"]:
         for block in message["content"]:
             if block["type"] == "tool_result" and block.get("is_error"):

@@ -40,7 +40,19 @@ IDS = [
     "\ud800",
 ]
 NAMES = ["desk__echo", "r.t", "x" * 14_000, "\x1b[31m", "", "größe"]
-ARGUMENTS = ["{}", '{"a": 1}', '{"place":', "[1]", "null", "", "NaN", '{"a": NaN}', '{"a": 1e999}', '"text"', '{"a": "\\ud800"}']
+ARGUMENTS = [
+    "{}",
+    '{"a": 1}',
+    '{"place":',
+    "[1]",
+    "null",
+    "",
+    "NaN",
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    '"text"',
+    '{"a": "\\ud800"}',
+]
 
 
 def call(call_id: str, name: str = "desk__echo", arguments: str = "{}") -> AssistantToolCall:
@@ -48,7 +60,9 @@ def call(call_id: str, name: str = "desk__echo", arguments: str = "{}") -> Assis
 
 
 def exchange(*calls: AssistantToolCall) -> list[ChatMessage]:
-    results = [ToolResultMessage(name=c.function.name, tool_call_id=c.id, content=f"result of {n}") for n, c in enumerate(calls)]
+    results = [
+        ToolResultMessage(name=c.function.name, tool_call_id=c.id, content=f"result of {n}") for n, c in enumerate(calls)
+    ]
     return [UserMessage(content="Ask."), AssistantMessage(content="", tool_calls=list(calls)), *results]
 
 
@@ -129,7 +143,9 @@ async def test_an_id_goes_back_unchanged_to_the_model_that_made_it(
     own = "call_abc__thought__" + "Q" * 200
     whole = answer("openai", "", ("desk__echo", {}))
     whole["choices"][0]["message"]["tool_calls"][0]["id"] = own
-    server = serving(reply("openai", streamed("openai", (), (own, "desk__echo", "{}"))) if stream else whole, answer("openai", "Yes."))
+    server = serving(
+        reply("openai", streamed("openai", (), (own, "desk__echo", "{}"))) if stream else whole, answer("openai", "Yes.")
+    )
     model = model_of(server, "openai")
     got = await model.complete([ASKED], on_event=lambda _: None, stream=stream)
     result = ToolResultMessage(name="desk__echo", tool_call_id=own, content="result of 0")

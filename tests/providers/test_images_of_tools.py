@@ -125,7 +125,11 @@ async def test_a_model_that_takes_few_images_is_shown_the_newest(strict: Callabl
     assert turn.status == "done"
     assert len(server.refusals) == 1
     assert images_in("openai", server.seen[-1].body) == [DATA]
-    assert [("not shown" in m["content"]) for m in server.seen[-1].body["messages"] if m["role"] == "tool"] == [True, True, False]
+    assert [("not shown" in m["content"]) for m in server.seen[-1].body["messages"] if m["role"] == "tool"] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

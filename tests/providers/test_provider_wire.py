@@ -267,7 +267,8 @@ async def test_the_sdks_do_not_retry_by_themselves(
         await factory_for(config_for(provider, server.url, max_retries=0)).chat_model().complete(ASKED)
     assert len(server.seen) == 1
     assert caught.value.retryable
-    assert caught.value.__cause__ is not None
+    assert caught.value.__context__ is not None
+    assert "".join(traceback.format_exception(caught.value)).count("too busy") == 1
 
 
 @pytest.mark.fault(63)

@@ -1,4 +1,4 @@
-"""Fields that only one provider knows: each is sent back to the model that gave it, streamed or not, saved or not, and to no other."""
+"""Fields that only one provider knows: each is sent back to the model that gave it, and to no other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def called(fields: dict[str, Any], of_call: dict[str, Any], text: str = "") -> d
 
 def pieces(fields: dict[str, Any], of_call: dict[str, Any], text: str = "") -> bytes:
     """The same as a stream, texts letter by letter, each part of a list in pieces with its index."""
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "", **({} if fields else {})}]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     for name, value in fields.items():
         if isinstance(value, str):
             deltas += [{name: letter} for letter in value] or [{name: ""}]

@@ -1,0 +1,53 @@
+"""The bodies of errors are read to a limit: an SDK parses and prints the whole of one, which takes seconds where it is huge."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any
+
+MAX_BYTES = 65_536
+"""Of the body of an error, as it comes over the wire."""
+
+
+def limit_error_bodies(client: Any) -> None:
+    """Let the SDK of a client read no more than the beginning of an error's body; a client without an SDK stays as it is.
+
+    Args:
+        client: A client of casual-llm.
+    """
+    http = getattr(getattr(client, "client", None), "_client", None)
+    hooks = getattr(http, "event_hooks", None)
+    if http is not None and hooks is not None:
+        http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _limit]}
+
+
+async def _limit(response: Any) -> None:
+    if response.is_error:
+        response.stream = _limited_stream(type(response).__module__.partition(".")[0])(response.stream)
+
+
+@cache
+def _limited_stream(package: str) -> type[Any]:
+    """The class of limited streams for httpx, or for the package that an SDK has in its place."""
+    base: type[Any] = sys.modules[package].AsyncByteStream
+
+    class Limited(base):  # type: ignore[misc]
+        """The beginning of a stream."""
+
+        def __init__(self, whole: Any) -> None:
+            self._whole = whole
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = MAX_BYTES
+            async for piece in self._whole:
+                yield piece[:left]
+                left -= len(piece)
+                if left <= 0:
+                    return
+
+        async def aclose(self) -> None:
+            await self._whole.aclose()
+
+    return Limited

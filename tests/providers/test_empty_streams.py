@@ -1,0 +1,112 @@
+"""A server that streams nothing is asked once more for an answer in one piece, and that is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from kit.provider import PROVIDERS, answer
+from kit.scripted_http import Reply
+from kit.streams import KINDS, reply, streamed
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import OverloadedError, ProviderError
+from casual_mcp_nb.providers import Adapted, ChatModel, Retries, Retrying
+
+pytestmark = pytest.mark.defect("D8")
+
+ASKED = [UserMessage(content="Hello?")]
+_CHUNK = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+_FIRST = {"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}
+ROLE = f"data: {json.dumps({**_CHUNK, 'choices': [_FIRST]})}\n\n".encode()
+
+
+def empty(provider: str) -> Reply:
+    return reply(provider, b"")
+
+
+def broken_off(provider: str) -> Reply:
+    """What a server sends that fails after its headers: a chunked body without its last chunk."""
+    body: Iterator[bytes] = iter(())
+    return Reply(200, body, {"content-type": KINDS[provider], "transfer-encoding": "chunked"})
+
+
+WAYS: dict[str, Callable[[str], Reply]] = {
+    "empty": empty,
+    "broken off": broken_off,
+    "end mark only": lambda provider: reply(provider, b"data: [DONE]\n\n" if provider.startswith("openai") else b""),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_an_empty_stream_is_asked_for_in_one_piece_and_from_then_on_so_is_every_answer(
+    provider: str, how: str, serving: Callable[..., Any]
+) -> None:
+    server = serving(WAYS[how](provider), answer(provider, "Hello."), answer(provider, "Hello."))
+    async with McpToolChat.from_config({**server.config(provider), "servers": {}}, in_process={}) as chat:
+        first = await chat.run(ASKED)
+        second = await chat.run(ASKED)
+    assert [turn.answer for turn in (first, second)] == ["Hello.", "Hello."]
+    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, False]
+    assert [len(turn.notices) for turn in (first, second)] == [1, 0]
+    assert first.retries == []
+
+
+async def test_a_stream_with_only_a_role_is_empty_too(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+    server = serving(reply("openai", ROLE), answer("openai", "Hello."))
+    events: list[Any] = []
+    got = await model_of(server, "openai").complete(ASKED, on_event=events.append)
+    assert got.message.content == "Hello."
+    assert [type(event) for event in events] == [Adapted]
+
+
+async def test_another_model_of_the_client_is_still_asked_for_streams(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    streams = reply("openai", streamed("openai", ("Hello.",)))
+    server = serving(empty("openai"), answer("openai", "Hello."), streams)
+    model = model_of(server, "openai")
+    await model.complete(ASKED, on_event=lambda _: None)
+    model.model = "m-2"
+    await model.complete(ASKED, on_event=lambda _: None)
+    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, True]
+
+
+async def test_nothing_is_remembered_where_one_piece_does_not_help(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(
+        empty("openai"), Reply(503, {"error": {"message": "too busy"}}), reply("openai", streamed("openai", ("Hi.",)))
+    )
+    model = model_of(server, "openai", max_retries=0)
+    events: list[Any] = []
+    with pytest.raises(OverloadedError):
+        await model.complete(ASKED, on_event=events.append)
+    assert (await model.complete(ASKED, on_event=events.append)).message.content == "Hi."
+    assert [event for event in events if isinstance(event, Adapted)] == []
+
+
+async def test_a_stream_that_began_is_not_taken_for_an_empty_one(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    broken = reply("openai", streamed("openai", (), ("c1", "maps__find", "{}"), end=False))
+    server = serving(broken, reply("openai", streamed("openai", ("Hi.",))))
+    model = model_of(server, "openai")
+    model.retries = Retries(1, first_wait=0.01)
+    events: list[Any] = []
+    await model.complete(ASKED, on_event=events.append)
+    assert [type(event) for event in events] == [Retrying, str]
+    assert all(request.body["stream"] for request in server.seen)
+
+
+async def test_a_server_that_gives_nothing_in_any_form_is_asked_twice(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(empty("openai"), Reply(200, {}))
+    with pytest.raises(ProviderError):
+        await model_of(server, "openai", max_retries=0).complete(ASKED, on_event=lambda _: None)
+    assert len(server.seen) == 2
