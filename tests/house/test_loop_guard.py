@@ -1,0 +1,111 @@
+"""The guard over the event loops sees what holds one, names it, and is not alarmed by a busy machine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.loop_guard import PACKAGE, Held, LoopGuard
+
+from casual_mcp_nb.notebook.loop import EngineThread
+
+LIMIT = 0.25
+COMPUTE = "end = time.thread_time() + {seconds}\n    while time.thread_time() < end: pass"
+
+
+@pytest.fixture
+def guard() -> Iterator[LoopGuard]:
+    guard = LoopGuard(LIMIT)
+    guard.start()
+    yield guard
+    guard.stop()
+
+
+def code(body: str, path: str = PACKAGE + "culprit.py", **names: Any) -> Callable[[], object]:
+    """A function with this body, whose code lies in the package, as the guard sees it."""
+    space: dict[str, Any] = {"time": time, **names}
+    exec(compile(f"def function():\n    {body}\n", path, "exec"), space)
+    function: Callable[[], object] = space["function"]
+    return function
+
+
+def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
+    """What the guard says of a function that is called on an engine thread."""
+    engine = EngineThread()
+    try:
+        engine.submit(asyncio.to_thread(int))[0].result()
+        called = threading.Event()
+        engine.call_later(0, function)
+        engine.call_later(0, called.set)
+        assert called.wait(30)
+    finally:
+        engine.stop()
+    return guard.take()
+
+
+@pytest.mark.holds_the_loop("that is what is tested")
+@pytest.mark.parametrize(
+    "body",
+    [COMPUTE.format(seconds=0.4), "wait(0.5)", "sum(range(30_000_000))"],
+    ids=["computing", "waiting", "keeping the interpreter"],
+)
+def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopGuard, body: str) -> None:
+    [found] = held(guard, code(body, wait=threading.Event().wait))
+    assert found.thread == "casual-mcp-engine"
+    assert found.seconds > LIMIT
+    assert "casual_mcp_nb/culprit.py:" in found.place
+
+
+@pytest.mark.holds_the_loop("that is what is tested")
+def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -> None:
+    # The watcher looks again while the thread is still there.
+    worker = threading.Thread(target=code("sum(range(30_000_000)); wait(0.2)", wait=threading.Event().wait))
+    worker.start()
+    worker.join()
+    assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
+
+
+def test_short_callbacks_that_share_the_processor_with_busy_threads_are_not_counted(guard: LoopGuard) -> None:
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert held(guard, code(COMPUTE.format(seconds=0.1))) == []
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+async def test_awaiting_is_not_holding(guard: LoopGuard) -> None:
+    await asyncio.sleep(0.4)
+    await asyncio.to_thread(threading.Event().wait, 0.4)
+    assert guard.take() == []
+
+
+def test_the_notebooks_own_loop_may_wait_for_the_engine(guard: LoopGuard) -> None:
+    engine = EngineThread()
+
+    async def cell() -> None:
+        engine.run(asyncio.sleep(0.5))
+
+    try:
+        asyncio.run(cell())
+    finally:
+        engine.stop()
+    assert guard.take() == []
+
+
+def test_the_package_is_where_the_guard_looks_for_it() -> None:
+    assert (Path(PACKAGE) / "notebook" / "loop.py").exists()

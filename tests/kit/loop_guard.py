@@ -1,0 +1,240 @@
+"""A watch over every event loop of this process: which callback held its loop, for how long, and where.
+
+A callback holds its loop while it computes, and while it sleeps or waits for something. On a busy machine it can also take long
+because it is not given the processor, or because another thread has the interpreter; that is nobody's fault and is not counted:
+what it computed is read from the clock of its thread, and what it slept from looks that a watcher takes every 25 ms, of which
+only those count that were on time and saw a thread that wanted nothing. The collector of garbage is not counted either: what it
+takes depends on all that the tests have loaded, and it comes wherever it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import casual_mcp_nb
+
+LIMIT_SECONDS = 0.25
+LOOK_SECONDS = 0.025
+ON_TIME_SECONDS = 0.005
+"""How late a look may be. A thread that computes in Python keeps the interpreter for 5 ms at a time, so looks that are on time
+saw nobody else at work."""
+IDLE_SECONDS = 0.001
+"""Processor time between two looks of a thread that only waits."""
+
+PACKAGE = str(Path(casual_mcp_nb.__file__).parent) + os.sep
+TESTS = str(Path(__file__).resolve().parents[1]) + os.sep
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = "casual-mcp-engine"
+ALLOWED = (("notebook/loop.py", "run"),)
+"""Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop, never the engine's."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A loop that was held.
+
+    Args:
+        thread: The name of its thread.
+        seconds: For how long.
+        computing: How much of that was spent computing.
+        place: The frame in which it was seen most: of this package, else of whatever ran.
+        trace: The frames around it, innermost last.
+    """
+
+    thread: str
+    seconds: float
+    computing: float
+    place: str
+    trace: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n    {line}" for line in self.trace[-12:])
+        return f"{self.thread}: held for {self.seconds:.2f} s ({self.computing:.2f} s computing) in {self.place}{lines}"
+
+
+@dataclass
+class _Callback:
+    handle: asyncio.Handle
+    cpu: float
+    started: float
+    seen_cpu: float = 0.0
+    seen_at: float = 0.0
+    idle: float = 0.0
+    collecting: float = 0.0
+    nests: bool = False
+    places: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+
+class LoopGuard:
+    """Watches from `start` to `stop`; `take` gives what was seen since it was last called.
+
+    Args:
+        limit: How long a callback may hold its loop, in seconds.
+    """
+
+    def __init__(self, limit: float = LIMIT_SECONDS) -> None:
+        self.limit = limit
+        self._running: dict[int, _Callback] = {}
+        self._held: list[Held] = []
+        self._original = asyncio.Handle._run
+        self._stopped = threading.Event()
+        self.longest = 0.0
+
+    def start(self) -> None:
+        """Begin to watch: the loops that exist, and those to come."""
+        guard, original = self, self._original
+
+        def watched(handle: asyncio.Handle) -> None:
+            ident = threading.get_ident()
+            outer = guard._running.get(ident)
+            if outer is not None:
+                outer.nests = True
+            callback = _Callback(handle, time.thread_time(), time.monotonic())
+            callback.seen_cpu, callback.seen_at = callback.cpu, callback.started
+            guard._running[ident] = callback
+            try:
+                original(handle)
+            finally:
+                if outer is None:
+                    guard._running.pop(ident, None)
+                else:
+                    guard._running[ident] = outer
+                guard._ended(callback, time.thread_time() - callback.cpu)
+
+        asyncio.Handle._run = watched  # type: ignore[method-assign]
+        gc.callbacks.append(self._collects)
+        self._begin()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def stop(self) -> None:
+        """Leave the loops alone."""
+        self._stopped.set()
+        gc.callbacks.remove(self._collects)
+        asyncio.Handle._run = self._original  # type: ignore[method-assign]
+
+    def take(self) -> list[Held]:
+        """What was held since the last time, the longest first; a callback that is still running is not among it."""
+        held, self._held = self._held, []
+        self.longest = 0.0
+        return sorted(held, key=lambda each: -each.seconds)
+
+    def _begin(self) -> None:
+        threading.Thread(target=self._watch, name="loop guard", daemon=True).start()
+
+    def _forked(self) -> None:
+        # Threads do not survive a fork.
+        self._running.clear()
+        if not self._stopped.is_set():
+            self._begin()
+
+    def _collects(self, phase: str, info: dict[str, int]) -> None:
+        if (callback := self._running.get(threading.get_ident())) is not None:
+            callback.collecting += time.thread_time() * (1 if phase == "stop" else -1)
+
+    def _ended(self, callback: _Callback, cpu: float) -> None:
+        cpu -= max(0.0, callback.collecting)
+        seconds = cpu + callback.idle
+        if seconds <= self.limit and seconds <= self.longest:
+            return
+        trace = callback.places.most_common(1)[0][0] if callback.places else ()
+        thread = threading.current_thread().name
+        if callback.nests or not _counts(trace, thread):
+            return
+        self.longest = max(self.longest, seconds)
+        if seconds > self.limit:
+            self._held.append(Held(thread, seconds, cpu, _place(trace) or repr(callback.handle), trace))
+
+    def _watch(self) -> None:
+        clocks: dict[int, float] = {}
+        due = time.monotonic() + LOOK_SECONDS
+        while not self._stopped.wait(LOOK_SECONDS):
+            now = time.monotonic()
+            late = now - due
+            frames = sys._current_frames()
+            for ident, callback in list(self._running.items()):
+                if now - callback.started > LOOK_SECONDS and ident in frames:
+                    self._look(ident, callback, frames[ident], now, late <= ON_TIME_SECONDS)
+            clocks = self._interpreter_held(frames, clocks, late)
+            del frames
+            due = time.monotonic() + LOOK_SECONDS
+
+    def _look(self, ident: int, callback: _Callback, frame: FrameType, now: float, on_time: bool) -> None:
+        cpu = time.clock_gettime(time.pthread_getcpuclockid(ident))
+        trace = _trace(frame)
+        waits = cpu - callback.seen_cpu < IDLE_SECONDS
+        if waits and ((on_time and _sleeps(ident)) or "<frozen importlib._bootstrap>" in trace[-1]):
+            callback.idle += min(now - callback.seen_at, LOOK_SECONDS * 2)
+        callback.places[trace] += max(1, round((now - callback.seen_at) * 1000))
+        callback.seen_cpu, callback.seen_at = cpu, now
+
+    def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
+        """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
+        now = {ident: time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in frames}
+        for ident, cpu in now.items() if late > self.limit else ():
+            computed = cpu - before.get(ident, 0.0)
+            trace = _trace(frames[ident])
+            if (
+                computed > self.limit
+                and ident not in self._running
+                and any(line.startswith("casual_mcp_nb/") for line in trace)
+            ):
+                name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")
+                if _counts(trace, name):
+                    self.longest = max(self.longest, computed)
+                    self._held.append(Held(f"{name} (kept the interpreter)", computed, computed, _place(trace), trace))
+        return now
+
+
+def _sleeps(ident: int) -> bool:
+    """Whether a thread sleeps, rather than wants the processor and is not given it; True where that cannot be told."""
+    native = next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
+    try:
+        stat = Path(f"/proc/self/task/{native}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] != "R"
+
+
+def _counts(trace: tuple[str, ...], thread: str) -> bool:
+    ours = [line for line in trace if line.startswith(("casual_mcp_nb/", "tests/"))]
+    if not ours:
+        # An SDK's own task: it reads what a server sent. Without a trace nothing is known but the time.
+        return thread == ENGINE or any("site-packages/mcp" in line or "site-packages/fastmcp" in line for line in trace)
+    innermost = ours[-1]
+    if innermost.startswith("tests/"):
+        return False
+    return thread == ENGINE or not any(f"{file}:" in innermost and f"({name})" in innermost for file, name in ALLOWED)
+
+
+def _place(trace: tuple[str, ...]) -> str:
+    ours = [line for line in trace if line.startswith("casual_mcp_nb/")]
+    return (ours or list(trace) or [""])[-1]
+
+
+def _trace(frame: FrameType | None) -> tuple[str, ...]:
+    """The frames of a stack: the innermost ones, and further out those of this project."""
+    lines: list[str] = []
+    while frame is not None:
+        code: Any = frame.f_code
+        path = _short(code.co_filename)
+        if len(lines) < 40 or path.startswith(("casual_mcp_nb/", "tests/")):
+            lines.append(f"{path}:{frame.f_lineno} ({code.co_name})")
+        frame = frame.f_back
+    return tuple(reversed(lines))
+
+
+def _short(path: str) -> str:
+    for folder, name in ((PACKAGE, "casual_mcp_nb/"), (TESTS, "tests/")):
+        if path.startswith(folder):
+            return name + path[len(folder) :]
+    return path
