@@ -119,11 +119,10 @@ async def fastmcp(config: Config) -> Row:
 
 async def ours(config: Config) -> Row:
     """All through this package, and a second chat."""
-    from casual_mcp_nb.connections._imports import link_class, validator_ready
+    from casual_mcp_nb.connections._imports import link_class
     from casual_mcp_nb.engine.chat import McpToolChat
 
     imports = await _timed(link_class)
-    await validator_ready()
     model, question = _model_and_question()
     chat = McpToolChat.from_config({"mcpServers": config})
     clock = Clock()

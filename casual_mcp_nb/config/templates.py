@@ -1,24 +1,29 @@
-"""Prompt templates: Jinja2 in a sandbox, confined to their folders."""
+"""Prompt templates: Jinja2 in a sandbox and in a process that can be killed, confined to their folders."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.config.document import read_text
 from casual_mcp_nb.errors import TemplateError, closest, did_you_mean, shown
+from casual_mcp_nb.isolation import GaveUp, Worker
 from casual_mcp_nb.types.tool import ToolSpec
 
 FOLDER = "prompt-templates"
 SUFFIX = ".j2"
+RENDER_SECONDS = 2.0
+MAX_PROMPT = 1_000_000
+"""How many characters a prompt can have."""
+MAX_TEMPLATES = 50
+"""How many templates one can include."""
 
 
 class TemplateLibrary:
@@ -29,30 +34,25 @@ class TemplateLibrary:
 
     Args:
         folders: Where to look, in this order. A folder need not exist.
+        worker: The process in which templates are rendered; None for one of its own.
     """
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
         self.folders = tuple(dict.fromkeys(folder.absolute() for folder in folders))
-        # Escaping is for HTML; a prompt is plain text, and `&lt;` would reach the model as it is.
-        self._environment = ImmutableSandboxedEnvironment(
-            loader=_Loader(self.path),
-            autoescape=False,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._worker = worker or Worker()
         self._asked_for: dict[PurePosixPath, list[Path]] = {}
         self._last: _Rendered | None = None
 
     @classmethod
-    def for_config(cls, folder: Path | None) -> TemplateLibrary:
+    def for_config(cls, folder: Path | None, worker: Worker | None = None) -> TemplateLibrary:
         """The usual folders: `prompt-templates/` beside the config file, in the working directory, and those of the package.
 
         Args:
             folder: The config file's folder, if there is one.
+            worker: The process in which templates are rendered; None for one of its own.
         """
         own = [folder / FOLDER] if folder else []
-        return cls([*own, Path.cwd() / FOLDER, _shipped()])
+        return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
     def names(self) -> list[str]:
         """The names of all templates, such as `default.j2`, sorted."""
@@ -100,52 +100,73 @@ class TemplateLibrary:
         """The system prompt that a template makes. The last one is kept, for chats that hand in the same tuple of tools and no
         variables, while no file has changed.
 
+        A person's template is rendered in another process, within two seconds, half a gigabyte and a million characters: it can
+        come with a config from somebody else, and nothing in this process can stop one that does not end.
+
         Args:
             name: Its name, with or without `.j2`.
             tools: The tools that the model is offered. The template sees `tools`, a list in which each tool has `name` (as the
                 model calls it), `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema),
                 `read_only`, `destructive` and `badges`.
-            variables: Further variables.
+            variables: Further variables. The template sees them as JSON has them: models and dataclasses as objects, and what
+                JSON has no form for, such as a date, as its text.
 
         Raises:
-            TemplateError: There is no such template, or it fails; with file and line.
+            TemplateError: There is no such template, or it fails, or it is not done within its limits; with file and line.
         """
-        last, before = self._last, self._files()
-        if last and not variables and last.name == name and last.tools is tools and last.files == before:
-            return last.text
-        tools = tuple(tools)
+        kept = None if variables else self._kept(name, tools)
+        if kept is not None:
+            return kept
+        before, tools = self._files(), tuple(tools)
         text = self._render(name, {**(variables or {}), "tools": [_tool(tool) for tool in tools]})
         # A template that was met for the first time, or changed meanwhile, is kept the next time.
         if not variables and before == self._files():
             self._last = _Rendered(name, tools, before, text)
         return text
 
+    async def render_async(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
+        """As `render`, without holding the caller's loop."""
+        kept = None if variables else self._kept(name, tools)
+        return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if kept is None else kept
+
+    def _kept(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
+        last = self._last
+        return last.text if last and last.name == name and last.tools is tools and last.files == self._files() else None
+
     def _render(self, name: str, context: Mapping[str, Any]) -> str:
         path = self.path(name)
+        context = _plain(context, path)
+        sent = {name: self._sent(name)}
+        if path.parent == _shipped():
+            # The package's own go through our own data once, and include nothing.
+            from casual_mcp_nb.isolation._render import render
+
+            run = render
+        else:
+            run = partial(self._worker.run, "render", seconds=RENDER_SECONDS)
+        while len(sent) <= MAX_TEMPLATES:
+            try:
+                result = run({"name": name, "templates": sent, "context": context, "longest": MAX_PROMPT})
+            except GaveUp as gave_up:
+                raise TemplateError(f"The template was stopped: {gave_up}.", path=str(path)) from None
+            if "text" in result:
+                return str(result["text"])
+            if "error" in result:
+                raise TemplateError(result["error"], path=result["path"] or str(path), line=result["line"])
+            sent[result["needed"]] = self._sent(result["needed"])
+        raise TemplateError(f"It includes more than {MAX_TEMPLATES} templates.", path=str(path))
+
+    def _sent(self, name: str) -> dict[str, str]:
+        """A template for the worker: its path and text, or why it is refused."""
         try:
-            return self._environment.get_template(name).render(context).strip()
-        except TemplateError:
-            raise
-        except jinja2.TemplateSyntaxError as error:
-            failed = TemplateError(f"{error.message}.", path=error.filename or str(path), line=error.lineno)
-        except Exception as error:
-            where, line = self._place(error.__traceback__, path)
-            failed = TemplateError(f"{type(error).__name__}: {str(error)[:300]}", path=where, line=line)
-        raise failed
+            path = self.path(name)
+        except TemplateError as error:
+            return {"refused": str(error)}
+        return {"path": str(path), "text": read_text(path, TemplateError)}
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
         """What changes when one of the files changes that a template came from, or could come from."""
-        return tuple(_stamp(path) for paths in self._asked_for.values() for path in paths)
-
-    def _place(self, traceback: TracebackType | None, path: Path) -> tuple[str, int | None]:
-        """File and line of the innermost template in a traceback."""
-        place: tuple[str, int | None] = (str(path), None)
-        while traceback is not None:
-            file = traceback.tb_frame.f_code.co_filename
-            if file.endswith(SUFFIX):
-                place = (file, traceback.tb_lineno)
-            traceback = traceback.tb_next
-        return place
+        return tuple(_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths)
 
 
 @dataclass(frozen=True)
@@ -156,26 +177,14 @@ class _Rendered:
     text: str
 
 
-class _Loader(jinja2.BaseLoader):
-    """Lets Jinja2 find templates, and what they include, by our rules."""
-
-    def __init__(self, find: Callable[[str], Path]) -> None:
-        self._find = find
-
-    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
-        try:
-            path = self._find(template)
-        except TemplateError as error:
-            raise jinja2.TemplateNotFound(template, str(error)) from error
-        before = _stamp(path)
-
-        def is_up_to_date() -> bool:
-            # A file of the same name can have come into a folder before this one.
-            with contextlib.suppress(TemplateError):
-                return self._find(template) == path and _stamp(path) == before
-            return False
-
-        return read_text(path, TemplateError), str(path), is_up_to_date
+def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The variables as JSON has them."""
+    try:
+        plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
+    return plain
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.connections._imports import link_class
 from casual_mcp_nb.connections._mask import shown_address
 from casual_mcp_nb.connections._reasons import closed_error, connect_error, lost_reason, root_cause, start_reason
-from casual_mcp_nb.connections._transport import make_route
+from casual_mcp_nb.connections._transport import open_route
 from casual_mcp_nb.connections._ways import Way, first_way, legacy_way, notes_of, older_way
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.server import ServerConfig
@@ -226,10 +226,14 @@ class Lifecycle:
     async def _open_by(self, way: Way, make_link: type[Link], deadline: float) -> None:
         if self._closed:
             raise closed_error(self._name)
+        route = await open_route(way.transport, self._config, self._server, self._secrets)
+        if self._closed:
+            route.release()
+            raise closed_error(self._name)
         hooks = self._hooks
         self.link = make_link(
             self._name,
-            make_route(way.transport, self._config, self._server, self._secrets),
+            route,
             hooks.client_options,
             self._lost,
             hooks.tools_changed,

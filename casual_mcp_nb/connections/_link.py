@@ -157,6 +157,10 @@ class Link:
         logger.warning("The list of tools of server %s has no end; the first %d are kept.", shown(self.name), len(tools))
         return tools
 
+    def output_schema(self, tool: str) -> dict[str, Any] | None:
+        """The output schema of a tool, as the server wrote it; None where it declares none or was not listed."""
+        return getattr(self.client.session, "output_schemas", {}).get(tool)
+
     def give_up(self, reason: str | None = None) -> None:
         """Let the session end: it is broken although its stream is still open.
 

@@ -1,7 +1,8 @@
 """Messages that are too large or cannot be read: each becomes an error for the call that it belongs to.
 
-The SDK's reader takes time in the square of a message's size, and its parser doubles the memory, so the size is bounded before
-either sees a byte. What is dropped is answered in its place, so that the call ends at once and the connection goes on.
+The SDK's reader takes time in the square of a message's size, and its parser holds the interpreter for about a microsecond a
+value, so size and number of values are bounded before either sees a byte. What is dropped is answered in its place, so that the
+call ends at once and the connection goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """The largest message that is taken from a server."""
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
+MAX_VALUES = 250_000
+"""How many values the largest message may hold: what the SDK parses in less than a quarter of a second, and a list of 10,000
+tools."""
+MAX_SURROGATES = 300_000
+"""How many escaped surrogates a message may hold: 150,000 emoji where a server escapes them."""
 
 ENDLESS_FACTOR = 4
 """So many times the limit may a message be read and dropped; one that has no end by then will not have one."""
@@ -30,10 +36,17 @@ STALLED_SECONDS = 1.0
 
 UNREADABLE = "its reply cannot be read"
 
+_COUNTED_FROM = 256 * 1024
+
 _ENDS_KEPT = 512
 # A request of ours has a number. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
 _ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
 _ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+_HALF_A_PAIR = re.compile(
+    rb"\\u[dD](?:[89abAB]HH(?!\\u[dD][c-fC-F])|[c-fC-F]HH(?<!\\u[dD][89abAB]HH\\u[dD][c-fC-F]HH))".replace(
+        b"HH", rb"[\da-fA-F]{2}"
+    )
+)
 # In their order: an escaped backslash, a whole pair, and what is left of one.
 _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(b"HH", rb"[\da-fA-F]{2}"))
 
@@ -78,12 +91,41 @@ def too_large(size: int, limit: int) -> str:
     return f"its reply is too large: {size / 2**20:.1f} MB, and at most {limit / 2**20:.0f} MB are taken"
 
 
-def readable(message: bytes) -> bytes:
+def too_many_values() -> str:
+    """What is said of a message that holds too many values."""
+    return f"its reply is too large: over {MAX_VALUES:,} values in one message"
+
+
+class ValueCount:
+    """Counts the values in JSON that comes in pieces: objects, lists and commas, but none within texts."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._in_text = False
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Count on."""
+        chunk = self._held + chunk
+        # An escape that is cut in two belongs to the next piece.
+        cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
+        self._held = chunk[len(chunk) - cut :]
+        pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(pieces[self._in_text :: 2])
+        self.values += sum(map(outside.count, (b",", b"{", b"[")))
+        self._in_text ^= len(pieces) % 2 == 0
+
+
+def readable(message: bytes) -> bytes | None:
     """A message with U+FFFD for bytes that are not UTF-8 and for halves of surrogate pairs: the SDK's parser would refuse the
-    whole message for one of them, and with it a whole list of tools."""
+    whole message for one of them, and with it a whole list of tools. None where there is more to look at than can be replaced
+    in a moment."""
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
-    if b"\\ud" in message or b"\\uD" in message:
+    surrogates = message.count(b"\\ud") + message.count(b"\\uD")
+    if surrogates > MAX_SURROGATES:
+        return None
+    if surrogates and _HALF_A_PAIR.search(message):
         message = _SURROGATES.sub(lambda found: b"\\ufffd" if found[1] else found[0], message)
     return message
 
@@ -115,6 +157,7 @@ class LineLimit:
         self.endless = False
         self._head = b""
         self._tail = b""
+        self._count = ValueCount()
 
     @property
     def stalled(self) -> str | None:
@@ -141,31 +184,52 @@ class LineLimit:
     def _add(self, part: bytes) -> None:
         if part and not self._size:
             self._began = time.monotonic()
+        counted = self._size > _COUNTED_FROM
         self._size += len(part)
         if self._size > self._limit * ENDLESS_FACTOR and not self.endless:
             self.endless = True
             self.on_endless(f"it sent a message without an end ({_amount(self._size)} so far)")
-        if self._size <= self._limit:
+        if self._fits:
             self._parts.append(part)
-            return
+            # Small messages, which are nearly all, are not counted.
+            for piece in ([part] if counted else self._parts) if self._size > _COUNTED_FROM else ():
+                self._count.feed(piece)
+            if self._fits:
+                return
+            part = b""
         if self._parts:
             kept = b"".join(self._parts)
             self._head, self._tail, self._parts = kept[:_ENDS_KEPT], kept[-_ENDS_KEPT:], []
         self._head = self._head or part[:_ENDS_KEPT]
         self._tail = (self._tail + part[-_ENDS_KEPT:])[-_ENDS_KEPT:]
 
+    @property
+    def _fits(self) -> bool:
+        return self._size <= self._limit and self._count.values <= MAX_VALUES
+
     def _take(self) -> bytes:
-        line = readable(b"".join(self._parts)) if self._size <= self._limit else self._answer()
-        self._parts, self._size, self._head, self._tail = [], 0, b"", b""
+        line = self._whole_line() if self._fits else self._answer(self._reason())
+        self._parts, self._size, self._head, self._tail, self._count = [], 0, b"", b"", ValueCount()
         return line
 
-    def _answer(self) -> bytes:
+    def _whole_line(self) -> bytes:
+        message = b"".join(self._parts)
+        line = readable(message)
+        if line is None:
+            self._head, self._tail = message[:_ENDS_KEPT], message[-_ENDS_KEPT:]
+            return self._answer(UNREADABLE)
+        return line
+
+    def _reason(self) -> str:
+        return too_large(self._size, self._limit) if self._size > self._limit else too_many_values()
+
+    def _answer(self, reason: str) -> bytes:
         number = self._asked
         if number is None:
             number = id_of(self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace"))
         if number is None:
             return b""
-        return self._prefix + json.dumps(reply(number, too_large(self._size, self._limit))).encode()
+        return self._prefix + json.dumps(reply(number, reason)).encode()
 
 
 def _amount(size: int) -> str:

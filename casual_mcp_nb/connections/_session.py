@@ -34,6 +34,8 @@ Undiscovered = Literal["silent", "ended"]
 """What a server did that gave no answer to `server/discover`."""
 
 HANDSHAKE_VERSION = "2025-11-25"
+MAX_PARTS = 1_000
+"""How many parts of a result are taken."""
 SLICE = 500
 """How many tools of a listing are read at once: about 40 ms."""
 
@@ -79,7 +81,7 @@ class _TolerantSession(ClientSession):
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
         dispatcher.on_refused = self.on_refused
-        self._listed: set[str] = set()
+        self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
 
@@ -97,15 +99,8 @@ class _TolerantSession(ClientSession):
         raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
 
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
-        """As the SDK does, but a breach marks the result as an error and keeps what the tool said."""
-        if name not in self._listed:
-            # The SDK would list first, and lose a result that is already here when that fails or hangs.
-            return
-        try:
-            await super().validate_tool_result(name, result)
-        except RuntimeError as error:
-            result.is_error = True
-            result.content = [*result.content, mcp_types.TextContent(type="text", text=_breach(error, self.mask))]
+        """Take the check out of the SDK's hands: it would be made on the loop, and the server chooses what it takes.
+        `Connection` makes it, see `_output.py`."""
 
     async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
         """As the SDK does, but the tools are read slice by slice: a long list does not hold the loop, and an invalid tool costs
@@ -116,7 +111,7 @@ class _TolerantSession(ClientSession):
         for start in range(0, len(page["tools"]), SLICE):
             result.tools += self._valid_tools(page, page["tools"][start : start + SLICE])
             await asyncio.sleep(0)
-        self._listed.update(tool.name for tool in result.tools)
+        self.output_schemas.update({tool.name: tool.output_schema for tool in result.tools})
         complete = (params is None or params.cursor is None) and result.next_cursor is None
         return self._absorb_tool_listing(result, complete=complete)
 
@@ -145,6 +140,10 @@ class _TolerantSession(ClientSession):
 
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
         content = raw.get("content")
+        if isinstance(content, list) and len(content) > MAX_PARTS:
+            left_out = f"[{len(content) - MAX_PARTS:,} more parts of this result are left out; at most {MAX_PARTS:,} are taken]"
+            content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
+            raw = {**raw, "content": content}
         # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.
         if not isinstance(content, list) or all(_is_known(block) for block in content):
             return raw
@@ -174,15 +173,6 @@ def _stand_in(block: Any, mask: Callable[[str], str]) -> dict[str, Any]:
     kind = mask(str(block.get("type"))) if isinstance(block, dict) else type(block).__name__
     text = f"a part of the result cannot be read: content of type {shown(kind)}"
     return {"type": "text", "text": text, "_meta": {UNKNOWN_CONTENT_META: kind}}
-
-
-def _breach(error: RuntimeError, mask: Callable[[str], str]) -> str:
-    cause: Any = error.__cause__
-    if hasattr(cause, "json_path"):
-        said = f"at {cause.json_path}: {mask(cause.message)[:500]}"
-    else:
-        said = mask(str(error)).partition("\n")[0][:500]
-    return f"The structured content does not fit the tool's own output schema: {said}"
 
 
 class TolerantClient(Client[Any]):

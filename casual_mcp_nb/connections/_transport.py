@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,13 @@ def transport_kind(config: ServerConfig | None) -> str:
     if config.url:
         return "sse" if config.transport == "sse" else "http"
     return config.transport or "stdio"
+
+
+async def open_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
+    """As `make_route`, without holding the loop: to build a bundled server takes a moment."""
+    if config is not None and kind == "in-process":
+        return await asyncio.to_thread(make_route, kind, config, server, secrets)
+    return make_route(kind, config, server, secrets)
 
 
 def make_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:

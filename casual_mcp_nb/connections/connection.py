@@ -8,16 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import Clocks, LimitReached, Limits, OnProgress, limited_call
-from casual_mcp_nb.connections._imports import validator_ready
 from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
 from casual_mcp_nb.connections._mask import Mask, secrets_of, shown_address
+from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
 from casual_mcp_nb.connections._ways import cannot_ask
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
-from casual_mcp_nb.connections.convert import is_answer, is_forgotten, result_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.convert import (
+    has_structured,
+    is_answer,
+    is_forgotten,
+    is_small,
+    result_from_mcp,
+    tools_from_mcp,
+)
 from casual_mcp_nb.connections.handlers import Handlers, client_options, tell, tell_refused
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
+from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.secret import Secrets
@@ -27,7 +35,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
-    from mcp_types import Tool
+    from mcp_types import CallToolResult, Tool
 
     from casual_mcp_nb.connections._link import Link
 
@@ -49,6 +57,7 @@ class Connection:
         handlers: What the server may ask of us or tell us.
         cache_ttl: How long its list of tools is fresh, in seconds; None for ever.
         secrets: What is masked in all that it sends, beside the secrets of its own config.
+        worker: The process in which results are checked; None for one of its own.
     """
 
     def __init__(
@@ -60,6 +69,7 @@ class Connection:
         handlers: Handlers | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
         secrets: Collection[str] = (),
+        worker: Worker | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -69,6 +79,8 @@ class Connection:
         self._secrets = secrets_of(config).union(secrets)
         self._mask = Mask((config.certain_secrets() if config else Secrets()).union(secrets))
         keep_out_of_log(self._secrets)
+        self._own_worker = Worker() if worker is None else None
+        self._outputs = OutputCheck(worker or self._own_worker or Worker(), self._mask, self._limits.call)
         self._list_until: float | None = None
         self._clocks = Clocks()
         options = client_options(self._handlers, name, self._mask, self._clocks)
@@ -156,6 +168,8 @@ class Connection:
     async def close(self) -> None:
         """End the session and all its processes, in at most 5 seconds. Twice is harmless; use afterwards is an error."""
         await self._lifecycle.close()
+        if self._own_worker is not None:
+            self._own_worker.close()
 
     def abandon(self) -> None:
         """Count as closed, in a forked child: the process and the streams are the parent's."""
@@ -239,7 +253,6 @@ class Connection:
             # With a call under way the change waits: it would end it.
             await self._lifecycle.change_way()
         link = await self._lifecycle.ensure()
-        await validator_ready()
         start = asyncio.get_running_loop().time()
         try:
             raw = await limited_call(link, self._limits, self._clocks, name, arguments, on_progress, meta)
@@ -256,11 +269,27 @@ class Connection:
                 raise _SessionForgotten from None
             failure = await self._call_error(name, error, link, start)
         else:
-            result = self._mask.result(result_from_mcp(raw))
+            result = await self._received(raw, link.output_schema(name))
             advice = self._advice((part.text for part in result.content), link) if result.is_error else ""
             return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
         # Raised out here: as a context, the library's error would carry what the server said, with secrets in it.
         raise failure
+
+    async def _received(self, raw: CallToolResult, schema: Any) -> ToolResult:
+        """A result as a noun, checked against its output schema and masked. A large one is gone through on another thread."""
+        note, breach = "", False
+        if schema is not None and not raw.is_error:
+            if has_structured(raw):
+                note, breach = await self._outputs.breach(schema, raw.structured_content)
+            else:
+                note, breach = "The tool has an output schema, and its result has no structured content.", True
+        result = self._noun(raw) if is_small(raw) else await asyncio.to_thread(self._noun, raw)
+        if not note:
+            return result
+        return replace(result, content=(*result.content, ContentPart("text", note)), is_error=result.is_error or breach)
+
+    def _noun(self, raw: CallToolResult) -> ToolResult:
+        return self._mask.result(result_from_mcp(raw))
 
     async def _list_first(self, deadline: float) -> None:
         """List within what is left of the start's limit. What goes wrong here is no failure of the server."""

@@ -30,6 +30,10 @@ UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
 
 CLOSED = "the connection was closed"
 
+SMALL_CHARACTERS = 50_000
+SMALL_VALUES = 1_000
+"""Up to where a result is converted and masked on the loop."""
+
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the stand-in for a block of a type that nobody knows."""
 
@@ -115,6 +119,30 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
         structured = None
         content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
     return ToolResult(content, structured, bool(result.is_error))
+
+
+def has_structured(result: CallToolResult) -> bool:
+    """Whether a result has structured content, be it null."""
+    return result.structured_content is not None or "structured_content" in result.model_fields_set
+
+
+def is_small(result: CallToolResult) -> bool:
+    """Whether a result is gone through in a moment."""
+    holders = [getattr(block, "resource", block) for block in result.content or ()]
+    size = sum(len(getattr(holder, name, None) or "") for holder in holders for name in ("text", "data", "blob"))
+    return size < SMALL_CHARACTERS and _has_few_values(result.structured_content)
+
+
+def _has_few_values(value: Any) -> bool:
+    waiting, left = [value], SMALL_VALUES
+    while waiting:
+        value = waiting.pop()
+        left -= len(value) // 100 + 1 if isinstance(value, str) else 1
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if len(items) > left:
+            return False
+        waiting.extend(items)
+    return left >= 0
 
 
 def _part(block: Any) -> ContentPart:

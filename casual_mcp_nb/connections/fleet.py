@@ -13,6 +13,7 @@ from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
@@ -31,6 +32,9 @@ class Fleet:
         cache_ttl: How long a list of tools is fresh, in seconds; None for ever.
         handlers: What servers may ask of us or tell us.
         secrets: What is masked in all that servers send; each server's own are in any case.
+
+    Attributes:
+        worker: The process for what servers and templates can make long; it ends with the fleet.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Fleet:
         self._secrets = secrets
         self._told = handlers.changed if handlers else None
         self._handlers = replace(handlers or Handlers(), changed=self._changed)
+        self.worker = Worker()
         self._connections: dict[str, Connection] = {}
         self._catalog = Catalog()
         self._catalog_key: tuple[tuple[str, str], ...] = ()
@@ -186,6 +191,7 @@ class Fleet:
         async with asyncio.TaskGroup() as group:
             for connection in self._connections.values():
                 group.create_task(connection.close())
+        await asyncio.to_thread(self.worker.close)
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: processes and connections are the parent's."""
@@ -195,7 +201,13 @@ class Fleet:
 
     def _connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
         return Connection(
-            name, config, server=server, handlers=self._handlers, cache_ttl=self._cache_ttl, secrets=self._secrets
+            name,
+            config,
+            server=server,
+            handlers=self._handlers,
+            cache_ttl=self._cache_ttl,
+            secrets=self._secrets,
+            worker=self.worker,
         )
 
     def _changed(self) -> None:

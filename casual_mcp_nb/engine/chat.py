@@ -27,6 +27,7 @@ from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
@@ -87,7 +88,7 @@ class McpToolChat:
         self.models = models
         self.selection = selection or Selection()
         self.tool_sets = dict(tool_sets or {})
-        self.templates = templates or TemplateLibrary.for_config(None)
+        self.templates = templates or TemplateLibrary.for_config(None, fleet.worker)
         self.limits = limits or Limits()
         self._secrets = secrets
         self._views = ViewCache()
@@ -155,18 +156,19 @@ class McpToolChat:
             changed=changed,
             answer_limits=answer_limits,
         )
+        fleet = Fleet(
+            config.servers,
+            in_process=in_process,
+            cache_ttl=settings.tool_cache_ttl,
+            handlers=handlers,
+            secrets=config.certain_secrets(),
+        )
         chat = cls(
-            Fleet(
-                config.servers,
-                in_process=in_process,
-                cache_ttl=settings.tool_cache_ttl,
-                handlers=handlers,
-                secrets=config.certain_secrets(),
-            ),
+            fleet,
             ModelFactory(config),
             selection=initial_selection(config, in_process or {}),
             tool_sets=config.tool_sets,
-            templates=TemplateLibrary.for_config(config.folder),
+            templates=TemplateLibrary.for_config(config.folder, fleet.worker),
             limits=Limits(
                 max_steps=settings.max_chat_iterations,
                 max_calls_per_step=settings.max_calls_per_step,
@@ -329,6 +331,7 @@ class McpToolChat:
             CasualMcpError: The turn failed; `get_stats` tells what it took up to there.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
+        await load("casual_llm")
         history, new, options = split_messages(messages, options)
         turn = await self.run(new, options, history=history)
         turn.raise_for_status()
@@ -344,6 +347,7 @@ class McpToolChat:
         Yields:
             The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
         """
+        await load("casual_llm")
         history, new, turn_options = split_messages(messages, TurnOptions(**options))
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.create_task(self.run(new, turn_options, history=history, on_event=queue.put_nowait))

@@ -50,7 +50,7 @@ async def prepared(
     """
     taken: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
-    model = chat.models.chat_model(options.model)
+    model = await chat.models.ready(options.model)
     view = await chat.view(options.applied_to(chat.selection))
     named = (*chat.consent.unknown_tools(), *chat.exclusions.notices(view.catalog))
     missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *named)
@@ -70,7 +70,7 @@ async def prepared(
         ),
         messages=[*history, *messages],
         discovered=discovered,
-        system=_system(chat, options, model, view),
+        system=await _system(chat, options, model, view),
         limits=replace(chat.limits, max_steps=options.max_steps or chat.limits.max_steps),
         emit=emit,
         stream=options.stream is not False,
@@ -90,9 +90,9 @@ async def prepared(
     return run
 
 
-def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     system = options.system
     if system is None:
         template = options.template or model.template or DEFAULT_TEMPLATE
-        system = chat.templates.render(template, tools=view.offered, variables=options.variables)
+        system = await chat.templates.render_async(template, tools=view.offered, variables=options.variables)
     return with_instructions(system, view, chat.fleet)

@@ -92,7 +92,7 @@ class SessionExtract(SessionTalk):
     ) -> T:
         if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
             raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
-        asked = self._chat.models.chat_model(model or self.model)
+        asked = await self._chat.models.ready(model or self.model)
         if isinstance(asked.client, OfflineClient):
             raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
         options = _options(asked, schema)

@@ -73,7 +73,7 @@ class SessionReports(SessionNouns):
         view = await self._view()
         model = self.config.models.get(self.model or "")
         name = template or (model.template if model else None) or DEFAULT_TEMPLATE
-        text = self._chat.templates.render(name, tools=view.offered, variables=variables)
+        text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
         return SystemPrompt(with_instructions(text, view, self._chat.fleet), name)
 
     preview, preview_async = blocking(_preview), awaited(_preview)

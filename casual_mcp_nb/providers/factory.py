@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import re
+import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
+from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._ollama import NUM_CTX
 from casual_mcp_nb.providers._thinking import thinking_arguments
 from casual_mcp_nb.providers.base import ChatModel, Retries
@@ -51,6 +54,7 @@ class ModelFactory:
         self._config = config
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
+        self._making = threading.Lock()
         # Held from the beginning on, so that closing and going on does not begin a new minute.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
@@ -103,6 +107,22 @@ class ModelFactory:
         if name is None and not self._config.models:
             raise UsageError("The config has no model.", hint="Add one under 'models', or hand in a casual_llm.Model.")
         return self._bound(next(iter(self._config.models)) if name is None else name)
+
+    async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
+        """As `chat_model`, without holding the caller's loop: the first model of a provider imports its SDK, which takes
+        seconds."""
+        if isinstance(name, str) or name is None:
+            key = name if name is not None else next(iter(self._config.models), "")
+            if key not in self._models:
+                await asyncio.to_thread(self._first, name)
+        else:
+            await load("casual_mcp_nb.providers._wire")
+        return self.chat_model(name)
+
+    def _first(self, name: str | None) -> None:
+        with self._making:
+            model = self.chat_model(name)
+            touch(model.provider, model.client)
 
     def _bound(self, name: str) -> ChatModel:
         model = self.get_model(name)

@@ -85,6 +85,7 @@ class LoopGuard:
     def __init__(self, limit: float = LIMIT_SECONDS) -> None:
         self.limit = limit
         self._running: dict[int, _Callback] = {}
+        self._collecting: dict[int, float] = {}
         self._held: list[Held] = []
         self._original = asyncio.Handle._run
         self._stopped = threading.Event()
@@ -138,8 +139,10 @@ class LoopGuard:
             self._begin()
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
-        if (callback := self._running.get(threading.get_ident())) is not None:
-            callback.collecting += time.thread_time() * (1 if phase == "stop" else -1)
+        ident, change = threading.get_ident(), time.thread_time() * (1 if phase == "stop" else -1)
+        self._collecting[ident] = self._collecting.get(ident, 0.0) + change
+        if (callback := self._running.get(ident)) is not None:
+            callback.collecting += change
 
     def _ended(self, callback: _Callback, cpu: float) -> None:
         cpu -= max(0.0, callback.collecting)
@@ -179,7 +182,10 @@ class LoopGuard:
 
     def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
         """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
-        now = {ident: time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in frames}
+        now = {
+            ident: time.clock_gettime(time.pthread_getcpuclockid(ident)) - max(0.0, self._collecting.get(ident, 0.0))
+            for ident in frames
+        }
         for ident, cpu in now.items() if late > self.limit else ():
             computed = cpu - before.get(ident, 0.0)
             trace = _trace(frames[ident])

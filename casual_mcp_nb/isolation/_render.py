@@ -1,0 +1,80 @@
+"""Jinja2 in a sandbox. Runs in the worker's process, without the package."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+LONGEST = 300
+
+
+class _Needed(BaseException):
+    """A template that the owner has to send first; a BaseException, so that no `ignore missing` takes it for an answer."""
+
+
+class _Sent(jinja2.BaseLoader):
+    """The templates that the owner sent: the text and path of each, or why it is refused."""
+
+    def __init__(self, templates: dict[str, dict[str, str]]) -> None:
+        self._templates = templates
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str | None, None]:
+        sent = self._templates.get(template)
+        if sent is None:
+            raise _Needed(template)
+        if "refused" in sent:
+            raise jinja2.TemplateNotFound(template, sent["refused"])
+        return sent["text"], sent["path"], None
+
+
+def render(argument: dict[str, Any]) -> dict[str, Any]:
+    """Render a template.
+
+    Args:
+        argument: `name`; `templates`, for each name `path` and `text`, or `refused`; `context`; and `longest`, the number of
+            characters that the text can have.
+
+    Returns:
+        `text`; or `needed`, the name of a template to be sent as well; or `error`, with `path` and `line` of the innermost
+        template.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        loader=_Sent(argument["templates"]),
+        # Escaping is for HTML; a prompt is plain text, and `&lt;` would reach the model as it is.
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    paths = {sent["path"] for sent in argument["templates"].values() if "path" in sent}
+    path: str | None
+    try:
+        text = environment.get_template(argument["name"]).render(argument["context"]).strip()
+        if len(text) > argument["longest"]:
+            return {"error": f"It makes a text of more than {argument['longest']:,} characters.", "path": None, "line": None}
+        return {"text": text}
+    except _Needed as needed:
+        return {"needed": str(needed)}
+    except (MemoryError, TimeoutError) as error:
+        path, line = _place(error.__traceback__, paths)
+        takes = "too long" if isinstance(error, TimeoutError) else "too much memory"
+        return {"error": f"The template was stopped: it takes {takes}.", "path": path, "line": line}
+    except jinja2.TemplateSyntaxError as error:
+        return {"error": f"{error.message}.", "path": error.filename, "line": error.lineno}
+    except Exception as error:
+        path, line = _place(error.__traceback__, paths)
+        return {"error": f"{type(error).__name__}: {str(error)[:LONGEST]}", "path": path, "line": line}
+
+
+def _place(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
+    """File and line of the innermost template in a traceback."""
+    place: tuple[str | None, int | None] = (None, None)
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if file in paths:
+            place = (file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return place

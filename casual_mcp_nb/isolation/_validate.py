@@ -1,0 +1,48 @@
+"""The check of a value against a JSON schema, both from a server. Runs in the worker's process, without the package."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from jsonschema import SchemaError
+from jsonschema.exceptions import best_match
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+LONGEST = 20_000
+
+
+def validate(argument: dict[str, Any]) -> dict[str, str] | None:
+    """Check a value.
+
+    Args:
+        argument: `schema`, as the text of its JSON, and `value`.
+
+    Returns:
+        None where it fits; `invalid` where the schema itself cannot be used; otherwise `path` and `message` of the best match
+        among the breaches.
+    """
+    try:
+        error: Any = best_match(_validator(argument["schema"]).iter_errors(argument["value"]))
+    except (MemoryError, RecursionError, TimeoutError):
+        raise
+    except SchemaError as broken:
+        return {"invalid": f"at {broken.json_path}: {broken.message}"[:LONGEST]}
+    except Unresolvable as broken:
+        return {"invalid": str(broken)[:LONGEST]}
+    except Exception as broken:
+        # What the library did not think of, such as a pattern that is no pattern.
+        return {"invalid": f"{type(broken).__name__}: {broken}"[:LONGEST]}
+    return None if error is None else {"path": str(error.json_path)[:LONGEST], "message": str(error.message)[:LONGEST]}
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Any:
+    parsed = json.loads(schema)
+    kind = validator_for(parsed)
+    kind.check_schema(parsed)
+    # An empty registry: references lead to places in the schema, and nothing is fetched.
+    return kind(parsed, registry=Registry())

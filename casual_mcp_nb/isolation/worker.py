@@ -1,0 +1,200 @@
+"""The process that does the work, seen from here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+START_SECONDS = 20.0
+"""What the start of the process may take; it is not counted as the time of a job."""
+MAX_BYTES = 8 * 1024 * 1024
+"""The longest answer of a job, as JSON."""
+MEMORY = 512 * 1024 * 1024
+"""What the process may use, where the system can limit it."""
+
+_MODULES = (
+    "attr",
+    "jinja2",
+    "jsonschema",
+    "jsonschema_specifications",
+    "markupsafe",
+    "referencing",
+    "rpds",
+    "typing_extensions",
+)
+_CHILD = Path(__file__).with_name("_child.py")
+
+
+class GaveUp(Exception):
+    """A job was not done within its limits; the message says which limit, for a sentence: `it took more than 2 s`."""
+
+
+class Worker:
+    """One process for short jobs, one at a time. It is started at its first job, and again after one that had to be killed.
+
+    It gets no environment, no open file and no secret of this process; it reads jobs and writes answers as lines of JSON. It
+    ends with `close`, with the last reference to this object, and with this process, however that ends.
+
+    Args:
+        memory: How many bytes the process may use.
+    """
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process: _Process | None = None
+
+    async def call(self, job: str, argument: Any, seconds: float) -> Any:
+        """As `run`, for callers that await."""
+        return await asyncio.to_thread(self.run, job, argument, seconds)
+
+    def run(self, job: str, argument: Any, seconds: float) -> Any:
+        """Do a job and wait for its end; on any thread but that of an event loop.
+
+        Args:
+            job: `render` or `validate`, see `_child.py`.
+            argument: What it needs, as JSON can say it.
+            seconds: How long it may take, and how long it may wait for the jobs before it.
+
+        Returns:
+            What the job came to, as JSON can say it.
+
+        Raises:
+            GaveUp: It took too long, used too much memory, or came to a text that is too long; or the process does not start.
+        """
+        line = _line(job, argument)
+        if not self._lock.acquire(timeout=seconds):
+            raise GaveUp(f"other checks took more than {seconds:.3g} s")
+        try:
+            return self._ready(job).ask(line, seconds)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the process. Harmless when there is none, and when it is done twice; a job under way is given up."""
+        self._closed = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process, where there is one at the moment."""
+        return self._process.pid if self._process is not None and self._process.alive else None
+
+    def _ready(self, job: str) -> _Process:
+        process = self._process
+        if process is None or not process.alive or process.owner != os.getpid():
+            if self._closed:
+                raise GaveUp("the session is closed")
+            process = self._process = _Process(self._memory)
+            weakref.finalize(self, process.kill)
+        if job not in process.imported:
+            process.ask(_line("ready", job), START_SECONDS)
+            process.imported.add(job)
+        return process
+
+
+class _Process:
+    def __init__(self, memory: int) -> None:
+        self.owner = os.getpid()
+        self.imported: set[str] = set()
+        flags = ["-I", "-B", "-X", "utf8"]
+        command = [sys.executable, *flags, str(_CHILD), str(memory), str(MAX_BYTES), *_folders()]
+        try:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+                cwd=_root(),
+            )
+        except OSError as error:
+            raise GaveUp(f"its process does not start ({error.strerror})") from None
+        self.pid = self._popen.pid
+        if self._exchange(b"", START_SECONDS, 16) is None:
+            self.kill()
+            raise GaveUp("its process does not start")
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def ask(self, line: bytes, seconds: float) -> Any:
+        started = time.monotonic()
+        reply = self._exchange(b"%.3f " % seconds + line, seconds, MAX_BYTES + 1024)
+        if reply is None:
+            self.kill()
+            if time.monotonic() - started >= seconds * 0.9:
+                raise GaveUp(f"it took more than {seconds:.3g} s")
+            raise GaveUp("its process ended before it was done")
+        kind, value = json.loads(reply)
+        if kind == "gave up":
+            raise GaveUp(value)
+        return value
+
+    def _exchange(self, line: bytes, seconds: float, limit: int) -> bytes | None:
+        """Write a line and read one; None when the process had to be killed for it, or ended."""
+        stdin, stdout = self._popen.stdin, self._popen.stdout
+        assert stdin is not None
+        assert stdout is not None
+        timer = threading.Timer(seconds, self._popen.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            stdin.write(line)
+            stdin.flush()
+            reply = stdout.readline(limit)
+        except (OSError, ValueError):
+            return None
+        finally:
+            timer.cancel()
+        return reply if reply.endswith(b"\n") else None
+
+    def kill(self) -> None:
+        if self.owner != os.getpid():
+            return
+        with contextlib.suppress(OSError):
+            self._popen.kill()
+        self._popen.wait()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            _close(pipe)
+
+
+def _line(job: str, argument: Any) -> bytes:
+    return json.dumps([job, argument]).encode() + b"\n"
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    # What was not written yet cannot be written any more.
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        if pipe is not None:
+            pipe.close()
+
+
+def _folders() -> list[str]:
+    """Where the libraries of the jobs are: they can lie where an isolated interpreter does not look."""
+    specs = [importlib.util.find_spec(name) for name in _MODULES]
+    origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
+    parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]
+    return list(dict.fromkeys(map(str, parents)))
+
+
+def _environment() -> dict[str, str]:
+    # Without it, Python does not start on Windows.
+    return {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+
+
+def _root() -> str:
+    return Path(sys.executable).anchor or os.sep

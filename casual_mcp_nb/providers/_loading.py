@@ -1,0 +1,40 @@
+"""Imports that take seconds, on another thread: the SDKs of the providers, and what they import when they are first used."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+_loaded: set[object] = set()
+
+_FIRST_USED = {
+    "openai": ("chat.completions",),
+    "openai-responses": ("responses",),
+    "anthropic": ("messages",),
+}
+"""What an SDK imports when it is first looked at, by provider, as attributes of its client."""
+
+
+async def load(*modules: str) -> None:
+    """Import modules without holding the loop; nothing happens where that was done before."""
+    missing = [name for name in modules if name not in _loaded]
+    if missing:
+        await asyncio.to_thread(_import, missing)
+        _loaded.update(missing)
+
+
+def touch(provider: str, client: Any) -> None:
+    """Have an SDK import what it leaves for its first request."""
+    importlib.import_module("casual_mcp_nb.providers._wire")
+    # Its backend for asyncio is imported in the first request.
+    importlib.import_module("anyio._backends._asyncio")
+    for path in _FIRST_USED.get(provider, ()):
+        part = getattr(client, "client", None)
+        for name in path.split("."):
+            part = getattr(part, name, None)
+
+
+def _import(names: list[str]) -> None:
+    for name in names:
+        importlib.import_module(name)

@@ -1,0 +1,137 @@
+"""The process for work that can be endless: it ends what takes too long, knows nothing, and is gone when it should be."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.waiting import wait_until
+
+from casual_mcp_nb.isolation import GaveUp, Worker
+
+CATASTROPHIC = {"schema": json.dumps({"pattern": "^(a+)+$"}), "value": "a" * 32 + "!"}
+PLAIN = {"schema": json.dumps({"type": "string"}), "value": "x"}
+LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked at through /proc")
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def template(text: str, **context: Any) -> dict[str, Any]:
+    return {"name": "a", "templates": {"a": {"path": "/a.j2", "text": text}}, "context": context, "longest": 1000}
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_job_that_does_not_end_is_given_up_and_the_next_one_is_done(worker: Worker) -> None:
+    assert worker.run("validate", PLAIN, 5) is None
+    with pytest.raises(GaveUp, match=r"more than 0\.5 s"):
+        worker.run("validate", CATASTROPHIC, 0.5)
+    assert worker.run("validate", PLAIN, 5) is None
+
+
+def test_a_job_that_keeps_its_interpreter_is_killed(worker: Worker) -> None:
+    # Neither an alarm nor an interrupt is noticed within such a sum.
+    with pytest.raises(GaveUp):
+        worker.run("render", template("{{ 7 ** (7 ** 9) }}"), 0.5)
+    assert worker.run("render", template("{{ x }}", x=1), 5) == {"text": "1"}
+
+
+def test_jobs_wait_for_one_another_for_as_long_as_they_may_take(worker: Worker) -> None:
+    assert worker.run("validate", PLAIN, 5) is None
+    given_up: list[str] = []
+
+    def check() -> None:
+        try:
+            worker.run("validate", CATASTROPHIC, 1.5)
+        except GaveUp as error:
+            given_up.append(str(error))
+
+    threads = [threading.Thread(target=check) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(given_up) == 3
+
+
+@LINUX
+def test_the_process_gets_nothing_of_the_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "planted-key")
+    worker.run("validate", PLAIN, 5)
+    assert b"planted" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
+    assert worker.run("render", template("{{ x }}", x="{{ 1 + 1 }}"), 5) == {"text": "{{ 1 + 1 }}"}
+
+
+def test_the_process_ends_when_it_is_closed_and_when_nobody_holds_it() -> None:
+    for end in ("close", "forget"):
+        worker = Worker()
+        worker.run("validate", PLAIN, 5)
+        pid = worker.pid
+        assert pid is not None
+        if end == "close":
+            worker.close()
+            with pytest.raises(GaveUp, match="closed"):
+                worker.run("validate", PLAIN, 5)
+        del worker
+        gc.collect()
+        wait_until(lambda pid=pid: gone(pid), f"the end of the process: {end}")
+
+
+OWNER = """
+import json, sys, threading
+from casual_mcp_nb.isolation import Worker
+worker = Worker()
+worker.run("validate", {plain!r}, 20)
+print(worker.pid, flush=True)
+threading.Thread(target=worker.run, args=("validate", {busy!r}, 3.0), daemon=True).start()
+sys.stdin.read()
+"""
+
+
+@LINUX
+def test_the_process_ends_with_an_owner_that_is_killed_in_the_middle_of_a_job() -> None:
+    code = OWNER.format(plain=PLAIN, busy=CATASTROPHIC)
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert not gone(pid)
+        owner.kill()
+    wait_until(lambda: gone(pid), "the end of the worker of a killed process", 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_starts_a_process_of_its_own(worker: Worker) -> None:
+    worker.run("validate", PLAIN, 5)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        worker.run("validate", PLAIN, 10)
+        os.write(write, str(worker.pid).encode())
+        worker.close()
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        other = said.read()
+    os.waitpid(child, 0)
+    assert other.isdigit()
+    assert int(other) != worker.pid
+    assert worker.run("validate", PLAIN, 5) is None
