@@ -12,6 +12,7 @@ from casual_mcp_nb.errors import UsageError, shown
 MAX_NAMES = 100
 _MAX_QUERY = 1_000
 _MAX_NAME = 200
+_MAX_ITEMS = 10_000
 _NO_SERVER = ("null", "none")
 _WANTED = {
     "query": "a text",
@@ -102,7 +103,7 @@ def _names(value: Any, key: str = "tool_names") -> list[str]:
     items = _listed(value) if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         items = [items]
-    names = [_text(key, item).strip(_QUOTES)[:_MAX_NAME] for item in items]
+    names = [_text(key, item).strip(_QUOTES)[:_MAX_NAME] for item in items[:_MAX_ITEMS]]
     return [name for name in names if name]
 
 
