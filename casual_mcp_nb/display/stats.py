@@ -56,6 +56,8 @@ def _make_up(stats: ChatStats, limits: Limits) -> tuple[Section, ...]:
 
 
 def _discovery(stats: ChatStats) -> tuple[Block, ...]:
+    if stats.discovery is None and not stats.steps:
+        return (Text("No turns yet."),)
     if stats.discovery is None:
         return (Facts((("Searches", "discovery was off"),)),)
     counts = Facts(

@@ -11,8 +11,9 @@ from casual_mcp_nb.display.request import change_blocks, request_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.tokens import deferral_facts, step_table
 from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View, unfolded
-from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, Request, ServerLog, StepStarted, TurnStatus
+from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, Request, ServerLog, TurnStatus
 from casual_mcp_nb.types.image import pictures_of
+from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
 
@@ -136,16 +137,17 @@ def _facts(turn: Turn) -> tuple[tuple[str, Cell], ...]:
     cost = turn.cost if started.price else None
     if cost is not None:
         facts.append(("Cost", str(cost)))
-    sent = next(iter(turn.trace.of(StepStarted)), None)
-    if started.discovery and sent is not None:
-        facts.append(("First call's definitions", _definitions(sent, started.undeferred_tokens)))
+    stats = turn.stats
+    if started.discovery and stats.steps:
+        facts.append(("Whole turn", _whole(stats)))
     return tuple(facts)
 
 
-def _definitions(sent: StepStarted, without: int) -> str:
-    price = sent.request.tokens.definitions
-    saving = words.saving(price, without)
-    return f"{words.tokens(price, 'estimated')}; with nothing deferred {words.tokens(without, 'estimated')}: {saving}"
+def _whole(stats: ChatStats) -> str:
+    """All requests of a turn beside what they would be if every tool were loaded."""
+    sent, without = stats.sent_tokens, stats.undeferred_tokens
+    all_loaded = words.tokens(without, "estimated")
+    return f"{words.tokens(sent, stats.parts.origin)}; if every tool were loaded {all_loaded}: {words.saving(sent, without)}"
 
 
 def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown, images: ImageBudget) -> list[Section]:

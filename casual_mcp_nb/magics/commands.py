@@ -39,9 +39,22 @@ class Command:
 
 def search(session: Session, rest: str) -> Any:
     """Search the tools."""
-    if not rest:
+    words = rest.split()
+    everything = "--all" in (words[:1] + words[-1:])
+    if everything:
+        words.pop(0 if words[0] == "--all" else -1)
+    if not words:
         raise UsageError("%mcp search needs words to look for.", hint="For example: %mcp search convert a time zone")
-    return session.search(" ".join(words_of(rest)))
+    return session.search(" ".join(words), all_tools=everything)
+
+
+def tools(session: Session, rest: str) -> Any:
+    """Show every tool, or those of one server."""
+    if not rest:
+        return session.tools
+    name = one_word("tools", rest, "server")
+    _check("server", name, session.servers)
+    return session.tools.of_server(name)
 
 
 def call(session: Session, rest: str) -> Any:
@@ -180,7 +193,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
     "server": Command(_LOOK, "one server: what it can do, what it says", "SERVER", "%mcp server math", "servers", _server),
-    "tools": Command(_LOOK, "every tool with its price in tokens", run=lambda session, _: session.tools),
+    "tools": Command(_LOOK, "every tool with its price in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
@@ -202,7 +215,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
     "search": Command(
-        _TRY, "find tools as the model would, with scores", "WORDS", "%mcp search convert a time zone", run=search
+        _TRY,
+        "find deferred tools as the model would, with scores; --all: the others too",
+        "WORDS [--all]",
+        "%mcp search convert a time zone",
+        run=search,
     ),
     "call": Command(
         _TRY, "call a tool by hand", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call

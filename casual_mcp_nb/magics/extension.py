@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Enum, Integer
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.magics.args import ECHO, fill_in, one_word, parse_cell_line, parse_line, words_of
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.complete import Names, complete, last_word
@@ -40,7 +41,11 @@ class McpMagics(Magics):
     def line(self, line: str) -> Any:
         """`%mcp COMMAND …`; `%mcp help` lists the commands. `-o NAME` keeps the result in a variable."""
         parsed = parse_line(line, COMMANDS)
-        run = COMMANDS[parsed.command].run
+        command = COMMANDS[parsed.command]
+        if parsed.rest and not command.usage:
+            text = f"%mcp {parsed.command} takes nothing behind it, and this line has {shown(parsed.rest)}."
+            raise UsageError(text, hint=f"%mcp help {parsed.command} says how it is written.")
+        run = command.run
         result = run(self._session(), parsed.rest) if run else getattr(self, f"_{parsed.command}")(parsed.rest)
         if parsed.output:
             self._namespace[parsed.output] = result
@@ -157,11 +162,31 @@ class McpMagics(Magics):
         return help_of(rest)
 
 
+_QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*")
+
+
+def keep_questions(lines: list[str]) -> list[str]:
+    """Return the lines of a cell with each `%mcp … ?` as a call, since IPython takes a question mark at an end for its help."""
+    if not lines or lines[0].startswith("%%"):
+        return lines
+    kept, text = [], ""
+    for line in lines:
+        match = _QUESTION.fullmatch(line)
+        # Inside a string of several lines it is a text.
+        if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
+            kept.append(f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n")
+        else:
+            kept.append(line)
+        text += line
+    return kept
+
+
 def register(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell; doing so twice is harmless."""
     _take_away(shell)
     magics = McpMagics(shell)
     shell.register_magics(magics)
+    shell.input_transformers_cleanup.append(keep_questions)
 
     if shell.Completer is not None:
         shell.Completer.custom_matchers.append(_matcher(magics))
@@ -189,6 +214,8 @@ def _take_away(shell: InteractiveShell) -> None:
     configurables: list[Any] = shell.configurables
     for magics in _registered(shell):
         configurables.remove(magics)
+    transformers = shell.input_transformers_cleanup
+    transformers[:] = [one for one in transformers if getattr(one, "__name__", "") != keep_questions.__name__]
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
         matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _MATCHER]

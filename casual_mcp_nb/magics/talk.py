@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
 def rerun(session: Session, rest: str) -> Any:
     """Ask a turn again: the last one unless a number stands first, with another text if there is one."""
     number, _, text = rest.strip().partition(" ")
-    if not number.isdecimal():
-        number, text = "", rest
-    if number == "0":
-        raise UsageError("There is no turn 0.", hint="Turns count from 1; %mcp history lists them.")
-    turn = session.rerun(int(number) - 1 if number else -1, text.strip() or None)
+    if not re.fullmatch(r"-?[0-9]{1,9}", number):
+        number, text = "-1", rest
+    count = len(session.turns)
+    index = int(number) - (int(number) > 0)
+    if number.lstrip("-0") == "" or not -count <= index < count:
+        hint = f"There are turns 1 to {count}; -1 is the last one." if count else "There are no turns yet."
+        raise UsageError(f"There is no turn {int(number)}.", hint=hint)
+    turn = session.rerun(index, text.strip() or None)
     turn.raise_for_status()
     return turn
 
@@ -25,7 +29,7 @@ def rerun(session: Session, rest: str) -> Any:
 def undo(session: Session, rest: str) -> Any:
     """Take back the last turn."""
     if session.undo() is None:
-        raise UsageError("There is no turn to take back.")
+        raise UsageError("There is no turn to undo.")
     return session.status
 
 

@@ -140,8 +140,8 @@ class Dialogue:
         self._check_free()
         count = len(self.turns)
         if not -count <= index < count:
-            hint = f"There are turns 0 to {count - 1}." if count else "Nothing has been said yet."
-            raise UsageError(f"There is no turn {index}.", hint=hint)
+            hint = f"There are {count:,}: turns[0] to turns[{count - 1}]." if count > 1 else "There is 1: turns[0]."
+            raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
         place = index % count
         asked = self.turns[place].asked
         return place, asked if text is None else _with_text(asked, text)

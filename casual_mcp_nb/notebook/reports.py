@@ -178,15 +178,18 @@ class SessionReports(SessionNouns):
 
     lint, lint_async = blocking(_lint), awaited(_lint)
 
-    async def _searchable(self) -> ToolSearchIndex:
-        """The search index over all tools that the selection lets through.
+    async def _searchable(self, whole: bool = True) -> ToolSearchIndex:
+        """Return the search index over the deferred tools, or over all that the selection includes.
+
+        Args:
+            whole: All of them; so it is also where none is deferred.
 
         Raises:
             UnknownNameError: The selection's toolset does not exist any more.
         """
         view = await self._view()
         resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
-        return await view.searchable(whole=True)
+        return await view.searchable(whole=whole or not view.deferred)
 
     def doctor(self) -> Diagnosis:
         """Look at what a session needs, and say of each thing that does not work what to do about it.

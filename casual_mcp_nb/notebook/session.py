@@ -193,13 +193,16 @@ class Session(SessionExtract):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close_async()
 
-    async def _search(self, query: str, k: int | None = None, server: str | None = None) -> SearchResults:
-        """Search all tools that the selection lets through, in the way in which the model searches the deferred ones.
+    async def _search(
+        self, query: str, k: int | None = None, server: str | None = None, *, all_tools: bool = False
+    ) -> SearchResults:
+        """Search the deferred tools as the model does; where none is deferred, all that the selection includes.
 
         Args:
             query: What is looked for, in words.
             k: How many; None for the selection's limit.
             server: Only tools of this server.
+            all_tools: Search the loaded tools too.
 
         Returns:
             The hits, best first; each explains itself, and `why_not(name)` explains any other tool.
@@ -209,7 +212,7 @@ class Session(SessionExtract):
         """
         if k is not None and k < 1:
             raise UsageError(f"A search for {k} tools finds none.", hint="k is 1 or more; None for the selection's limit.")
-        index = await self._searchable()
+        index = await self._searchable(all_tools)
         return index.find(query, self.selection.max_search_results if k is None else k, server)
 
     search, search_async = blocking(_search), awaited(_search)

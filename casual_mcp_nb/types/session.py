@@ -106,6 +106,10 @@ class Tools(Sequence[ToolSpec], Rich):
     def __len__(self) -> int:
         return len(self.catalog)
 
+    def of_server(self, name: str) -> Tools:
+        """Return the tools of one server; none for a server that has none."""
+        return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes)
+
     def mode(self, tool: ToolSpec) -> Mode:
         """Whether the model sees this tool at once, by search, or never."""
         return self.modes.get(tool.tool_name, "loaded")

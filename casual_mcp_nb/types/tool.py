@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal, overload
 
-from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.schema import limited_parameters
 from casual_mcp_nb.types.tokens import estimate_tokens
@@ -325,7 +325,15 @@ class Catalog(Sequence[ToolSpec]):
         if found:
             owners = ", ".join(shown(str(tool.tool_name)) for tool in found[:12])
             raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Name the server too: {owners}.")
-        raise UnknownNameError("tool", str(name), [tool.wire_name for tool in self._tools] + list(self._by_alias))
+        raise UnknownNameError(
+            "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=self._suggestion(str(name))
+        )
+
+    def _suggestion(self, name: str) -> str:
+        """The closest tools, each by one name, whichever of its names is close."""
+        spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
+        nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
+        return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
 
 
 def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:

@@ -45,7 +45,7 @@ def test_turns_are_asked_again_and_taken_back(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [("undo", "no turn to take back"), ("rerun", "Nothing has been said"), ("rerun 0", "There is no turn 0")]
+    ("line", "words"), [("undo", "no turn to undo"), ("rerun", "no turns yet"), ("rerun 0", "There is no turn 0")]
 )
 def test_what_is_not_there_is_one_line_of_error(kernel: Kernel, line: str, words: str) -> None:
     kernel.run("%mcp new")

@@ -114,7 +114,7 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp tols", "Did you mean 'tools'"),
         ("%mcp toolset number", "Did you mean 'numbers'"),
         ("%mcp off mth", "Did you mean 'math'"),
-        ("%mcp call math__ad {}", "math__add"),
+        ("%mcp call math__ad {}", "math:add"),
         ("%mcp call math__add {", "not JSON"),
         ("%%mcp --modle x\nhello", "Did you mean '--model'"),
         ("%%mcp --model x\nhello", "planner"),
