@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 from xml.parsers import expat
 
 from mcp.server.mcpserver.exceptions import ToolError
@@ -31,11 +32,12 @@ class Part:
     end: int
 
 
-def read_document(place: Path, offset: int, limit: int) -> dict[str, Any]:
+def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[str, Any]:
     """Read a file, or a part of it, for a model.
 
     Args:
-        place: A regular file.
+        stream: The file, opened for reading.
+        name: Its name, whose ending may say what it is.
         offset: Where to begin: bytes of a text file, characters of a .docx.
         limit: The most of them to read.
 
@@ -46,15 +48,14 @@ def read_document(place: Path, offset: int, limit: int) -> dict[str, Any]:
         ToolError: A .docx cannot be read.
         OSError: The system refuses.
     """
-    size = place.stat().st_size
-    if place.suffix.lower() == ".docx":
-        text = docx_text(place)
+    size = os.fstat(stream.fileno()).st_size
+    if name.lower().endswith(".docx"):
+        text = docx_text(stream)
         next_offset = offset + limit if offset + limit < len(text) else None
         known = {"kind": "docx", "size": size, "note": _note(len(text), offset, next_offset)}
         return {**known, "next_offset": next_offset, "text": text[offset : offset + limit]}
-    with place.open("rb") as stream:
-        # Four bytes are the longest character; with fewer a part could be empty.
-        part = read_part(stream, offset, max(limit, 4))
+    # Four bytes are the longest character; with fewer a part could be empty.
+    part = read_part(stream, offset, max(limit, 4))
     if part is None:
         note = f"A binary file of {size} bytes; its content is not shown."
         return {"kind": "binary", "size": size, "note": note, "next_offset": None, "text": ""}
@@ -63,9 +64,9 @@ def read_document(place: Path, offset: int, limit: int) -> dict[str, Any]:
     return {**known, "next_offset": next_offset, "text": part.text}
 
 
-def media_type(place: Path) -> str:
+def media_type(name: str) -> str:
     """Name the media type that a file's name stands for, such as text/csv."""
-    return mimetypes.guess_type(place.name)[0] or "unknown"
+    return mimetypes.guess_type(name)[0] or "unknown"
 
 
 def read_part(stream: IO[bytes], offset: int, limit: int) -> Part | None:
@@ -105,7 +106,7 @@ def detect_encoding(sample: bytes) -> str | None:
     return "latin-1" if control * 50 < len(sample) else None
 
 
-def docx_text(path: Path) -> str:
+def docx_text(file: Path | BinaryIO) -> str:
     """Return the text of a .docx file, a line for each paragraph.
 
     Raises:
@@ -113,7 +114,7 @@ def docx_text(path: Path) -> str:
         OSError: It cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive, archive.open("word/document.xml") as stream:
+        with zipfile.ZipFile(file) as archive, archive.open("word/document.xml") as stream:
             xml = stream.read(_MAX_DOCX_XML + 1)
     except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
         raise ToolError("Not a readable .docx file: it is damaged, encrypted or something else.") from error

@@ -9,6 +9,8 @@ from pathlib import Path, PureWindowsPath
 
 from mcp.server.mcpserver.exceptions import ToolError
 
+from casual_mcp_nb.bundled._folder import Folder
+
 # One text for every refusal: it must not tell whether anything exists outside.
 REFUSED = "Path refused. Valid: a relative path inside the root folder, such as 'notes/today.txt'."
 
@@ -27,6 +29,10 @@ class Root:
         self.folder = Path(os.path.realpath(folder))
         if not self.folder.is_dir():
             raise ValueError(f"the root is not an existing folder: {folder}")
+
+    def relative(self, place: Path) -> str:
+        """Name a place inside the folder as a tool's caller would, with `/` between the parts."""
+        return place.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
         """Return the real place of a path, links followed; it need not exist.
@@ -50,9 +56,23 @@ class Root:
         place = self._inside(path)
         return self._real(place.parent) / place.name
 
-    def relative(self, place: Path) -> str:
-        """Name a place inside the folder as a tool's caller would, with `/` between the parts."""
-        return place.relative_to(self.folder).as_posix()
+    @contextmanager
+    def folder_at(self, place: Path, *, create: bool = False) -> Iterator[Folder]:
+        """Open a folder that `resolve` returned. It is reached without following links, which may have been put there since.
+
+        Args:
+            place: The folder.
+            create: Make it and those above it where they are missing.
+
+        Raises:
+            ToolError: It is not inside the root folder.
+            OSError: It is not there, or not a folder any more.
+        """
+        if not place.is_relative_to(self.folder):
+            # A link was put there since its path was checked.
+            raise ToolError(REFUSED)
+        with Folder.opened(self.folder, place.relative_to(self.folder).parts, create=create) as folder:
+            yield folder
 
     def _inside(self, path: str) -> Path:
         # Windows' rules are the wider ones: they also know drives and backslashes.

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import os
+import stat
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from casual_mcp_nb.bundled._documents import detect_encoding
+from casual_mcp_nb.bundled._paths import Root
 
 MAX_FILES = 50_000
 MAX_SEARCHED_BYTES = 5_000_000
 _LINE_CHARACTERS = 200
 
 
-def walk_files(folder: Path) -> Iterator[Path]:
-    """Yield the regular files below a folder in the order of their names, at most `MAX_FILES`."""
-    count = 0
-    for parent, folders, files in os.walk(folder, followlinks=False):
-        folders.sort()
-        for name in sorted(files):
-            place = Path(parent, name)
-            if place.is_symlink() or not place.is_file():
-                continue
-            count += 1
-            if count > MAX_FILES:
-                return
-            yield place
+def walk_files(root: Root, folder: Path) -> Iterator[Path]:
+    """Yield the regular files in a folder and below, in the order of their names, at most `MAX_FILES`."""
+    waiting, count = [folder], 0
+    while waiting:
+        place = waiting.pop()
+        try:
+            with root.folder_at(place) as opened:
+                entries = [(entry.name, entry.stat(follow_symlinks=False).st_mode) for entry in opened.scan()]
+        except OSError:
+            continue
+        for name, mode in entries:
+            if stat.S_ISREG(mode):
+                count += 1
+                if count > MAX_FILES:
+                    return
+                yield place / name
+        waiting += [place / name for name, mode in reversed(entries) if stat.S_ISDIR(mode)]
 
 
 def matches(relative: str, pattern: str) -> bool:
@@ -36,23 +41,24 @@ def matches(relative: str, pattern: str) -> bool:
     return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))
 
 
-def matching_lines(place: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
+def matching_lines(root: Root, place: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
     """Yield the number and the beginning of each line of a text file that contains a text.
 
-    Files that are no text or have more than `MAX_SEARCHED_BYTES` yield nothing.
+    Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """
     wanted = text.casefold() if ignore_case else text
-    for number, line in enumerate(_lines(place), start=1):
+    for number, line in enumerate(_lines(root, place), start=1):
         if wanted in (line.casefold() if ignore_case else line):
             yield number, line.strip()[:_LINE_CHARACTERS]
 
 
-def _lines(place: Path) -> list[str]:
+def _lines(root: Root, place: Path) -> list[str]:
     try:
-        if place.stat().st_size > MAX_SEARCHED_BYTES:
-            return []
-        data = place.read_bytes()
+        with root.folder_at(place.parent) as folder, folder.open(place.name) as stream:
+            data = stream.read(MAX_SEARCHED_BYTES + 1)
     except OSError:
+        return []
+    if len(data) > MAX_SEARCHED_BYTES:
         return []
     encoding = detect_encoding(data[:8192])
     return data.decode(encoding, errors="replace").splitlines() if encoding else []

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
+import stat
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from casual_mcp_nb.bundled._paths import short_errors
+from casual_mcp_nb.bundled._folder import Folder
+from casual_mcp_nb.bundled._paths import Root, short_errors
 from casual_mcp_nb.bundled._server import ToolError
 
 MAX_BYTES = 10_000_000
+MAX_COPY_BYTES = 200_000_000
+MAX_COPY_SECONDS = 30.0
+_CHUNK = 1_000_000
 
 
 class Writer:
-    """Writes, copies and moves files one after the other, so that two calls cannot both find a place free.
+    """Writes, copies and moves files. Two calls cannot both find a place free: what is ready is put there one after the other.
 
     In each method `name` is the place as the caller wrote it, for the messages.
+
+    Args:
+        root: The folder that all places are in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: Root) -> None:
+        self._root = root
         self._changing = threading.Lock()
 
     def save(self, place: Path, name: str, content: str, overwrite: bool) -> tuple[int, bool]:
         """Write a text; return its size in bytes and whether the file is new.
 
         Raises:
-            ToolError: The text is too long or no UTF-8, the place is taken, or the system refuses.
+            ToolError: The text is too long or not UTF-8, the place is taken, or the system refuses.
         """
         try:
             data = content.encode()
@@ -36,16 +47,16 @@ class Writer:
             raise ToolError("The content has characters that UTF-8 cannot hold (lone surrogates).") from error
         if len(data) > MAX_BYTES:
             raise ToolError(f"The content has {len(data)} bytes; at most {MAX_BYTES} are written.")
-        return len(data), self._put(place, name, overwrite, lambda temporary: _save(temporary, data))
+        return self._put(place, name, overwrite, lambda file: file.write(data))
 
     def copy(self, origin: Path, place: Path, name: str, overwrite: bool) -> int:
         """Copy a file; return its size in bytes.
 
         Raises:
-            ToolError: The place is taken, or the system refuses.
+            ToolError: It is larger or slower than the limits, the place is taken, or the system refuses.
         """
-        self._put(place, name, overwrite, lambda temporary: _copy(origin, temporary))
-        return place.stat().st_size
+        with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
+            return self._put(place, name, overwrite, lambda file: _copy(source, file))[0]
 
     def move(self, origin: Path, place: Path, name: str, overwrite: bool) -> None:
         """Move a file or folder.
@@ -54,45 +65,74 @@ class Writer:
             ToolError: The place is taken.
             OSError: The system refuses.
         """
-        with self._changing:
-            origin.lstat()
-            _check_free(place, name, overwrite)
-            os.replace(origin, place)
+        with self._root.folder_at(origin.parent) as source, self._changing:
+            source.stat(origin.name)
+            with self._parent(place, name) as target:
+                _check_free(target, place.name, name, overwrite)
+                source.put(origin.name, target, place.name)
 
-    def _put(self, place: Path, name: str, overwrite: bool, fill: Callable[[Path], None]) -> bool:
-        """Fill a temporary file beside the place and move it there; return whether the place was free."""
-        temporary = place.with_name(f".{secrets.token_hex(8)}.part")
-        with self._changing, short_errors("write", name):
-            free = _check_free(place, name, overwrite)
+    def _parent(self, place: Path, name: str) -> _Parent:
+        return _Parent(self._root, place, name)
+
+    def _put(self, place: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
+        """Fill a temporary file beside the place and move it there; return its size and whether the place was free."""
+        temporary = f".{secrets.token_hex(8)}.part"
+        with short_errors("write", name), self._parent(place, name) as folder:
+            _check_free(folder, place.name, name, overwrite)
             try:
-                fill(temporary)
-                if not free:
-                    shutil.copymode(place, temporary)
-                os.replace(temporary, place)
+                with folder.create(temporary) as file:
+                    size = fill(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    with self._changing:
+                        free = _check_free(folder, place.name, name, overwrite)
+                        if not free and hasattr(os, "fchmod"):
+                            os.fchmod(file.fileno(), stat.S_IMODE(folder.stat(place.name).st_mode))
+                        if os.name != "nt":
+                            folder.put(temporary, folder, place.name)
+                if os.name == "nt":
+                    # An open file cannot be moved there.
+                    folder.put(temporary, folder, place.name)
             finally:
-                temporary.unlink(missing_ok=True)
-        return free
+                with suppress(FileNotFoundError):
+                    folder.remove(temporary)
+        return size, free
 
 
-def _check_free(place: Path, name: str, overwrite: bool) -> bool:
-    if not place.parent.is_dir():
-        raise ToolError(f"The folder of {name!r} does not exist; create_directory makes it.")
-    if not os.path.lexists(place):
+class _Parent:
+    """The folder of a place, opened; one that is missing is told with what makes it."""
+
+    def __init__(self, root: Root, place: Path, name: str) -> None:
+        self._opened = root.folder_at(place.parent)
+        self._name = name
+
+    def __enter__(self) -> Folder:
+        try:
+            return self._opened.__enter__()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ToolError(f"The folder of {self._name!r} does not exist; create_directory makes it.") from error
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._opened.__exit__(None, None, None)
+
+
+def _check_free(folder: Folder, entry: str, name: str, overwrite: bool) -> bool:
+    if not folder.has(entry):
         return True
-    if place.is_dir():
+    if stat.S_ISDIR(folder.stat(entry).st_mode):
         raise ToolError(f"{name!r} is a folder; name a file.")
     if not overwrite:
         raise ToolError(f"{name!r} exists already. Set overwrite to true to replace it.")
     return False
 
 
-def _save(temporary: Path, data: bytes) -> None:
-    with temporary.open("xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _copy(origin: Path, temporary: Path) -> None:
-    with origin.open("rb") as source, temporary.open("xb") as target:
-        shutil.copyfileobj(source, target)
+def _copy(source: BinaryIO, target: BinaryIO) -> int:
+    size, end = 0, time.monotonic() + MAX_COPY_SECONDS
+    while chunk := source.read(_CHUNK):
+        size += len(chunk)
+        if size > MAX_COPY_BYTES:
+            raise ToolError(f"The file is larger than {MAX_COPY_BYTES:,} bytes, the most that is copied.")
+        if time.monotonic() > end:
+            raise ToolError(f"The copy took longer than {MAX_COPY_SECONDS:g} s and was given up.")
+        target.write(chunk)
+    return size

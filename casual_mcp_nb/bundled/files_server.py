@@ -58,7 +58,7 @@ class Files:
 
     def __init__(self, root: Root) -> None:
         self._root = root
-        self._writer = Writer()
+        self._writer = Writer(root)
 
     def read_file(
         self,
@@ -71,8 +71,8 @@ class Files:
         A large file comes in parts: next_offset tells where the next one begins. A binary file is only named.
         """
         place = self._regular_file(path)
-        with short_errors("read", path):
-            return {"path": path, "type": media_type(place), **read_document(place, offset, limit)}
+        with short_errors("read", path), self._root.folder_at(place.parent) as folder, folder.open(place.name) as stream:
+            return {"path": path, "type": media_type(place.name), **read_document(stream, place.name, offset, limit)}
 
     def write_file(
         self,
@@ -87,8 +87,8 @@ class Files:
     def list_directory(self, path: FolderPath = ".") -> dict[str, Any]:
         """List the files and folders in a folder. Returns name, kind and size of each."""
         place = self._root.resolve(path)
-        with short_errors("list", path), os.scandir(place) as scan:
-            entries = sorted(scan, key=lambda entry: entry.name)
+        with short_errors("list", path), self._root.folder_at(place) as folder:
+            entries = folder.scan()
             listed = [_entry(entry) for entry in entries[:_MAX_ENTRIES]]
         return {
             "path": path,
@@ -105,7 +105,7 @@ class Files:
     ) -> dict[str, Any]:
         """Find files by name in a folder and all folders below it. Returns their paths."""
         folder = self._folder(path)
-        places = (self._root.relative(place) for place in _matching(folder, pattern))
+        places = (self._root.relative(place) for place in self._matching(folder, pattern))
         found = list(islice(places, limit + 1))
         return {"pattern": pattern, "files": found[:limit], "truncated": len(found) > limit}
 
@@ -124,8 +124,8 @@ class Files:
         folder = self._folder(path)
         lines = (
             {"path": self._root.relative(place), "line": number, "text": line}
-            for place in _matching(folder, pattern)
-            for number, line in matching_lines(place, text, ignore_case)
+            for place in self._matching(folder, pattern)
+            for number, line in matching_lines(self._root, place, text, ignore_case)
         )
         found = list(islice(lines, limit + 1))
         return {"text": text, "matches": found[:limit], "truncated": len(found) > limit}
@@ -133,18 +133,17 @@ class Files:
     def file_info(self, path: FilePath) -> dict[str, Any]:
         """Show the details of a file or folder: kind, size in bytes, type and time of the last change."""
         place = self._root.resolve(path)
-        with short_errors("inspect", path):
-            status = place.stat()
+        status = self._status(path, place, "inspect")
         modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
         known = {"path": path, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
-        return {**known, "type": media_type(place) if place.is_file() else None}
+        return {**known, "type": media_type(place.name) if stat.S_ISREG(status.st_mode) else None}
 
     def create_directory(self, path: FolderPath) -> dict[str, Any]:
         """Create a folder, and the folders above it where they are missing."""
         place = self._root.resolve(path)
-        with short_errors("create", path):
-            created = not place.exists()
-            place.mkdir(parents=True, exist_ok=True)
+        created = not place.exists()
+        with short_errors("create", path), self._root.folder_at(place, create=True):
+            pass
         return {"path": path, "created": created}
 
     def copy_file(self, source: Source, destination: Destination, overwrite: Overwrite = False) -> dict[str, Any]:
@@ -166,32 +165,32 @@ class Files:
     def delete_file(self, path: FilePath) -> dict[str, Any]:
         """Delete a file or an empty folder, for good."""
         place = self._root.entry(path)
-        with short_errors("delete", path):
-            if stat.S_ISDIR(place.lstat().st_mode):
-                place.rmdir()
-            else:
-                place.unlink()
+        with short_errors("delete", path), self._root.folder_at(place.parent) as folder:
+            folder.remove(place.name)
         return {"path": path, "deleted": True}
 
     def _regular_file(self, path: str) -> Path:
         place = self._root.resolve(path)
-        with short_errors("read", path):
-            mode = place.stat().st_mode
+        mode = self._status(path, place, "read").st_mode
         if not stat.S_ISREG(mode):
             raise ToolError(f"{path!r} is a {_kind(mode)}, not a file.")
         return place
 
     def _folder(self, path: str) -> Path:
         place = self._root.resolve(path)
-        with short_errors("search", path):
-            is_folder = place.is_dir()
-        if not is_folder:
+        if not stat.S_ISDIR(self._status(path, place, "search").st_mode):
             raise ToolError(f"{path!r} is not a folder. list_directory shows what there is.")
         return place
 
+    def _status(self, path: str, place: Path, action: str) -> os.stat_result:
+        if place == self._root.folder:
+            return place.stat()
+        with short_errors(action, path), self._root.folder_at(place.parent) as folder:
+            return folder.stat(place.name)
 
-def _matching(folder: Path, pattern: str) -> Iterator[Path]:
-    return (place for place in walk_files(folder) if matches(place.relative_to(folder).as_posix(), pattern))
+    def _matching(self, folder: Path, pattern: str) -> Iterator[Path]:
+        places = walk_files(self._root, folder)
+        return (place for place in places if matches(place.relative_to(folder).as_posix(), pattern))
 
 
 def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:

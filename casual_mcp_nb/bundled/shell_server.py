@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,9 @@ from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys
 
 MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0
+_MARK = "CASUAL_MCP_SHELL_CALL"
+_MAX_ROUNDS = 20
+"""How often what a command left is looked for: each look can meet what was started since the one before."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +64,7 @@ class Shell:
     def __init__(self, cwd: Path, max_output: int) -> None:
         self._cwd = cwd
         self._max_output = max_output
-        self._running: set[int] = set()
+        self._running: dict[int, str] = {}
 
     async def run_command(
         self,
@@ -74,15 +78,16 @@ class Shell:
         Processes left in the background are ended with it; too much output is cut in the middle.
         """
         started = time.monotonic()
-        transport, output = await self._start(command)
+        mark = secrets.token_hex(16)
+        transport, output = await self._start(command, mark)
         pid = transport.get_pid()
-        self._running.add(pid)
+        self._running[pid] = mark
         try:
             with anyio.move_on_after(timeout_seconds) as limit:
                 await output.exited.wait()
         finally:
-            _kill_group(pid)
-            self._running.discard(pid)
+            _end(pid, mark)
+            self._running.pop(pid, None)
             with anyio.CancelScope(shield=True):
                 await output.exited.wait()
                 # A process that left the group may hold the pipes open for ever.
@@ -100,16 +105,17 @@ class Shell:
 
     def close(self) -> None:
         """End every command that still runs."""
-        for pid in list(self._running):
-            _kill_group(pid)
+        for pid, mark in list(self._running.items()):
+            _end(pid, mark)
 
-    async def _start(self, command: str) -> tuple[asyncio.SubprocessTransport, _Output]:
+    async def _start(self, command: str, mark: str) -> tuple[asyncio.SubprocessTransport, _Output]:
         try:
             return await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Output(self._max_output),
                 *_arguments(command),
                 stdin=subprocess.DEVNULL,
                 cwd=self._cwd,
+                env={**os.environ, _MARK: mark},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -140,6 +146,28 @@ def _arguments(command: str) -> list[str]:
     if os.name == "nt":
         return ["cmd", "/c", command]
     return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def _end(pid: int, mark: str) -> None:
+    """End the process group of a command, and what left the group with `setsid`, by the mark in its environment."""
+    _kill_group(pid)
+    for _ in range(_MAX_ROUNDS):
+        left = marked_processes(f"{_MARK}={mark}")
+        if not left:
+            return
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Return the ids of the running processes that have this setting in their environment; none where there is no /proc."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
+                found.append(int(place.name))
+    return found
 
 
 def _kill_group(pid: int) -> None:

@@ -36,8 +36,15 @@ def convert_units(
             f"Valid for {source.kind}: {same_kind}."
         )
     result = _converted(value, source, target)
-    summary = f"{value:g} {source.symbol} is {result:.6g} {target.symbol}."
+    summary = f"{in_figures(value)} {source.symbol} is {in_figures(result)} {target.symbol}."
     return {"summary": summary, "result": result, "unit": target.symbol, "kind": target.kind}
+
+
+def in_figures(value: float) -> str:
+    """Return a number for people: a whole one whole (5,368,709,120), any other with as many digits as say something."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.6f}".rstrip("0") if 1e4 <= abs(value) < 1e12 else f"{value:.6g}"
 
 
 def convert_temperature(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -9,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.bundled import build
+from casual_mcp_nb.bundled._paths import Root, ToolError
+from casual_mcp_nb.bundled._writing import MAX_COPY_BYTES
+from casual_mcp_nb.bundled.files_server import Files
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -253,3 +258,56 @@ async def test_what_cannot_be_done_is_said_shortly_and_without_the_root(
 
     assert said.lower() in text.lower()
     assert str(root) not in text
+
+
+@pytest.mark.defect("A12")
+@pytest.mark.fault(93)
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "a", outside):
+        folder.mkdir(parents=True)
+    (root / "a" / "file.txt").write_text("inside")
+    (outside / "file.txt").write_text("SECRET")
+    (root / "link").symlink_to(outside)
+    files = Files(Root(root))
+    done = threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            for old, new in (("a", "b"), ("link", "a"), ("a", "link"), ("b", "a")):
+                os.rename(root / old, root / new)
+
+    exchanging = threading.Thread(target=exchange)
+    exchanging.start()
+    texts = []
+    try:
+        for _ in range(500):
+            for use in (
+                lambda: texts.append(files.read_file("a/file.txt")["text"]),
+                lambda: texts.append(str(files.search_text("SECRET", "a")["matches"])),
+                lambda: files.write_file("a/new.txt", "x", overwrite=True),
+                lambda: files.delete_file("a/new.txt"),
+            ):
+                with contextlib.suppress(ToolError):
+                    use()
+    finally:
+        done.set()
+        exchanging.join(30)
+    assert "inside" in texts
+    assert not any("SECRET" in text for text in texts)
+    assert os.listdir(outside) == ["file.txt"]
+
+
+@pytest.mark.defect("A12")
+def test_a_copy_has_a_limit_and_holds_no_other_write(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as stream:
+        stream.truncate(MAX_COPY_BYTES + 1)
+    files = Files(Root(tmp_path))
+    with pytest.raises(ToolError, match="larger than"):
+        files.copy_file("large", "copy")
+    assert os.listdir(tmp_path) == ["large"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ToolError):
+        files.read_file("pipe")
+    assert files.write_file("note.txt", "x")["created"]

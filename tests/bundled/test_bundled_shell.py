@@ -135,3 +135,14 @@ async def test_a_signal_to_the_server_ends_its_commands(tmp_path: Path) -> None:
 
     assert (process.returncode, err) == (0, b"")
     assert await _gone(int(pid_file.read_text()))
+
+
+@pytest.mark.defect("A13")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by their environment")
+@pytest.mark.parametrize(
+    "command", ["setsid sleep 1000 & echo $!", "(setsid sh -c 'sleep 1000 & echo $!; wait' &) ; sleep 0.5"]
+)
+async def test_a_process_that_left_its_group_ends_with_its_command(call, shell, command: str) -> None:
+    result = await call(shell, "run_command", command=command)
+    pid = int(result["stdout"].split()[0])
+    assert await _gone(pid)

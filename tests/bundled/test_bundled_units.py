@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from casual_mcp_nb.bundled.units_server import convert_units
+
 
 @pytest.mark.parametrize(
     ("value", "source", "target", "expected"),
@@ -53,3 +55,17 @@ async def test_a_wrong_unit_is_answered_with_valid_ones(refused, source: str, ta
 
 async def test_there_is_nothing_below_absolute_zero(refused) -> None:
     assert "absolute zero" in await refused("units", "convert_units", value=-300, from_unit="C", to_unit="F")
+
+
+@pytest.mark.defect("C15")
+@pytest.mark.parametrize(
+    ("value", "source", "target", "words"),
+    [
+        (5, "GiB", "B", "5 GiB is 5,368,709,120 B."),
+        (1234567, "m", "km", "1,234,567 m is 1234.57 km."),
+        (123456.789, "km", "m", "123,456.789 km is 123,456,789 m."),
+        (26.2, "miles", "kilometres", "26.2 mi is 42.1648 km."),
+    ],
+)
+def test_whole_numbers_are_said_whole(value: float, source: str, target: str, words: str) -> None:
+    assert convert_units(value, source, target)["summary"] == words
