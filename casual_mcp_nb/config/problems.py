@@ -54,6 +54,10 @@ class Problem:
     text: str
 
 
+MAX_PROBLEMS = 50
+"""How many problems an error lists beside the first."""
+
+
 def raise_problems(
     problems: Iterable[Problem],
     *,
@@ -75,7 +79,10 @@ def raise_problems(
         return
     found.sort(key=lambda item: item[0] or (0, 0))
     (position, first), *rest = found
-    raise _error(first, path, position, more="".join(f"\n{_error(problem, path, at)}" for at, problem in rest))
+    more = "".join(f"\n{_error(problem, path, at)}" for at, problem in rest[:MAX_PROBLEMS])
+    if len(rest) > MAX_PROBLEMS:
+        more += f"\n… and {len(rest) - MAX_PROBLEMS:,} more"
+    raise _error(first, path, position, more=more)
 
 
 def _error(problem: Problem, path: str | None, position: Position | None, more: str = "") -> ConfigError:

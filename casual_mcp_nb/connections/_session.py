@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TextIO, TypeVar
 
@@ -19,13 +19,13 @@ from mcp import ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, REQUEST_TIMEOUT, JSONRPCError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT, JSONRPCError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.connections._messages import ENCODING, STDOUT_LINES, LineLimit, answer_to_unreadable
-from casual_mcp_nb.connections.convert import CONNECTION_CLOSED, UNKNOWN_CONTENT_META, warn_left_out
+from casual_mcp_nb.connections.convert import CONNECTION_CLOSED, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.errors import shown
 
 T = TypeVar("T")
@@ -81,6 +81,8 @@ class _TolerantSession(ClientSession):
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
         dispatcher.on_refused = self.on_refused
+        if (ask := kwargs.get("elicitation_callback")) is not None:
+            kwargs["elicitation_callback"] = _bounded(ask)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
@@ -149,6 +151,17 @@ class _TolerantSession(ClientSession):
             return raw
         known = [block if _is_known(block) else _stand_in(block, self.mask) for block in content]
         return {**raw, "content": known, "isError": True}
+
+
+def _bounded(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """An answer to requests for a form, but for forms so large that fastmcp would hold the loop to make a type of one."""
+
+    async def answer(context: Any, params: Any) -> Any:
+        if not has_few_values(getattr(params, "requested_schema", None)):
+            return mcp_types.ErrorData(code=INVALID_PARAMS, message="the form is too large to be shown")
+        return await ask(context, params)
+
+    return answer
 
 
 _TEXTS_OF = {

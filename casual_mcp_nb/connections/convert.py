@@ -130,10 +130,11 @@ def is_small(result: CallToolResult) -> bool:
     """Whether a result is gone through in a moment."""
     holders = [getattr(block, "resource", block) for block in result.content or ()]
     size = sum(len(getattr(holder, name, None) or "") for holder in holders for name in ("text", "data", "blob"))
-    return size < SMALL_CHARACTERS and _has_few_values(result.structured_content)
+    return size < SMALL_CHARACTERS and has_few_values(result.structured_content)
 
 
-def _has_few_values(value: Any) -> bool:
+def has_few_values(value: Any) -> bool:
+    """Whether a JSON value is gone through in a moment."""
     waiting, left = [value], SMALL_VALUES
     while waiting:
         value = waiting.pop()

@@ -216,16 +216,19 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema itself, or what stands behind its reference and its choices."""
-    if not isinstance(schema, Mapping):
-        return
-    if "$ref" in schema:
-        target: Any = root
-        for step in str(schema["$ref"]).split("/")[1:]:
-            target = target[step] if isinstance(target, Mapping) and step in target else None
-        yield from _alternatives(target, root)
-    options = [option for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key, ())]
-    for option in options:
-        yield from _alternatives(option, root)
-    if not options and "$ref" not in schema:
-        yield schema
+    """A schema itself, or what stands behind its reference and its choices, each once: references can double at each level."""
+    waiting, seen = [schema], set()
+    while waiting:
+        schema = waiting.pop()
+        if not isinstance(schema, Mapping) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        options = [option for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key, ())]
+        waiting += reversed(options)
+        if "$ref" in schema:
+            target: Any = root
+            for step in str(schema["$ref"]).split("/")[1:]:
+                target = target[step] if isinstance(target, Mapping) and step in target else None
+            waiting.append(target)
+        if not options and "$ref" not in schema:
+            yield schema
