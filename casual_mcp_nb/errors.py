@@ -295,6 +295,12 @@ class LimitError(CasualMcpError):
     kind = "limit"
 
 
+class AnswerCutError(LimitError):
+    """The model's answers were cut at the limit of tokens again and again, in the middle of a call of a tool."""
+
+    kind = "answer_cut"
+
+
 class MaxIterationsError(LimitError):
     """The model went on calling tools until the round limit."""
 

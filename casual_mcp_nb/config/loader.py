@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,11 @@ from casual_mcp_nb.config.problems import Problem, cross_problems, dotted, probl
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.config import ClientConfig, Config
+from casual_mcp_nb.types.keys import key_variables
+from casual_mcp_nb.types.options import option_notes
 from casual_mcp_nb.types.strict import Origin
 
 logger = logging.getLogger(__name__)
-
-_KEY_OF_PROVIDER = {
-    "openai": "OPENAI_API_KEY",
-    "openai-responses": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-}
 
 
 def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Mapping[str, str] | None = None) -> Config:
@@ -117,6 +113,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
     origin = Origin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
     try:
         config, found = Config.model_validate(data, context=origin), []
+        config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
     except ValidationError as error:
         config, found = Config(), problems_of(error)
     found += cross_problems(data, found)
@@ -143,6 +140,12 @@ def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
     for name, server in servers.items() if isinstance(servers, dict) else ():
         if isinstance(server, dict) and server.get("transport") == "sse":
             yield f"{dotted(('servers', name))} uses sse, which MCP has deprecated in favour of streamable HTTP (`http`)."
+
+
+def _notes_on_options(config: Config) -> Iterator[str]:
+    for name, model in config.models.items():
+        for note in option_notes(config.clients[model.client].provider, model.model, model):
+            yield f"{dotted(('models', name))}: {note}"
 
 
 def _as_written(
@@ -218,8 +221,7 @@ def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
 def _with_key(name: str, client: ClientConfig, variables: Mapping[str, str]) -> ClientConfig:
     if client.key_state == "set":
         return client
-    own = f"{re.sub(r'[^A-Z0-9]', '_', name.upper())}_API_KEY"
-    for variable in filter(None, (own, _KEY_OF_PROVIDER.get(client.provider))):
+    for variable in key_variables(name, client.provider):
         if key := variables.get(variable):
             return client.with_key(key, variable)
     return client.model_copy(update={"api_key": None})

@@ -30,8 +30,10 @@ def request_view(request: Request, limits: Limits) -> View:
 
 
 def request_blocks(request: Request, limits: Limits) -> tuple[Block, ...]:
-    """The make-up of a request, its messages and the tools that it offers."""
+    """The options of a request, its make-up, its messages and the tools that it offers."""
+    options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
+        *((Section("Options", (Facts(options),)),) if options else ()),
         Section("Made of", (make_up_table(request.tokens),)),
         Section("Messages", _messages(request.messages, limits), note=_how_many(request)),
         Section("Tools offered", _offered(request.tools, limits), note=words.count(len(request.tools), "tool")),

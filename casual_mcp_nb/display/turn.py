@@ -23,6 +23,7 @@ _STATUS: dict[TurnStatus, Mark] = {
     "stopped": Mark("■ stopped", "quiet"),
     "failed": Mark("✗ failed", "bad"),
 }
+_CUT = Mark("✂ cut at the token limit", "bad")
 _FIRST_STEPS = 3
 _FIRST_CALLS = 2
 
@@ -67,10 +68,9 @@ def answer_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
     """Only the answer, as far as it has come, and the error."""
     if not len(turn.trace):
         return turn_view(turn, limits)
-    mark = None if turn.status == "done" else turn_mark(turn)
-    return View(
-        "answer", "Answer", tuple(block for part in _answer(turn, turn.steps, limits) for block in part.blocks), mark=mark
-    )
+    parts = _answer(turn, turn.steps, limits)
+    mark = parts[0].mark if turn.status == "done" else turn_mark(turn)
+    return View("answer", "Answer", tuple(block for part in parts for block in part.blocks), mark=mark)
 
 
 def turn_mark(turn: Turn) -> Mark:
@@ -185,7 +185,7 @@ def _step_section(step: Step, calls: int, limit: int, images: ImageBudget, now: 
     blocks += [call_section(call, now is not None, limit, images, now) for call in step.tool_calls[:calls]]
     if len(step.tool_calls) > calls:
         blocks.append(Text(f"{words.count(len(step.tool_calls) - calls, 'call')} more"))
-    return Section(f"Step {step.index + 1}", tuple(blocks), note=_step_note(step))
+    return Section(f"Step {step.index + 1}", tuple(blocks), mark=_CUT if step.truncated else None, note=_step_note(step))
 
 
 def _step_note(step: Step) -> str:
@@ -211,7 +211,8 @@ def _answer(turn: Turn, steps: list[Step], limits: Limits) -> list[Section]:
     sections: list[Section] = []
     if text or turn.status == "done":
         said = Text(text or "The model said nothing.", limit=limits.document // 2, prose=True)
-        sections.append(Section("Answer", (said,), note="so far" if turn.running else ""))
+        cut = _CUT if last is not None and last.truncated else None
+        sections.append(Section("Answer", (said,), mark=cut, note="so far" if turn.running else ""))
     if turn.error:
         sections.append(Section("Error", (Text(turn.error),), mark=_STATUS[turn.status]))
     return sections

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,18 +58,25 @@ class Calls:
         self._slots = asyncio.Semaphore(limits.parallel_calls)
         self.repeats = Repeats()
 
-    async def run(self, step: int, calls: Sequence[AssistantToolCall]) -> list[Outcome]:
+    async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[Outcome]:
         """Run the calls of a step side by side; those beyond the limit are refused.
+
+        Args:
+            step: The step that asked for them.
+            calls: The calls.
+            refused: What the model is told of calls that are not run, by their ids.
 
         Returns:
             An outcome for each call, in their order.
         """
         most = self._limits.max_calls_per_step
-        outcomes = await _side_by_side([self._call(step, call) for call in calls[:most]])
+        beyond = f"Error: this call was not run: an answer can have {most} calls. Make it again in your next answer."
+        why = {**dict.fromkeys((call.id for call in calls[most:]), beyond), **refused}
+        ran = iter(await _side_by_side([self._call(step, call) for call in calls if call.id not in why]))
         if len(calls) > most:
             said = f"The model asked for {len(calls):,} calls in one answer; the first {most:,} were run."
             self._emit(Notice(said, at=self._now()))
-        return outcomes + [self._not_run(step, call) for call in calls[most:]]
+        return [self._not_run(step, call, why[call.id]) if call.id in why else next(ran) for call in calls]
 
     async def _call(self, step: int, call: AssistantToolCall) -> Outcome:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
@@ -99,9 +106,7 @@ class Calls:
             self._emit(Notice(said, tool.server, self._now()))
         return replace(outcome, text=text)
 
-    def _not_run(self, step: int, call: AssistantToolCall) -> Outcome:
-        most = self._limits.max_calls_per_step
-        text = f"Error: this call was not run: an answer can have {most} calls. Make it again in your next answer."
+    def _not_run(self, step: int, call: AssistantToolCall, text: str) -> Outcome:
         self._started(step, call, parse_arguments(call.function.arguments))
         tool = self._dispatcher.owner(call.function.name)
         self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))

@@ -22,7 +22,7 @@ from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions,
 from casual_mcp_nb.engine.prepare import prepared
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
-from casual_mcp_nb.engine.start import Checks, recorder
+from casual_mcp_nb.engine.start import Checks, Told, recorder
 from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
@@ -94,6 +94,7 @@ class McpToolChat:
         self._views = ViewCache()
         self.contexts = Contexts()
         self.checks = Checks()
+        self.told = Told()
         self._watch = ToolWatch(self._pinned)
         self.consent = Consent(
             self._watch,

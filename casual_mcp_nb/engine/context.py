@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
 
 _ROOM_FOR_AN_ANSWER = 4_096
+_LEAST_WINDOW = 1_000
+"""Fewer tokens than any server's own window has."""
 
 
 class Measure:
@@ -77,6 +79,18 @@ class Context:
     _sizes: list[tuple[bool, int]] = field(default_factory=list)
     _left_out: int = 0
 
+    def seems_cut(self, estimated: int, reported: int) -> bool:
+        """Whether a server read so much less than it was sent that it must have cut the request.
+
+        Only where the model's window is not known: then a server has a window of its own. No estimate is off by as much, and a
+        count of a few tokens is one without what the server had cached.
+
+        Args:
+            estimated: The size of the request.
+            reported: What the server counted.
+        """
+        return self.window is None and reported >= _LEAST_WINDOW and estimated - reported > max(reported, _LEAST_WINDOW)
+
     def forget(self, place: int) -> None:
         """Measure the messages from this place on anew: one of them was changed."""
         del self._sizes[place:]
@@ -131,7 +145,7 @@ def context_of(model: ChatModel, measure: Measure, count: Callable[[str], int] |
         count: Counts tokens as the model does; None for an estimate.
     """
     window = model.context_window
-    most = model.default_options.max_tokens if model.default_options else None
+    most = model.wanted.max_tokens
     reserve = min(most or min(_ROOM_FOR_AN_ANSWER, window // 8), window // 2) if window else 0
     return Context(window, reserve, measure, count or estimate_tokens)
 

@@ -14,8 +14,10 @@ from casual_mcp_nb.engine.read_on import Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
+from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.history import repaired
+from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -56,18 +58,21 @@ async def prepared(
     missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *named)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
+    dispatcher = Dispatcher(
+        view,
+        discovered,
+        synthetic,
+        chat.fleet,
+        chat.consent,
+        options.meta,
+        on_notice=lambda notice: emit(replace(notice, at=run.now())),
+    )
+    model = asked_with(model, options.request, dispatcher)
+    unsent = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
         model=model,
         view=view,
-        dispatcher=Dispatcher(
-            view,
-            discovered,
-            synthetic,
-            chat.fleet,
-            chat.consent,
-            options.meta,
-            on_notice=lambda notice: emit(replace(notice, at=run.now())),
-        ),
+        dispatcher=dispatcher,
         messages=[*history, *messages],
         discovered=discovered,
         system=await _system(chat, options, model, view),
@@ -80,14 +85,33 @@ async def prepared(
         change_notices=chat.change_notices,
         cut_results=chat.cut_results,
         recall=recall,
+        once=chat.told,
     )
     emit(turn_started(messages, model, view.selection, view, discovered))
     missing = chat.checks.news(missing, first=not history)
-    told = tuple(map(Notice, (*history_repairs, *repairs)))
+    untold = chat.told.new(unsent, first=not history)
+    told = tuple(map(Notice, (*history_repairs, *repairs, *untold)))
     for notice in (*told, *missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
         emit(notice)
         run.told.append(notice)
     return run
+
+
+def asked_with(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
+    """The model with the options of a turn, a tool in `tool_choice` by its name on the wire.
+
+    Raises:
+        UnknownNameError: No such tool is offered.
+    """
+    asked = model.with_options(options)
+    choice = asked.wanted.tool_choice
+    if choice in (None, *TOOL_CHOICES) or choice in dispatcher.synthetic:
+        return asked
+    tool = dispatcher.offered(choice)
+    if tool is None:
+        offered = [*dispatcher.view.loaded_by_name, *dispatcher.discovered, *dispatcher.synthetic]
+        raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
+    return asked.with_options(RequestOptions(tool_choice=tool.wire_name))
 
 
 async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.context import Context, Fit
+from casual_mcp_nb.engine.cut import CutAnswers
 from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
 from casual_mcp_nb.engine.follow import changes, news
 from casual_mcp_nb.engine.gate import Edit, Gate, place_of
@@ -18,6 +19,7 @@ from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.read_on import DEFINITION as READ_ON
 from casual_mcp_nb.engine.read_on import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.read_on import CutResults, ReadResultTool, Recall, was_cut
+from casual_mcp_nb.engine.start import Told
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.providers.base import Adapted
@@ -76,6 +78,7 @@ class Run:
         told: What the person was told about tools in this turn.
         cut_results: Takes the full text of each result that the model reads only a part of, and has those of earlier turns.
         recall: Finds such a text where that has it not.
+        once: What they were told in this conversation, and are not told again.
     """
 
     model: ChatModel
@@ -95,11 +98,13 @@ class Run:
     told: list[Notice] = field(default_factory=list)
     cut_results: CutResults = field(default_factory=CutResults)
     recall: Recall = lambda _: None
+    once: Told = field(default_factory=Told)
     _logged: int = 0
     _log_room: int = MOST_LOG_CHARACTERS
     _logs_left_out: bool = False
     _trimmed: ContextTrimmed | None = None
     _too_large: bool = False
+    _cut: CutAnswers = field(default_factory=CutAnswers)
 
     def __post_init__(self) -> None:
         self._start = self.clock()
@@ -145,16 +150,17 @@ class Run:
         self.emit(StepStarted(step, request, self.now(), without))
         answer = await self._answer(step, request)
         self.context.measure.learn(request.tokens.total, answer.usage)
+        self._say_what_was_cut(step, request, answer)
         message = self._names.clean(answer.message)
         self.messages.append(message)
-        self.emit(StepFinished(step, message, answer.usage, answer.finish_reason, self.now()))
+        self.emit(StepFinished(step, message, answer.usage, answer.finish_reason, self.now(), answer.truncated))
         return message
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
         """Run the calls side by side and take their results into the conversation, in the order of the calls."""
         from casual_mcp_nb.types.kept import result_message
 
-        outcomes = await self._calls.run(step, calls)
+        outcomes = await self._calls.run(step, calls, self._cut.refusals(calls))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
             self.messages.append(
@@ -164,6 +170,7 @@ class Run:
                 self._load(step, call, outcome)
         self._offer_to_read_on(self.messages[-len(calls) :])
         self._calls.repeats.check()
+        self._cut.check()
 
     def request(self, step: int = 0) -> Request:
         """What the model is given next; where something of the conversation is left out, an event says so."""
@@ -174,11 +181,13 @@ class Run:
         rest = self._tokens()
         fit = self.context.fit(self.messages, rest.total)
         self._say_what_fits(step, fit)
+        tools = (*self.view.definitions, *found, *([READ_ON] if self._can_read_on else []))
         return Request(
             messages=(*system, *self.messages[fit.left_out :]),
-            tools=(*self.view.definitions, *found, *([READ_ON] if self._can_read_on else [])),
+            tools=tools,
             tokens=replace(rest, history=fit.history, results=fit.results),
             left_out=fit.left_out,
+            options=self._asked(step).sendable(tools=bool(tools)).options.shown(),
         )
 
     async def _follow(self) -> None:
@@ -214,6 +223,9 @@ class Run:
     def _full_result(self, call_id: str) -> str | None:
         text = self.cut_results(call_id)
         return self.recall(call_id) if text is None else text
+
+    def _asked(self, step: int) -> ChatModel:
+        return self.model if step == 0 else self.model.unforced()
 
     def _edit(self, step: int, edit: Edit) -> None:
         place = place_of(edit, self.messages)
@@ -262,7 +274,7 @@ class Run:
         def took(event: str | Retrying | Waiting | Adapted) -> None:
             pieces.take(event) if isinstance(event, str) else self._waits(step, event)
 
-        asking = self.model.complete(request.messages, request.tools, on_event=took, stream=self.stream)
+        asking = self._asked(step).complete(request.messages, request.tools, on_event=took, stream=self.stream)
         try:
             answer = await within(self.limits, asking)
         finally:
@@ -274,11 +286,25 @@ class Run:
 
     def _waits(self, step: int, event: Retrying | Waiting | Adapted) -> None:
         if isinstance(event, Adapted):
-            self.emit(Notice(event.notice, at=self.now()))
+            self._tell(event.notice)
         elif isinstance(event, Waiting):
             self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
+
+    def _tell(self, text: str) -> None:
+        for new in self.once.new([text]):
+            self.emit(Notice(new, at=self.now()))
+
+    def _say_what_was_cut(self, step: int, request: Request, answer: ModelAnswer) -> None:
+        cut = self._cut.notice(step, answer, request.options.get("max_tokens"))
+        if cut is not None:
+            self.emit(Notice(cut, at=self.now()))
+        read = answer.usage.prompt_tokens if answer.usage else None
+        if read is not None and self.context.seems_cut(request.tokens.total, read):
+            size = f"The model read {read:,} tokens of a request of about {request.tokens.total:,}"
+            advice = "its server seems to have cut the beginning. Set context_window in the model's config."
+            self._tell(f"{size}: {advice}")
 
     def _say_what_fits(self, step: int, fit: Fit) -> None:
         window = self.context.window or 0

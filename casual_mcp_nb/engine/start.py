@@ -51,6 +51,26 @@ class Checks:
         return missing if first or missing != told else ()
 
 
+class Told:
+    """What the person was told in this conversation, so that nothing is told twice."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
+        """Return the texts that were not told yet, and take them as told.
+
+        Args:
+            texts: What there is to tell.
+            first: Whether a conversation begins.
+        """
+        if first:
+            self._texts = set()
+        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
+        self._texts.update(new)
+        return new
+
+
 def check_selection(
     selection: Selection,
     statuses: Mapping[str, ServerStatus],

@@ -16,6 +16,7 @@ from casual_mcp_nb.notebook.live import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.notebook.stderr_line import telling_line
 from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.types.keys import client_variable, home_of
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
 
@@ -32,7 +33,6 @@ _SDK_OF_PROVIDER = {
     "ollama": "ollama",
     "litellm": "litellm",
 }
-_HOME_OF_KEY = {"OPENAI_API_KEY": "openai.com", "ANTHROPIC_API_KEY": "anthropic.com"}
 _LAUNCHERS = {
     "npx": "Install Node.js from nodejs.org: it brings npx.",
     "node": "Install Node.js from nodejs.org.",
@@ -51,6 +51,7 @@ def diagnose(session: SessionReports) -> Diagnosis:
             *_commands(session),
             *_config(session),
             *_keys(session),
+            *_windows(session),
             *_prices(session),
             *_servers(session),
             *_templates(session),
@@ -119,15 +120,15 @@ def _config(session: SessionReports) -> Iterator[Finding]:
 
 def _keys(session: SessionReports) -> Iterator[Finding]:
     for client in clients_of(session.config):
-        variable = f"{''.join(c if c.isascii() and c.isalnum() else '_' for c in client.name.upper())}_API_KEY"
+        variable = client_variable(client.name)
         config = session.config.clients[client.name]
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session anew."
             yield Finding("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
-        elif config.key_variable in _HOME_OF_KEY and not _is_at_home(config):
+        elif home_of(config.key_variable) and not _is_at_home(config):
             found = f"set, from {config.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
-            places.pop(config.key_variable, None)
+            places.pop(config.key_variable or "", None)
             advice = f"Set {' or '.join(places)} to a key for that address, or to any text where it needs none."
             yield Finding("Keys", client.name, "warn", found, advice)
         else:
@@ -136,12 +137,23 @@ def _keys(session: SessionReports) -> Iterator[Finding]:
 
 def _is_at_home(client: ClientConfig) -> bool:
     """Whether the key from the provider's own variable goes to the provider."""
-    home = _HOME_OF_KEY[client.key_variable or ""]
+    home = home_of(client.key_variable) or ""
     try:
         host = urlsplit(client.base_url or f"https://{home}").hostname or ""
     except ValueError:
         return False
+    if home == "ollama.com" and host in ("localhost", "127.0.0.1", "::1"):
+        return True
     return host == home or host.endswith(f".{home}")
+
+
+def _windows(session: SessionReports) -> Iterator[Finding]:
+    config = session.config
+    for name, model in config.models.items():
+        if config.clients[model.client].provider == "ollama" and model.context_window is None:
+            found = "context_window is not set: Ollama's server cuts a longer prompt at its own num_ctx, and does not say so"
+            advice = f"Set models.{name}.context_window to what the model can read and your memory can hold."
+            yield Finding("Models", name, "warn", found, advice)
 
 
 def _prices(session: SessionReports) -> Iterator[Finding]:

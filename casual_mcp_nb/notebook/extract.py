@@ -102,6 +102,8 @@ class SessionExtract(SessionTalk):
             found = read_as(schema, turn.answer)
             if not isinstance(found, str):
                 return found
+            if turn.truncated:
+                found += "; the answer was cut at its limit of tokens, max_tokens"
             said += turn.messages
             prompt = _WRONG.format(problem=found)
         raise ExtractionError(

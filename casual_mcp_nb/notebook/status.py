@@ -115,6 +115,6 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 
 
 def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
-    if client.provider in _NEEDS_NO_KEY:
-        return "not needed"
-    return "set" if client.api_key else "not set"
+    if client.key_state == "set":
+        return "set"
+    return "not needed" if client.provider in _NEEDS_NO_KEY else "not set"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.base import ModelAnswer
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -41,6 +40,21 @@ def ended_early(how: str, *, anything: bool) -> CutShort:
         anything: Whether anything of an answer was in it.
     """
     return CutShort(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
+
+
+class Reported(Exception):
+    """The provider broke an answer off with an error.
+
+    Args:
+        error: What it said: a text, or an object with a `message`.
+        status: The HTTP status that the error would have had, where it says one.
+    """
+
+    def __init__(self, error: Any, status: Any = None) -> None:
+        said = error.get("message") or error.get("error") if isinstance(error, dict) else error
+        super().__init__(said if isinstance(said, str) else json.dumps(error, default=str))
+        code = (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
+        self.status_code = next((value for value in (status, code) if isinstance(value, int) and 400 <= value < 600), None)
 
 
 class Refused(Exception):
@@ -90,18 +104,16 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The request, when the SDK takes all of it: Anthropic's SDK 2 has no sampling options such as temperature any more.
+    """The request in arguments that the SDK takes.
 
-    Raises:
-        UsageError: It does not.
+    What it has no argument for, such as temperature in Anthropic's SDK 2, goes into the body as it is: the API can know it.
     """
     known = _parameters(getattr(create, "__func__", create))
-    strange = [name for name in request if name not in known]
-    if strange:
-        raise UsageError(
-            f"The installed SDK takes no {' and no '.join(strange)} in a request.", hint="Leave it out of the model's options."
-        )
-    return request
+    strange = {name: value for name, value in request.items() if name not in known}
+    if not strange:
+        return request
+    taken = {name: value for name, value in request.items() if name in known}
+    return {**taken, "extra_body": {**strange, **(taken.get("extra_body") or {})}}
 
 
 @lru_cache(maxsize=8)

@@ -45,7 +45,9 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     """One request that is answered in one piece."""
     create = client.client.messages.create
-    return _read(await create(**_request(client, model, messages, options)), model)
+    # With a timeout of its own the SDK does not refuse a request whose answer can be long.
+    request = {"timeout": client.client.timeout, **_request(client, model, messages, options)}
+    return _read(await create(**request), model)
 
 
 async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:

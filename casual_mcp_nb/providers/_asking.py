@@ -11,11 +11,15 @@ from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._failures import Asked, explained
 from casual_mcp_nb.providers._learned import Refusal, adapted, learned
+from casual_mcp_nb.providers._ollama_models import facts_of, think_value
+from casual_mcp_nb.providers._options import chat_options
 from casual_mcp_nb.providers._wire import wire_of
 from casual_mcp_nb.providers.base import Adapted, ModelAnswer, Retrying
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
+    from casual_llm import ChatOptions
     from casual_llm.messages import ChatMessage
     from tenacity import RetryCallState
 
@@ -52,6 +56,8 @@ class Asking:
         self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
         self._streamed_nothing = False
         self._heard = False
+        self._sent = RequestOptions()
+        self._known.options.room = None
         self._attempts = 0
         self._said: list[str] = []
         self._spent = 0.0
@@ -136,7 +142,8 @@ class Asking:
             self._stream, self._streamed_nothing = None, True
             return True
         status, text = reading.status_of(error), reading.start_of_body(error)
-        notice = adapted(self._known, Refusal(status, text, self._wire.name, self._model.model, self._messages))
+        refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)
+        notice = adapted(self._known, refusal)
         if notice is not None:
             self._adapt(notice)
         return notice is not None
@@ -166,10 +173,29 @@ class Asking:
 
     async def _ask(self) -> ModelAnswer:
         client, name = self._model.client, self._model.model
-        options = self._model.options_with(self._wire.offer(self._tools))
+        options = await self._options()
         if self._stream is None:
             return await self._wire.ask(client, name, self._messages, options)
         return await self._stream(client, name, self._messages, options, self._say)
+
+    async def _options(self) -> ChatOptions:
+        from casual_llm import ChatOptions
+
+        self._sent = self._model.sendable(tools=bool(self._tools)).options
+        base = self._model.default_options or ChatOptions()
+        options = chat_options(self._wire.name, base, self._sent, self._wire.offer(self._tools))
+        if self._wire.name == "ollama" and self._sent.reasoning_effort is not None:
+            await self._think(options.extra, self._sent.reasoning_effort)
+        return options
+
+    async def _think(self, extra: dict[str, Any], effort: str) -> None:
+        value = think_value(await facts_of(self._model.client, self._model.model), effort)
+        if value is not None:
+            extra["think"] = value
+        elif effort != "none":
+            notice = f"Model {shown(self._model.model)} cannot think: reasoning_effort is not sent."
+            self._known.options.left_out["reasoning_effort"] = notice
+            self._adapt(notice)
 
     def _say(self, text: str) -> None:
         # The provider is at work: from here on only its silence is limited, by the SDK.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers import _reading as reading
-from casual_mcp_nb.providers._answers import CutShort, Refused, UnusableAnswer
+from casual_mcp_nb.providers._answers import CutShort, Refused, Reported, UnusableAnswer
 from casual_mcp_nb.types.secret import masked
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -110,9 +111,25 @@ def _unstreamed(error: Exception, model: ChatModel, asked: Asked, secrets: list[
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
         return _overflow(body, model, asked)
+    if isinstance(error, Reported) and status is None:
+        return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
         return _of_status(status, model, text, body)
     return _without_status(error, model, secrets, body)
+
+
+# What Ollama's server says when its runner is loading, busy or restarted.
+_PASSING = re.compile(
+    r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no longer running"
+    r"|connection (?:reset|refused|closed)",
+    re.IGNORECASE,
+)
+
+
+def _reported(body: str, *, passing: bool) -> _Finding:
+    if passing:
+        return _Finding(OverloadedError, f"the provider broke off with an error: {body}", "Try again later.", True)
+    return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
 
 
 def _overflow(body: str, model: ChatModel, asked: Asked) -> _Finding:

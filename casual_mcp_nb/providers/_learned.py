@@ -17,7 +17,9 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._history import in_strict_order
 from casual_mcp_nb.providers._keeping import kept_fields
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
+from casual_mcp_nb.providers._refused_options import LearnedOptions, adapt_options
 from casual_mcp_nb.types.image import MOST_IMAGES
+from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage
@@ -40,6 +42,7 @@ class Learned:
         strict_order: Whether messages must be in the order of `_history.in_strict_order`.
         stand_ins: Fields that it misses in answers of other models, and that it is sent a stand-in for.
         refused_fields: Fields of its own answers that it does not take back.
+        options: Which options it takes.
     """
 
     streams: bool = True
@@ -49,6 +52,7 @@ class Learned:
     strict_order: bool = False
     stand_ins: set[str] = field(default_factory=set)
     refused_fields: set[str] = field(default_factory=set)
+    options: LearnedOptions = field(default_factory=LearnedOptions)
 
 
 _known: WeakKeyDictionary[Any, dict[str, Learned]] = WeakKeyDictionary()
@@ -83,6 +87,7 @@ class Refusal:
         wire: Which format it was asked in.
         model: The provider's name of the model.
         messages: The conversation.
+        options: The options that were sent.
     """
 
     status: int | None
@@ -90,6 +95,7 @@ class Refusal:
     wire: str
     model: str
     messages: Sequence[ChatMessage]
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 def adapted(known: Learned, refusal: Refusal) -> str | None:
@@ -190,4 +196,8 @@ def _fields(known: Learned, refusal: Refusal) -> str | None:
     return None
 
 
-_RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _images, _fields)
+def _options(known: Learned, refusal: Refusal) -> str | None:
+    return adapt_options(known.options, refusal)
+
+
+_RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _options, _images, _fields)

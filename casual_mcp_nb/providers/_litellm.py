@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import Refused, Say, UnusableAnswer, ended_early, plain_usage
+from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._openai import Parts, Reading, read, request_for
 from casual_mcp_nb.types.secret import masked
 
@@ -41,11 +42,18 @@ class LiteLLMClient:
         base_url: Another address than the provider's own. There, a model whose name says no provider is asked in OpenAI's
             format.
         timeout: Seconds without an answer.
+        headers: HTTP headers for each request.
     """
 
-    def __init__(self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 60.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.litellm = quiet_litellm()
-        self.client = _Address(api_key, base_url)
+        self.client = _Address(api_key, base_url, dict(headers or {}))
         self.timeout = timeout
         self.system_message_handling: str | None = None
 
@@ -59,9 +67,11 @@ class LiteLLMClient:
         """Ask LiteLLM; raises its errors as ours."""
         address = self.client
         own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
+        headers = {**address.headers, **(request.pop("extra_headers", None) or {})}
         with _translated():
             return await self.litellm.acompletion(
                 **request,
+                **({"extra_headers": headers} if headers else {}),
                 **own,
                 api_key=address.api_key,
                 base_url=address.base_url,
@@ -93,6 +103,7 @@ class _Address:
 
     api_key: str | None = field(repr=False)
     base_url: str | None
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
 
     async def close(self) -> None:
         """There is nothing of its own to close."""
@@ -151,7 +162,8 @@ class _Streamed:
     async def read(self, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[str]:
         """The pieces of the text."""
         request = _request(self.client, self.model, messages, options, stream=True)
-        request.setdefault("stream_options", {"include_usage": True})
+        if not learned(self.client, self.model).options.no_stream_options:
+            request.setdefault("stream_options", {"include_usage": True})
         self.chunks = await self.client.complete(request)
         try:
             with _translated():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._answers import (
     Definitions,
+    Reported,
     Say,
     UnusableAnswer,
     call_of,
@@ -44,9 +45,9 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     """One request that is answered in one piece."""
     from ollama import ChatResponse
 
-    request = await _request(client, model, messages, options)
+    request, headers = await _request(client, model, messages, options)
     # The SDK's `chat` reads the tools into a class of its own, which drops what it does not know: $ref, anyOf, limits.
-    response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request)
+    response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
     said = response.message
     return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
 
@@ -57,10 +58,10 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     Raises:
         CutShort: The end mark is missing.
     """
-    request = await _request(client, model, messages, options, stream=True)
+    request, headers = await _request(client, model, messages, options, stream=True)
     said = _Said()
     # Read here, as the SDK fails on an error that is no text and on a line that is no object.
-    async with client.client._client.stream("POST", "/api/chat", json=request) as response:
+    async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
         if response.is_error:
             await response.aread()
             response.raise_for_status()
@@ -98,7 +99,8 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
 
 async def _request(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The body of a request, and its headers beside the client's own."""
     if not all(picture.data for picture in pictures_of(messages)):
         # casual-llm would fetch it, from wherever the address says.
         raise UsageError("Ollama takes no addresses of images.", hint="Give the image itself: session.chat(…, images=…).")
@@ -111,13 +113,19 @@ async def _request(
     for message in request["messages"]:
         if message["role"] == "tool":
             message["tool_name"] = message.get("name")
-    return request
+    headers = request.pop("extra_headers", None) or {}
+    more = dict(request.pop("extra_body", None) or {})
+    if isinstance(more.get("options"), dict):
+        more["options"] = {**request["options"], **more["options"]}
+    return {**request, **more}, headers
 
 
 def _chunk(line: str) -> Any:
     from ollama import ChatResponse
 
     part = json.loads(line)
+    if isinstance(part, dict) and "error" in part:
+        raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
     if not isinstance(part, dict) or "message" not in part:
         raise UnusableAnswer(line)
     return ChatResponse(**part)

@@ -22,7 +22,8 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
 from casual_mcp_nb.providers._keeping import keep_fields
-from casual_mcp_nb.providers._thinking import is_reasoning_model
+from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._refused_options import token_field_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions
@@ -57,7 +58,8 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
 
     create = client.client.chat.completions.create
     request = request_for(client, model, messages, options, stream=True)
-    request.setdefault("stream_options", {"include_usage": True})
+    if not learned(client, model).options.no_stream_options:
+        request.setdefault("stream_options", {"include_usage": True})
     async with await create(**taken_by(create, request)) as chunks:
         whole = await whole_body(chunks.response)
         if whole is not None:
@@ -76,11 +78,9 @@ def request_for(
     sent = conversation(client, model, messages, wire)
     request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
     give_back(client, model, sent, request["messages"], wire)
-    if is_reasoning_model(model):
-        for refused in ("temperature", "top_p"):
-            request.pop(refused, None)
-        if "max_tokens" in request:
-            request["max_completion_tokens"] = request.pop("max_tokens")
+    field = token_field_of(learned(client, model).options, model)
+    if "max_tokens" in request and field != "max_tokens":
+        request[field] = request.pop("max_tokens")
     return request
 
 

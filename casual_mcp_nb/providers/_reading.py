@@ -212,7 +212,14 @@ def secrets_of(model: ChatModel) -> list[str]:
     headers = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(_raw_address(model.client)).password
     bearer = headers.get("authorization", "").removeprefix("Bearer ")
-    found = [getattr(sdk, "api_key", None), getattr(sdk, "auth_token", None), bearer, password, *model.secrets()]
+    found = [
+        getattr(sdk, "api_key", None),
+        getattr(sdk, "auth_token", None),
+        bearer,
+        password,
+        *model.secrets(),
+        *model.options.secrets(),
+    ]
     return [secret for secret in found if isinstance(secret, str) and can_be_masked(secret)]
 
 

@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.options import is_reasoning_model
+
+__all__ = ["budget_arguments", "effort_arguments", "is_reasoning_model"]
 
 if TYPE_CHECKING:
     from casual_mcp_nb.types.config import ModelConfig
-
-_REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE)
-_LEVELS = {"minimal": "low", "xhigh": "high", "max": "high"}
+    from casual_mcp_nb.types.options import ReasoningEffort
 
 
-def is_reasoning_model(model: str) -> bool:
-    """Whether a name is one of OpenAI's reasoning models: they refuse `temperature` and count their thinking as output."""
-    return _REASONING.search(model) is not None
-
-
-def thinking_arguments(provider: str, config: ModelConfig) -> dict[str, Any]:
-    """What a config says about thinking, as arguments of a request.
+def budget_arguments(provider: str, config: ModelConfig) -> dict[str, Any]:
+    """A budget of tokens for thinking, as arguments of a request.
 
     Raises:
-        UsageError: The provider knows no budget of tokens for thinking.
+        UsageError: The provider knows no such budget.
     """
-    effort, tokens = config.reasoning_effort, config.thinking_tokens
-    if tokens is not None and provider not in ("anthropic", "litellm"):
+    tokens = config.thinking_tokens
+    if tokens is None:
+        return {}
+    if provider not in ("anthropic", "litellm"):
         raise UsageError(
             f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens.", hint="Set reasoning_effort instead."
         )
-    budget = {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens is not None else {}
+    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+
+def effort_arguments(wire: str, effort: ReasoningEffort | None) -> dict[str, Any]:
+    """How much a model is to think, as arguments of a request.
+
+    Args:
+        wire: The format of the request; a client that makes its own gets OpenAI's word.
+        effort: How much; None for the provider's default.
+    """
     if effort is None:
-        return budget
-    match provider:
+        return {}
+    match wire:
+        case "ollama":
+            # What it takes depends on the model, which its server is asked about.
+            return {}
+        case "anthropic" if effort == "none":
+            return {"thinking": {"type": "disabled"}}
         case "anthropic":
-            return _anthropic(effort) | budget
+            low = "low" if effort == "minimal" else effort
+            return {"thinking": {"type": "adaptive"}, "output_config": {"effort": low}}
         case "openai-responses":
             return {"reasoning": {"effort": effort}}
-        case "ollama":
-            return {"think": effort != "none" and _LEVELS.get(effort, effort)}
-        case "openai" | "litellm":
-            return {"reasoning_effort": effort, **budget}
-    return {}
-
-
-def _anthropic(effort: str) -> dict[str, Any]:
-    if effort == "none":
-        return {"thinking": {"type": "disabled"}}
-    return {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low" if effort == "minimal" else effort}}
+    return {"reasoning_effort": effort}

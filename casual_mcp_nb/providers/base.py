@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
     from casual_llm.messages import AssistantMessage, ChatMessage
 
+    from casual_mcp_nb.providers._options import Sendable
     from casual_mcp_nb.providers.limits import ClientLimits, Waiting
     from casual_mcp_nb.types.prices import Price
+
+
+# Chat completions and Ollama: length; Anthropic: max_tokens, model_context_window_exceeded; Responses: max_output_tokens, and
+# incomplete where it gives no reason; Mistral: model_length.
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length", "model_context_window_exceeded"})
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,11 @@ class ModelAnswer:
     message: AssistantMessage
     usage: TokenUsage | None = None
     finish_reason: str | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer was cut at a limit of tokens, its own or that of what the model can read."""
+        return (self.finish_reason or "").lower() in _CUT
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,8 @@ class ChatModel:
         provider: Which provider, for instance `openai`; the class of the client where it is not given.
         template: The file that makes the system prompt.
         context_window: How many tokens the model can read; None when not known.
-        default_options: Options that go with every request.
+        default_options: casual-llm's options that go with every request.
+        options: What goes with every request beside them, see `RequestOptions`; it wins over them.
         key_places: Where the key is looked for, in words, for the error about a key that was refused.
         timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; None
             where only the SDK's own limit holds.
@@ -108,6 +122,7 @@ class ChatModel:
         template: str | None = None,
         context_window: int | None = None,
         default_options: ChatOptions | None = None,
+        options: RequestOptions | None = None,
         key_places: str = "",
         timeout: float | None = None,
         retries: Retries | None = None,
@@ -123,6 +138,7 @@ class ChatModel:
         self.template = template
         self.context_window = context_window
         self.default_options = default_options
+        self.options = options or RequestOptions()
         self.key_places = key_places
         self.timeout = timeout
         self.retries = retries or Retries()
@@ -174,13 +190,40 @@ class ChatModel:
 
         return await Asking(self, messages, tools, on_event, stream).answer()
 
-    def options_with(self, extra: dict[str, Any]) -> ChatOptions:
-        """The options of a request: the model's own, with more arguments."""
-        from casual_llm import ChatOptions
+    @property
+    def wanted(self) -> RequestOptions:
+        """The options that are wanted for each request, wherever they were given."""
+        from casual_mcp_nb.providers._options import options_of
 
-        options = self.default_options or ChatOptions()
-        # casual-llm's own tools would stand in the way of the raw definitions and cannot carry every schema.
-        return dataclasses.replace(options, tools=None, tool_choice=None, extra={**options.extra, **extra})
+        return options_of(self.default_options).overlaid(self.options)
+
+    def with_options(self, options: RequestOptions) -> ChatModel:
+        """This model, asked with other options; what is learnt of it is shared."""
+        changed = copy.copy(self)
+        changed.options = self.options.overlaid(options)
+        return changed
+
+    def unforced(self) -> ChatModel:
+        """This model, free to answer: without a choice of tools that would make it call one again and again."""
+        if self.wanted.tool_choice in (None, "auto", "none"):
+            return self
+        return self.with_options(RequestOptions(tool_choice="auto"))
+
+    def sendable(self, *, tools: bool) -> Sendable:
+        """What of the wanted options a request is sent with, as far as that is known.
+
+        Args:
+            tools: Whether tools are offered.
+
+        Raises:
+            UsageError: A value can never be sent to this provider.
+        """
+        from casual_mcp_nb.providers._learned import learned
+        from casual_mcp_nb.providers._options import sendable
+        from casual_mcp_nb.providers._wire import wire_of
+
+        api = wire_of(self.client).name or self.provider
+        return sendable(api, self.model, self.wanted, learned(self.client, self.model).options, tools=tools)
 
     def __repr__(self) -> str:
         return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -19,25 +18,23 @@ from casual_mcp_nb.errors import (
     UsageError,
     shown,
 )
+from casual_mcp_nb.providers._answer_limits import default_max_tokens
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._ollama import NUM_CTX
-from casual_mcp_nb.providers._thinking import thinking_arguments
+from casual_mcp_nb.providers._options import chat_options, options_of
+from casual_mcp_nb.providers._thinking import budget_arguments
 from casual_mcp_nb.providers.base import ChatModel, Retries
 from casual_mcp_nb.providers.limits import limits_of
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
+from casual_mcp_nb.types.keys import key_variables
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.secret import masked
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-_OWN_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "openai-responses": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "ollama": "OLLAMA_API_KEY",
-}
 _NO_KEY = "no-key-needed"
 _ANSWER_TOKENS = 4_096
 """What a model that has a budget for thinking may answer beside it, unless the config says."""
@@ -84,7 +81,9 @@ class ModelFactory:
             from casual_llm import Model
 
             config = _known("model", name, self._config.models)
-            options = _options(config, self._config.clients[config.client].provider)
+            provider = self._config.clients[config.client].provider
+            base = _options(config, provider)
+            options = chat_options(provider, base, options_of(base).overlaid(config), {})
             self._models[name] = Model(self.get_client(config.client), config.model, default_options=options)
         return self._models[name]
 
@@ -136,7 +135,8 @@ class ModelFactory:
             provider=client.provider,
             template=config.template,
             context_window=config.context_window,
-            default_options=model.default_options,
+            default_options=_options(config, client.provider),
+            options=RequestOptions().overlaid(config),
             key_places=_key_places(config.client, client.provider),
             timeout=client.timeout,
             retries=Retries(client.max_retries),
@@ -175,20 +175,20 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:
+    """What goes with each request beside the options that every model has."""
     from casual_llm import ChatOptions
 
-    extra = thinking_arguments(provider, config)
+    extra = budget_arguments(provider, config)
     if provider == "ollama" and config.context_window is not None:
         extra = {**extra, NUM_CTX: config.context_window}
-    most = config.max_tokens
-    if most is None and config.thinking_tokens is not None:
-        most = config.thinking_tokens + _ANSWER_TOKENS
-    return ChatOptions(temperature=config.temperature, max_tokens=most, extra=extra)
+    budget, most = config.thinking_tokens, None
+    if budget is not None and (provider != "anthropic" or default_max_tokens(config.model) <= budget):
+        most = budget + _ANSWER_TOKENS
+    return ChatOptions(max_tokens=most, extra=extra)
 
 
 def _key_places(name: str, provider: str) -> str:
-    variables = dict.fromkeys([f"{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}_API_KEY", _OWN_VARIABLES.get(provider, "")])
-    return ", then ".join([f"clients.{name}.api_key of the config", *filter(None, variables)])
+    return ", then ".join([f"clients.{name}.api_key of the config", *key_variables(name, provider)])
 
 
 def _key(config: ClientConfig) -> str | None:
@@ -219,7 +219,7 @@ def _over_openai(kind: Callable[..., Any], name: str, config: ClientConfig) -> L
         client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
     except OpenAIError as error:
         raise _no_key(name, config.provider) from error
-    return _without_retries(client)
+    return _own(client, config)
 
 
 def _anthropic(name: str, config: ClientConfig) -> LLMClient:
@@ -234,7 +234,7 @@ def _anthropic(name: str, config: ClientConfig) -> LLMClient:
     if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
         raise _no_key(name, "anthropic")
     client.prompt_caching = config.prompt_caching
-    return _without_retries(client)
+    return _own(client, config)
 
 
 def _ollama(name: str, config: ClientConfig) -> LLMClient:
@@ -242,10 +242,12 @@ def _ollama(name: str, config: ClientConfig) -> LLMClient:
     from ollama import AsyncClient
 
     made = kind(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
-    key = _key(config)
-    if key is not None:
+    key, headers = _key(config), _headers(config)
+    if key is not None and not any(name.lower() == "authorization" for name in headers):
         # Also for the placeholder: without a header the SDK sends OLLAMA_API_KEY to any address.
-        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers={"Authorization": f"Bearer {key}"})
+        headers["Authorization"] = f"Bearer {key}"
+    if headers:
+        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers=headers)
     client: LLMClient = made
     return client
 
@@ -257,7 +259,7 @@ def _litellm(name: str, config: ClientConfig) -> LLMClient:
         quiet_litellm()
     except ImportError as error:
         raise _missing(name, "litellm") from error
-    return LiteLLMClient(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
+    return LiteLLMClient(_key(config), config.base_url, config.timeout, _headers(config))
 
 
 def _offline(name: str, config: ClientConfig) -> LLMClient:
@@ -283,11 +285,15 @@ def _missing(name: str, sdk: str) -> MissingDependencyError:
     return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
 
 
-def _without_retries(client: Any) -> LLMClient:
+def _own(client: Any, config: ClientConfig) -> LLMClient:
     # The SDKs retry unseen; each attempt must be seen and counted here.
-    client.client = client.client.with_options(max_retries=0)
+    client.client = client.client.with_options(max_retries=0, default_headers=_headers(config))
     made: LLMClient = client
     return made
+
+
+def _headers(config: ClientConfig) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in config.headers.items()}
 
 
 def _no_key(name: str, provider: str) -> AuthenticationError:

@@ -6,7 +6,7 @@ All are frozen; `at` is seconds since the turn began.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.types.content import ToolResult
@@ -57,12 +57,14 @@ class Request(Rich):
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: What it is made of.
         left_out: How many of the oldest messages of the conversation are not in it, since the model cannot read more.
+        options: What it was sent with, such as `temperature`: see `RequestOptions`; headers are left out.
     """
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[Mapping[str, Any], ...]
     tokens: TokenParts
     left_out: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class StepFinished:
         message: The answer, with unique and non-empty ids on its calls.
         usage: What it cost, as the provider reported it; None where it did not.
         finish_reason: The provider's word for why it ended, where it gives one.
+        truncated: Whether the answer was cut at a limit of tokens.
     """
 
     step: int
@@ -171,6 +174,7 @@ class StepFinished:
     usage: TokenUsage | None = None
     finish_reason: str | None = None
     at: float = 0.0
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationError
+from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.secret import revealed, with_tokens
-from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached
+from casual_mcp_nb.types.strict import HeaderName, HeaderText, Origin, Reached
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 TOOL_CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` that are not the name of a tool."""
+
+_MAX_DEPTH = 32
 
 
 class ModelOptions(TypedDict, total=False):
@@ -35,6 +39,18 @@ class ModelOptions(TypedDict, total=False):
 
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
+
+
+def _checked_json(value: Any, depth: int = 0) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"must not be nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {name: _checked_json(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_checked_json(item, depth + 1) for item in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError("must hold only what JSON has: objects, lists, texts, finite numbers, true, false and null")
 
 
 class RequestOptions(Reached):
@@ -65,6 +81,8 @@ class RequestOptions(Reached):
     extra_body: dict[str, Any] | None = None
     extra_headers: dict[HeaderName, HeaderText] | None = Field(default=None, repr=False)
 
+    _check_body = field_validator("extra_body")(lambda value: _checked_json(value))
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
         """The options of one call.
@@ -86,22 +104,29 @@ class RequestOptions(Reached):
         """The options that are not None, by name; headers as secrets."""
         return {name: value for name in OPTION_NAMES if (value := getattr(self, name)) is not None}
 
+    def shown(self) -> dict[str, Any]:
+        """The options that are given, as plain JSON for a record: without headers, and without the values of variables."""
+        given = self.given()
+        given.pop("extra_headers", None)
+        return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
+
     def overlaid(self, other: RequestOptions) -> RequestOptions:
         """These options with those that `other` has; bodies and headers are put together."""
         merged = {**self.given(), **other.given()}
         for name in ("extra_body", "extra_headers"):
             if name in merged:
                 merged[name] = {**(getattr(self, name) or {}), **(getattr(other, name) or {})}
-        return self._copied(merged)
+        sensitive = self._origin.sensitive | other._origin.sensitive
+        return self._copied(merged, replace(self._origin, sensitive=sensitive))
 
     def without(self, names: Iterable[str]) -> RequestOptions:
         """These options without some."""
         left_out = set(names)
-        return self._copied({name: value for name, value in self.given().items() if name not in left_out})
+        return self._copied({name: value for name, value in self.given().items() if name not in left_out}, self._origin)
 
-    def _copied(self, values: Mapping[str, Any]) -> RequestOptions:
+    def _copied(self, values: Mapping[str, Any], origin: Origin) -> RequestOptions:
         copied = RequestOptions.model_construct(None, **values)
-        copied._origin = self._origin
+        copied._origin = origin
         return copied
 
     def headers(self) -> dict[str, str]:
@@ -117,6 +142,74 @@ class RequestOptions(Reached):
 
 OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
 """The names of the options, in the order in which they are shown."""
+
+
+_LACKING = {
+    "openai-responses": ("seed", "stop"),
+    "anthropic": ("seed",),
+    "ollama": ("tool_choice", "parallel_tool_calls"),
+    "offline": OPTION_NAMES,
+}
+
+
+_REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE)
+# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 take no temperature but 1.
+_FIXED_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[7-9]|[5-9])|(?:sonnet|haiku|fable|mythos)-[5-9])", re.IGNORECASE)
+
+
+def is_reasoning_model(model: str) -> bool:
+    """Whether a name is one of OpenAI's reasoning models: they refuse `temperature` and count their thinking as output."""
+    return _REASONING.search(model) is not None
+
+
+def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
+    """Return the options that this model is not sent, as far as its provider and its name tell, each with the reason.
+
+    Args:
+        provider: The provider, as in the config.
+        model: The provider's name of the model.
+        options: What the person wants.
+    """
+    given = options.given()
+    if provider == "ollama" and options.tool_choice in ("auto", "none"):
+        # The one is what it does anyway, and for the other no tools are offered.
+        given.pop("tool_choice")
+    unsent = {name: f"{_APIS[provider]} has no {name}: it is not sent." for name in lacking(provider) if name in given}
+    thinks = provider == "openai-responses" and "reasoning_effort" in given
+    if provider in ("openai", "openai-responses", "litellm") and (thinks or is_reasoning_model(model)):
+        reason = f"Model {shown(model)} is asked to reason, and takes no"
+        unsent |= {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}
+    return unsent
+
+
+def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
+    """Return what a person should know about the options of a model before it is asked.
+
+    Args:
+        provider: The provider, as in the config.
+        model: The provider's name of the model.
+        options: What the config says.
+    """
+    notes = list(not_sent(provider, model, options).values())
+    temperature = options.temperature
+    if provider == "anthropic" and temperature is not None and temperature > 1:
+        notes.append("Anthropic's models take a temperature of 0 to 1.")
+    elif provider == "anthropic" and temperature not in (None, 1) and _FIXED_TEMPERATURE.search(model):
+        notes.append(f"Anthropic says that {shown(model)} takes no temperature but 1: where it is refused, it is left out.")
+    return notes
+
+
+_APIS = {
+    "openai-responses": "OpenAI's Responses API",
+    "anthropic": "Anthropic's API",
+    "ollama": "Ollama's API",
+    "offline": "The offline planner",
+}
+
+
+def lacking(provider: str) -> tuple[str, ...]:
+    """Return the names of the options that a provider's API has no field for."""
+    return _LACKING.get(provider, ())
 
 
 def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any]) -> str:

@@ -115,6 +115,7 @@ class Step(Rich):
         first_token_seconds: How long until the first piece of text; None where none was streamed.
         previous: The request of the step before.
         cost: What it cost by the person's own price table, an estimate; None where price or tokens are not known.
+        truncated: Whether the answer was cut at a limit of tokens.
     """
 
     index: int
@@ -128,6 +129,7 @@ class Step(Rich):
     first_token_seconds: float | None = None
     previous: Request | None = dataclasses.field(default=None, repr=False)
     cost: Cost | None = None
+    truncated: bool = False
 
     def diff(self, since: Request | None = None) -> StepDiff:
         """Return what this request adds to an earlier one.
@@ -189,6 +191,7 @@ def step_of(
         first_token_seconds=deltas[0].at - event.at if deltas else None,
         previous=previous,
         cost=price.of(usage) if price else None,
+        truncated=answer.truncated if answer else False,
     )
 
 

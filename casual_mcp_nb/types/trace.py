@@ -186,6 +186,11 @@ class Turn(Rich):
         return steps[-1].text if steps else ""
 
     @property
+    def truncated(self) -> bool:
+        """Whether an answer of the model in this turn, at any step, was cut at a limit of tokens."""
+        return any(event.truncated for event in self.trace.of(StepFinished))
+
+    @property
     def steps(self) -> list[Step]:
         """The calls of the model, in order."""
         answers = {event.step: event for event in self.trace.of(StepFinished)}
@@ -290,4 +295,5 @@ class Turn(Rich):
         return {step: tuple(items) for step, items in calls.items()}
 
     def __repr__(self) -> str:
-        return f"<Turn: {self.status}, {len(self.trace.of(StepStarted))} steps, {len(self.tool_calls)} tool calls>"
+        cut = ", cut at a limit of tokens" if self.truncated else ""
+        return f"<Turn: {self.status}{cut}, {len(self.trace.of(StepStarted))} steps, {len(self.tool_calls)} tool calls>"

@@ -64,7 +64,7 @@ ELSEWHERE = "https://models.example/openai.com/v1"
         ("my-client", {"base_url": ELSEWHERE, "api_key": "${OPENAI_API_KEY}"}, {"OPENAI_API_KEY": SECRET}, "ok"),
         ("my-client", {"base_url": HOME}, {"OPENAI_API_KEY": SECRET}, "ok"),
         ("my-client", {}, {"OPENAI_API_KEY": SECRET}, "ok"),
-        ("my-client", {"base_url": ELSEWHERE, "provider": "ollama"}, {"OLLAMA_API_KEY": SECRET}, "ok"),
+        ("my-client", {"base_url": ELSEWHERE, "provider": "ollama"}, {"OLLAMA_API_KEY": SECRET}, "warn"),
     ],
 )
 def test_a_providers_key_that_goes_to_another_address_is_warned_of(
@@ -78,10 +78,11 @@ def test_a_providers_key_that_goes_to_another_address_is_warned_of(
     finding = find({"clients": clients, "models": {"m": {"client": name, "model": "m"}}}, "Keys", name)
     assert finding.verdict == verdict
     if verdict == "warn":
-        assert "OPENAI_API_KEY, and sent to the client's base_url" in finding.found
+        variable = "OLLAMA_API_KEY" if client.get("provider") == "ollama" else "OPENAI_API_KEY"
+        assert f"{variable}, and sent to the client's base_url" in finding.found
         assert f"clients.{name}.api_key" in finding.advice
         assert ("MY_CLIENT_API_KEY" in finding.advice) == (name == "my-client")
-        assert "OPENAI_API_KEY" not in finding.advice
+        assert variable not in finding.advice
 
 
 def test_a_command_that_is_missing_is_a_failure_with_what_to_do() -> None:

@@ -31,6 +31,7 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers import ChatModel
 from casual_mcp_nb.providers._litellm import LiteLLMClient, quiet_litellm
+from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import TokenUsage
 
 pytest.importorskip("litellm")
@@ -188,6 +189,30 @@ async def test_a_silent_provider_is_given_up_at_the_clients_timeout(
 ) -> None:
     error = await failure(model_at(serving(Reply(silent=True)), "openai", timeout=0.3))
     assert type(error) is ProviderTimeout
+
+
+@pytest.mark.defect("D7")
+@WAYS
+async def test_options_go_through_litellm_and_what_it_refuses_is_left_out(
+    stream: bool, serving: Callable[..., Any], model_at: Callable[..., ChatModel]
+) -> None:
+    done = reply("openai", streamed("openai", ("Hi",))) if stream else answer("openai", "Hi")
+    server = serving(Reply(400, {"error": {"message": "Unsupported parameter: 'seed'"}}), done)
+    options = {
+        "temperature": 0.3,
+        "seed": 7,
+        "stop": "END",
+        "tool_choice": "maps__find",
+        "extra_body": {"route": "fast"},
+        "extra_headers": {"X-Team": KEY},
+    }
+    model = model_at(server, "openai", headers={"X-Desk": "desk"}, timeout=60).with_options(RequestOptions.of(options))
+    await model.complete(ASKED, [TOOL], on_event=lambda _: None, stream=stream)
+    first, second = server.seen
+    assert (first.body["seed"], "seed" in second.body) == (7, False)
+    assert (second.body["temperature"], second.body["stop"], second.body["route"]) == (0.3, ["END"], "fast")
+    assert second.body["tool_choice"] == {"type": "function", "function": {"name": "maps__find"}}
+    assert (second.headers["x-team"], second.headers["x-desk"]) == (KEY, "desk")
 
 
 @WAYS

@@ -13,7 +13,7 @@ from casual_llm import AssistantToolCall, AssistantToolCallFunction
 from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
 from kit.provider import own_variable, response, response_call, response_text
 
-from casual_mcp_nb.errors import ProviderError, UsageError
+from casual_mcp_nb.errors import ProviderError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -160,18 +160,6 @@ async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key
     assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
     assert options.get(MOST_TOKENS.get(provider, "max_tokens")) == 99
     assert KEY in (seen.headers.get("authorization", "") + seen.headers.get("x-api-key", ""))
-
-
-async def test_an_option_that_the_sdk_does_not_take_is_refused_before_anything_is_sent(
-    loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
-) -> None:
-    server = loopback(ANSWERS["anthropic"])
-    config = config_for("anthropic", server.url).model_dump()
-    config["models"]["small"]["temperature"] = 0.5
-    config["clients"]["desk"]["api_key"] = KEY
-    with pytest.raises(UsageError, match="takes no temperature"):
-        await factory_for(Config.model_validate(config)).chat_model().complete(ASKED)
-    assert server.seen == []
 
 
 async def test_text_calls_usage_and_the_reason_for_the_end_come_back(

@@ -123,9 +123,6 @@ EFFORTS = [
     ("anthropic", "high", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
     ("anthropic", "minimal", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
     ("anthropic", "none", {"thinking": {"type": "disabled"}}),
-    ("ollama", "high", {"think": "high"}),
-    ("ollama", "xhigh", {"think": "high"}),
-    ("ollama", "none", {"think": False}),
 ]
 
 

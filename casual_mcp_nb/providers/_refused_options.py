@@ -1,0 +1,156 @@
+"""Options that a model refuses: found in the provider's words, left out or changed, and remembered.
+
+The wordings are those of the live APIs, as they are quoted in issues of projects that met them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.providers._thinking import is_reasoning_model
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers._learned import Refusal
+
+_LEAST_ROOM = 256
+_MARGIN = 16
+
+
+@dataclass
+class LearnedOptions:
+    """What is known of the options that a model takes.
+
+    Args:
+        left_out: The options that it refused, each with what the person is told.
+        token_field: The field for the limit of an answer; None while nothing was learnt.
+        most_tokens: The highest limit of an answer that it takes; None where that is not known.
+        room: What the conversation of the present question leaves for an answer; None where that is not known.
+        no_stream_options: Whether it refuses `stream_options`, by which the usage of a stream is asked for.
+    """
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    token_field: str | None = None
+    most_tokens: int | None = None
+    room: int | None = None
+    no_stream_options: bool = False
+
+
+def token_field_of(known: LearnedOptions, model: str) -> str:
+    """Return the field in which chat completions take the limit of an answer."""
+    return known.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
+
+
+def adapt_options(known: LearnedOptions, refusal: Refusal) -> str | None:
+    """Learn from a refusal which option to leave out or to change.
+
+    Returns:
+        What is done differently, in words for the person; None where no option is refused.
+    """
+    if refusal.status not in (400, 422):
+        return None
+    return _room(known, refusal) or _token_field(known, refusal) or _most_tokens(known, refusal) or _dropped(known, refusal)
+
+
+_EXCEEDED = (
+    # Of Anthropic, with the limit that was sent; of OpenAI; of vLLM.
+    re.compile(r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"),
+    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the messages", re.DOTALL),
+    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input tokens", re.DOTALL),
+)
+
+
+def _room(known: LearnedOptions, refusal: Refusal) -> str | None:
+    most = refusal.options.max_tokens
+    match = next((match for pattern in _EXCEEDED if (match := pattern.search(refusal.text))), None)
+    if match is None or most is None or known.room is not None:
+        return None
+    if _number(match.groupdict().get("most") or str(most)) != most:
+        return None
+    room = _number(match["window"]) - _number(match["input"]) - _MARGIN
+    if not _LEAST_ROOM <= room < most:
+        return None
+    known.room = room
+    return f"The conversation leaves {room:,} tokens for an answer: max_tokens is lowered to that for this request."
+
+
+_OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
+
+
+def _token_field(known: LearnedOptions, refusal: Refusal) -> str | None:
+    if refusal.options.max_tokens is None or known.token_field is not None or refusal.wire not in ("openai", "litellm"):
+        return None
+    sent = token_field_of(known, refusal.model)
+    if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text) and _UNSUPPORTED.search(refusal.text):
+        known.token_field = "max_completion_tokens"
+    elif sent == "max_completion_tokens" and sent in refusal.text and _UNSUPPORTED.search(refusal.text):
+        known.token_field = "max_tokens"
+    else:
+        return None
+    return f"Model {shown(refusal.model)} takes {known.token_field} for the limit of an answer: it is sent so from now on."
+
+
+_TOO_MANY = (
+    re.compile(r"max_tokens: *[\d,]+ *> *(?P<most>[\d,]+)"),
+    re.compile(r"supports at most (?P<most>[\d,]+) (?:completion|output) tokens"),
+    re.compile(
+        r"max_(?:completion_|output_)?tokens\W{0,3}(?: value)? must be (?:less than or equal to|at most)\D{0,3}(?P<most>[\d,]+)"
+    ),
+    re.compile(r"range of max_tokens is \[\d+, *(?P<most>\d+)\]"),
+)
+
+
+def _most_tokens(known: LearnedOptions, refusal: Refusal) -> str | None:
+    sent = refusal.options.max_tokens
+    match = next((match for pattern in _TOO_MANY if (match := pattern.search(refusal.text))), None)
+    if match is None or sent is None:
+        return None
+    most = _number(match["most"])
+    if not 0 < most < sent:
+        return None
+    known.most_tokens = most
+    return f"Model {shown(refusal.model)} answers with at most {most:,} tokens: max_tokens is lowered to that from now on."
+
+
+_UNSUPPORTED = re.compile(
+    r"unsupported|(?:not|n't|no longer)\W+(?:\w+\W+){0,2}?support|unrecogni[sz]ed|unknown|unexpected|deprecated"
+    r"|extra (?:inputs|fields)|only the default|may only be set"
+    r"|not (?:permitted|allowed|accepted|available|enabled|compatible)|(?:cannot|may not) (?:both )?be|unset|incompatible"
+    r"|expected tags|additional properties",
+    re.IGNORECASE,
+)
+# Where a refusal names two, the first of them here is what the other one stands against.
+_NAMES = {
+    "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
+    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
+    "seed": re.compile(r"\b(?:random_)?seed\b", re.IGNORECASE),
+    "stop": re.compile(r"\bstop(?:_sequences)?\b", re.IGNORECASE),
+    "parallel_tool_calls": re.compile(r"\bparallel[_ ]tool[_ ](?:calls?|use)|disable_parallel_tool_use", re.IGNORECASE),
+    "tool_choice": re.compile(r"\btool[_ ]choice\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(r"\b(?:reasoning|reasoning_effort|thinking|think|output_config|effort)\b", re.IGNORECASE),
+    "max_tokens": re.compile(r"\bmax_(?:output_)?tokens\b"),
+}
+_PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
+
+
+def _dropped(known: LearnedOptions, refusal: Refusal) -> str | None:
+    if not _UNSUPPORTED.search(refusal.text):
+        return None
+    if "stream_options" in refusal.text and not known.no_stream_options:
+        known.no_stream_options = True
+        return f"Model {shown(refusal.model)} does not take stream_options: what its streamed answers cost is not known."
+    sent = refusal.options.given()
+    param = _PARAM.search(refusal.text)
+    places = [param[1], refusal.text] if param else [refusal.text]
+    names = (name for place in places for name, words in _NAMES.items() if name in sent and words.search(place))
+    name = next(names, None)
+    if name is None:
+        return None
+    known.left_out[name] = f"Model {shown(refusal.model)} does not take {name}: it is left out."
+    return known.left_out[name]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))

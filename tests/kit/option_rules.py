@@ -1,0 +1,177 @@
+"""Loopback providers that enforce the documented rules on options: a 400 where the real API sends one, in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kit.provider import answer
+from kit.scripted_http import Reply, Request, ScriptedHttp
+
+_CHAT_FIELDS = {
+    "messages", "model", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p", "seed", "stop", "max_tokens",
+    "max_completion_tokens", "reasoning_effort", "stream", "stream_options", "response_format", "logprobs", "user",
+    "frequency_penalty", "presence_penalty",
+}  # fmt: skip
+_RESPONSES_FIELDS = {
+    "input", "model", "tools", "tool_choice", "parallel_tool_calls", "temperature", "top_p", "max_output_tokens", "reasoning",
+    "text", "store", "include", "stream", "instructions", "metadata",
+}  # fmt: skip
+_ANTHROPIC_FIELDS = {
+    "messages", "model", "tools", "tool_choice", "temperature", "top_p", "top_k", "stop_sequences", "max_tokens", "system",
+    "stream", "thinking", "output_config", "metadata", "service_tier",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one model takes.
+
+    Args:
+        refuses: Fields that it does not take, each with what the provider says.
+        most_tokens: The highest limit of an answer that it takes.
+        window: What it can read and write together, and what of it the conversation takes.
+        takes: More fields of a body.
+        facts: What Ollama's server says about it.
+    """
+
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    most_tokens: int | None = None
+    window: tuple[int, int] | None = None
+    takes: frozenset[str] = frozenset()
+    facts: Mapping[str, Any] | None = None
+
+
+class StrictProvider(ScriptedHttp):
+    """A provider that answers "Done." to what its API takes, and says what it does not take.
+
+    Args:
+        provider: One of `kit.provider.PROVIDERS`.
+        rules: What its model takes.
+        replies: What it answers instead, one after the other; the last one for ever.
+    """
+
+    def __init__(self, provider: str, rules: Rules | None = None, *replies: Any) -> None:
+        super().__init__(self._reply)
+        self.provider = provider
+        self.rules = rules or Rules()
+        self.replies = list(replies)
+        self.facts_asked = 0
+
+    def _reply(self, request: Request) -> Reply:
+        if request.path == "/api/show":
+            self.seen.remove(request)
+            self.facts_asked += 1
+            return Reply(404, {"error": "model not found"}) if self.rules.facts is None else Reply(200, self.rules.facts)
+        problem = _CHECKS[self.provider](request.body, self.rules)
+        if problem is not None:
+            return Reply(400, _error(self.provider, problem))
+        body = answer(self.provider, "Done.")
+        if self.replies:
+            body = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return body if isinstance(body, Reply) else Reply(200, body)
+
+    def config(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
+        """A config whose model `small` of client `desk` asks this server."""
+        base = self.url if self.provider in ("anthropic", "ollama") else f"{self.url}/v1"
+        desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 5, **client}
+        return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}}}
+
+    @property
+    def bodies(self) -> list[Any]:
+        """What it was asked, oldest first."""
+        return [request.body for request in self.seen]
+
+
+def _error(provider: str, problem: str) -> Any:
+    if provider == "ollama":
+        return {"error": problem}
+    if provider == "anthropic":
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": problem}}
+    return {"error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def _openai(body: Any, rules: Rules) -> str | None:
+    strange = body.keys() - _CHAT_FIELDS - rules.takes
+    if strange:
+        return f"Unrecognized request argument supplied: {min(strange)}"
+    for name in ("tool_choice", "parallel_tool_calls"):
+        if name in body and not body.get("tools"):
+            return f"Invalid value for '{name}': '{name}' is only allowed when 'tools' are specified."
+    if "max_tokens" in body and "max_completion_tokens" in body:
+        return "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
+    limit = body.get("max_tokens") or body.get("max_completion_tokens")
+    if rules.most_tokens and limit and limit > rules.most_tokens:
+        most = f"This model supports at most {rules.most_tokens} completion tokens, whereas you provided {limit}."
+        return f"max_tokens is too large: {limit}. {most}"
+    choice = body.get("tool_choice", "auto")
+    if choice not in ("auto", "none", "required") and not _names_tool(choice.get("function"), body, "function"):
+        return "Tool choice 'x' not found in 'tools' parameter."
+    return _refused(body, rules)
+
+
+def _responses(body: Any, rules: Rules) -> str | None:
+    strange = body.keys() - _RESPONSES_FIELDS - rules.takes
+    if strange:
+        return f"Unknown parameter: '{min(strange)}'."
+    if body.get("max_output_tokens", 16) < 16:
+        return "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16."
+    choice = body.get("tool_choice", "auto")
+    if choice not in ("auto", "none", "required") and not _names_tool(choice, body, None):
+        return "Tool choice 'x' not found in 'tools' parameter."
+    return _refused(body, rules)
+
+
+def _anthropic(body: Any, rules: Rules) -> str | None:
+    strange = body.keys() - _ANTHROPIC_FIELDS - rules.takes
+    if strange:
+        return f"{min(strange)}: Extra inputs are not permitted"
+    if not isinstance(body.get("max_tokens"), int):
+        return "max_tokens: Field required"
+    most = rules.most_tokens or 128_000
+    if body["max_tokens"] > most:
+        named = f"which is the maximum allowed number of output tokens for {body['model']}"
+        return f"max_tokens: {body['max_tokens']} > {most}, {named}"
+    if rules.window and sum((rules.window[1], body["max_tokens"])) > rules.window[0]:
+        counted = f"{rules.window[1]} + {body['max_tokens']} > {rules.window[0]}"
+        advice = "decrease input length or `max_tokens` and try again"
+        return f"input length and `max_tokens` exceed context limit: {counted}, {advice}"
+    if not 0 <= body.get("temperature", 1) <= 1:
+        return "temperature: range: 0..1"
+    if "temperature" in body and "top_p" in body:
+        return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+    choice = body.get("tool_choice", {"type": "auto"})
+    if choice["type"] not in ("auto", "any", "tool", "none"):
+        return "tool_choice: Input tag does not match any of the expected tags"
+    if choice["type"] == "tool" and not _names_tool(choice, body, None):
+        return "Tool 'x' not found in provided tools"
+    if choice["type"] in ("any", "tool") and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+        return "Thinking may not be enabled when tool_choice forces tool use."
+    return _refused(body, rules)
+
+
+def _ollama(body: Any, rules: Rules) -> str | None:
+    facts = rules.facts or {}
+    if body.get("think") and "capabilities" in facts and "thinking" not in facts["capabilities"]:
+        return f'"{body["model"]}" does not support thinking'
+    if isinstance(body.get("think"), str) and facts.get("details", {}).get("family") != "gptoss":
+        return f'think value "{body["think"]}" is not supported for this model'
+    return _refused(body, rules)
+
+
+def _refused(body: Any, rules: Rules) -> str | None:
+    return next((said for name, said in rules.refuses.items() if name in body), None)
+
+
+def _names_tool(choice: Any, body: Any, within: str | None) -> bool:
+    tools = [tool[within] if within else tool for tool in body.get("tools", ())]
+    return isinstance(choice, Mapping) and choice.get("name") in [tool["name"] for tool in tools]
+
+
+_CHECKS: dict[str, Callable[[Any, Rules], str | None]] = {
+    "openai": _openai,
+    "openai-responses": _responses,
+    "anthropic": _anthropic,
+    "ollama": _ollama,
+}

@@ -1,0 +1,207 @@
+"""An option that a model refuses is left out or changed, the question is asked again, and that is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from kit.option_rules import Rules, StrictProvider
+from kit.provider import answer
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import BadRequestError
+from casual_mcp_nb.types.trace import Turn
+
+SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
+
+
+@asynccontextmanager
+async def chatting(server: StrictProvider, model: dict[str, Any] | None = None, **client: Any) -> AsyncIterator[McpToolChat]:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(server)
+        config = {**server.config(model, **client), "servers": SERVERS}
+        yield await stack.enter_async_context(McpToolChat.from_config(config))
+
+
+async def say(chat: McpToolChat, **options: Any) -> Turn:
+    return await chat.run([UserMessage(content="Do it.")], TurnOptions(**options))
+
+
+# Texts of the live APIs, as issues of other projects quote them.
+REFUSED = [
+    (
+        "openai",
+        "temperature",
+        0.2,
+        "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1)",
+    ),
+    ("openai", "stop", "x", "Unsupported parameter: 'stop' is not supported with this model."),
+    ("openai", "parallel_tool_calls", False, "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."),
+    ("openai", "reasoning_effort", "low", "Unrecognized request argument supplied: reasoning_effort"),
+    ("openai", "seed", 7, "Extra inputs are not permitted: seed"),
+    ("openai-responses", "top_p", 0.5, "Unsupported parameter: 'top_p' is not supported with this model."),
+    ("anthropic", "temperature", 0.2, "`temperature` is deprecated for this model"),
+    ("anthropic", "reasoning_effort", "low", "adaptive thinking is not supported on this model"),
+    ("ollama", "reasoning_effort", "low", '"m-1" does not support thinking'),
+]
+FIELDS = {
+    ("anthropic", "reasoning_effort"): "thinking",
+    ("ollama", "reasoning_effort"): "think",
+}
+
+
+@pytest.mark.defect("D7", "D3", "D5")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("provider", "option", "value", "words"), REFUSED)
+async def test_a_refused_option_is_left_out_and_that_is_remembered_and_told_once(
+    provider: str, option: str, value: Any, words: str, stream: bool
+) -> None:
+    field = FIELDS.get((provider, option), option)
+    server = StrictProvider(provider, Rules(refuses={field: words}))
+    async with chatting(server, {option: value}) as chat:
+        first = await say(chat, stream=stream)
+        second = await chat.run([UserMessage(content="Again.")], history=first.messages)
+    assert (first.status, second.status) == ("done", "done")
+    assert [field in body for body in server.bodies] == [True, False, False]
+    assert len(first.notices) == 1
+    assert option in first.notices[0].text
+    assert second.notices == []
+    assert option not in second.steps[0].request.options
+
+
+@pytest.mark.defect("D7")
+@pytest.mark.parametrize("model", ["gpt-6-chat-latest", "m-1"])
+async def test_a_model_that_wants_max_completion_tokens_is_asked_so_and_that_is_remembered(model: str) -> None:
+    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    server = StrictProvider("openai", Rules(refuses={"max_tokens": words}))
+    async with chatting(server, {"model": model, "max_tokens": 300}) as chat:
+        first, second = await say(chat), await say(chat)
+    assert (first.status, second.status) == ("done", "done")
+    assert [body.get("max_completion_tokens") for body in server.bodies] == [None, 300, 300]
+
+
+@pytest.mark.defect("D7")
+async def test_a_server_that_knows_only_max_tokens_is_asked_so() -> None:
+    words = "Unrecognized request argument supplied: max_completion_tokens"
+    server = StrictProvider("openai", Rules(refuses={"max_completion_tokens": words}))
+    async with chatting(server, {"model": "gpt-5-mini-local", "max_tokens": 300}) as chat:
+        assert (await say(chat)).status == "done"
+    assert server.bodies[-1]["max_tokens"] == 300
+
+
+@pytest.mark.defect("D7", "C1")
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+async def test_a_limit_that_is_too_high_is_lowered_to_what_the_model_takes(provider: str) -> None:
+    server = StrictProvider(provider, Rules(most_tokens=8_192))
+    async with chatting(server, {"max_tokens": 100_000}) as chat:
+        first, second = await say(chat), await say(chat)
+    assert (first.status, second.status) == ("done", "done")
+    assert [body["max_tokens"] for body in server.bodies] == [100_000, 8_192, 8_192]
+
+
+@pytest.mark.defect("C1")
+async def test_an_answer_is_given_the_room_that_a_long_conversation_leaves() -> None:
+    server = StrictProvider("anthropic", Rules(window=(200_000, 180_000)))
+    async with chatting(server, {"model": "claude-opus-4-5"}) as chat:
+        turn = await say(chat)
+    assert turn.status == "done"
+    first, second = (body["max_tokens"] for body in server.bodies)
+    assert first == 64_000
+    assert 10_000 < second < 20_000
+
+
+@pytest.mark.defect("D7")
+async def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
+    server = StrictProvider("openai", Rules(refuses={"stream_options": "Extra inputs are not permitted: stream_options"}))
+    async with chatting(server) as chat:
+        first, second = await say(chat), await say(chat)
+    assert (first.status, second.status) == ("done", "done")
+    assert ["stream_options" in body for body in server.bodies] == [True, False, False]
+
+
+@pytest.mark.defect("D7")
+async def test_of_two_options_that_exclude_each_other_one_is_sent() -> None:
+    server = StrictProvider("anthropic")
+    async with chatting(server) as chat:
+        turn = await say(chat, temperature=0.5, top_p=0.9)
+    assert turn.status == "done"
+    assert ("temperature" in server.bodies[-1], "top_p" in server.bodies[-1]) == (True, False)
+
+
+@pytest.mark.defect("D7")
+async def test_a_model_that_thinks_is_free_to_choose_where_it_cannot_be_forced() -> None:
+    server = StrictProvider("anthropic")
+    async with chatting(server) as chat:
+        turn = await say(chat, tool_choice="required", reasoning_effort="high")
+    assert turn.status == "done"
+    assert server.bodies[-1]["tool_choice"] == {"type": "auto"}
+    assert "thinking" in server.bodies[-1]
+
+
+@pytest.mark.defect("D7")
+async def test_a_provider_that_refuses_everything_is_asked_a_bounded_number_of_times() -> None:
+    words = {name: f"Unsupported parameter: '{name}'" for name in ("temperature", "top_p", "seed", "stop", "messages")}
+    server = StrictProvider("openai", Rules(refuses=words))
+    async with chatting(server, {"temperature": 0.1, "top_p": 0.5, "seed": 1, "stop": "x"}) as chat:
+        turn = await say(chat)
+    assert isinstance(turn.exception, BadRequestError)
+    assert len(server.seen) == 5
+
+
+@pytest.mark.defect("D7")
+async def test_a_value_that_is_wrong_is_an_error_and_is_not_left_out() -> None:
+    server = StrictProvider("openai-responses")
+    async with chatting(server, {"max_tokens": 2}) as chat:
+        turn = await say(chat)
+    assert isinstance(turn.exception, BadRequestError)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.defect("D7")
+async def test_what_one_model_refuses_another_one_of_the_client_is_sent() -> None:
+    server = StrictProvider("openai", Rules(refuses={"seed": "Unsupported parameter: 'seed'"}))
+    with server:
+        config = {**server.config({"seed": 7}), "servers": SERVERS}
+        config["models"]["other"] = {"client": "desk", "model": "m-2", "seed": 7}
+        async with McpToolChat.from_config(config) as chat:
+            await say(chat)
+            await say(chat, model="other")
+    assert ["seed" in body for body in server.bodies] == [True, False, True, False]
+
+
+MODELS = [
+    ("claude-opus-4-8", 128_000),
+    ("claude-opus-4-5-20251101", 64_000),
+    ("claude-3-5-of-a-gateway", 8_192),
+    ("claude-of-tomorrow", 32_000),
+]
+
+
+@pytest.mark.defect("C1")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("model", "most"), MODELS)
+async def test_anthropics_models_may_answer_as_long_as_they_can(model: str, most: int, stream: bool) -> None:
+    server = StrictProvider("anthropic")
+    async with chatting(server, {"model": model}) as chat:
+        turn = await say(chat, stream=stream)
+    turn.raise_for_status()
+    assert server.bodies[0]["max_tokens"] == turn.steps[0].request.options["max_tokens"] == most
+
+
+@pytest.mark.defect("C1")
+async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_piece() -> None:
+    import casual_llm
+    from anthropic import AsyncAnthropic
+
+    with StrictProvider("anthropic") as server:
+        client = casual_llm.AnthropicClient(api_key="sk-not-a-real-key", base_url=server.url)
+        client.client = AsyncAnthropic(api_key="sk-not-a-real-key", base_url=server.url)
+        model = casual_llm.Model(client, "claude-opus-4-8")
+        async with McpToolChat.from_config({"servers": SERVERS}) as chat:
+            turn = await chat.run([UserMessage(content="Do it.")], TurnOptions(model=model, stream=False))
+        await client.client.close()
+    assert turn.answer == answer("anthropic", "Done.")["content"][0]["text"]
