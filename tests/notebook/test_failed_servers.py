@@ -15,7 +15,7 @@ NPM = """npm error code E404
 npm error 404 Not Found - GET https://registry.npmjs.org/no-such-server - Not found
 npm error 404
 npm error 404  The requested resource 'no-such-server@*' could not be found
-npm error A complete log of this run can be found in: /root/.npm/_logs/2026-11-21T21_23_01_000Z-debug-0.log
+npm error A complete log of this run can be found in: /home/ada/.npm/_logs/2026-11-21T21_23_01_000Z-debug-0.log
 """
 OLDER_NPM = NPM.replace("npm error", "npm ERR!")
 NODE = """node:internal/modules/cjs/loader:1386

@@ -1,0 +1,35 @@
+"""The official conformance suite of MCP, run against a `Session`; `suite.py` prints the results as a table."""
+
+from __future__ import annotations
+
+import pytest
+from conformance import suite
+from kit.processes import MARK, new_mark, wait_gone
+
+ROWS = suite.rows_of_page()
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(suite.missing() is not None, reason=suite.missing() or "")]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.defect("E3", "E4")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.scenario}-{row.version}")
+def test_a_scenario_has_the_result_that_the_docs_say(row: suite.Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = new_mark()
+    monkeypatch.setenv(MARK, mark)
+    now, said = suite.run(row.scenario, row.version)
+    print(now)
+    assert now.result == row.result, said
+    wait_gone(mark)
+
+
+def test_every_scenario_outside_sign_in_passes_according_to_the_docs() -> None:
+    assert [row.scenario for row in ROWS if not row.sign_in and row.result == "fails"] == []
+
+
+def test_the_docs_have_every_scenario_of_the_suite() -> None:
+    assert sorted((row.scenario, row.version) for row in ROWS) == sorted(suite.scenarios())
+
+
+def test_the_docs_are_written_by_the_suite() -> None:
+    assert suite.PAGE.read_text(encoding="utf-8") == suite.page(ROWS)
