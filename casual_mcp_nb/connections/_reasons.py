@@ -67,6 +67,11 @@ def lost_reason(broken_by: str | None) -> str:
     return f"{broken_by or ENDED}; it is started again at its next use"
 
 
+def no_answer(limit: str, setting: str) -> str:
+    """That the limit of the start was reached, and the setting that raises it."""
+    return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
+
+
 def start_reason(reason: str, *, limit: str, setting: str, stray_output: str | None) -> str:
     """Why a start failed.
 
@@ -77,7 +82,7 @@ def start_reason(reason: str, *, limit: str, setting: str, stray_output: str | N
         stray_output: The start of a line that was no message, if there was one.
     """
     if limit:
-        reason = f"no answer in {limit}" + (f" (if it needs longer to start, raise {setting})" if setting else "")
+        reason = no_answer(limit, setting)
     elif reason == CLOSED:
         reason = "it ended before it answered"
     if stray_output is not None:

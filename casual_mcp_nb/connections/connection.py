@@ -12,7 +12,7 @@ from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
 from casual_mcp_nb.connections._mask import Mask, secrets_of, shown_address
 from casual_mcp_nb.connections._output import OutputCheck
-from casual_mcp_nb.connections._reasons import died_error, refused_error, root_cause, timeout_error
+from casual_mcp_nb.connections._reasons import died_error, no_answer, refused_error, root_cause, timeout_error
 from casual_mcp_nb.connections._ways import cannot_ask
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import (
@@ -306,11 +306,15 @@ class Connection:
         link = self._lifecycle.link
         if link is None or not link.alive:
             raise ConnectionError("it is not connected")
-        async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
-            listed = await link.all_tools()
-            if len(listed) < MANY_TOOLS:
-                return [self._mask.tool(tool) for tool in tools_from_mcp(listed, self.name)]
-            return await asyncio.to_thread(_many_from_mcp, listed, self.name, self._mask)
+        try:
+            async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
+                listed = await link.all_tools()
+        except TimeoutError:
+            setting = f"servers.{self.name}.init_timeout" if self.config else ""
+            raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
+        if len(listed) < MANY_TOOLS:
+            return [self._mask.tool(tool) for tool in tools_from_mcp(listed, self.name)]
+        return await asyncio.to_thread(_many_from_mcp, listed, self.name, self._mask)
 
     async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
         if not is_answer(error):

@@ -98,7 +98,7 @@ async def _http_server(transport: str) -> AsyncIterator[tuple[str, asyncio.subpr
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             port = int(await process.stdout.readline())
         yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}", process
     finally:

@@ -100,7 +100,7 @@ async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_lon
     assert chat.fleet.statuses["broken"].state == "starting"
     await connecting
     assert 1.9 < time.monotonic() - start < 4
-    assert chat.fleet.statuses["broken"].error == "no answer in 2 s"
+    assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 2 s")
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
     await chat.close()
@@ -110,8 +110,9 @@ async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_lon
 async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw, mark: str) -> None:
     banner = raw({"init_timeout": 0.7}, handshake="silent", banner="Welcome to <b>1.0</b>!\x1b[2J")
     chat = await opened(beside(raw, banner))
-    error = chat.fleet.statuses["broken"].error
-    assert error == "no answer in 0.7 s; on its stdout it wrote 'Welcome to <b>1.0</b>!', which is no MCP message"
+    error = chat.fleet.statuses["broken"].error or ""
+    assert error.startswith("no answer in 0.7 s")
+    assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is no MCP message")
     assert "<b>1.0" not in chat.fleet.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
@@ -140,7 +141,9 @@ async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened:
 @pytest.mark.fault(7)
 @pytest.mark.fault(8)
 @pytest.mark.parametrize(
-    ("listing", "reason"), [("error", "the index is broken"), ("silent", "no answer in time")], ids=["fails", "never answers"]
+    ("listing", "reason"),
+    [("error", "the index is broken"), ("silent", "no answer in 1 s (if it needs longer, raise servers.broken.init_timeout)")],
+    ids=["fails", "never answers"],
 )
 async def test_a_listing_that_fails_or_never_answers_leaves_the_server_ready_and_the_chat_starts_without_its_tools(
     opened: Opened, raw: Raw, listing: str, reason: str
@@ -169,7 +172,7 @@ async def test_when_all_servers_fail_one_error_lists_each_reason_and_a_chat_with
     assert "- gone: the command '/no/such/server' was not found" in lines
     assert "- leaver: it ended before it answered" in lines
     assert "    out of licences" in lines
-    assert "- silent: no answer in 0.5 s" in lines
+    assert any(line.startswith("- silent: no answer in 0.5 s") for line in lines)
     chat.selection.servers.update(dict.fromkeys(servers, "off"))
     turn = await ask(chat, "Without tools, then.")
     assert (turn.status, turn.answer) == ("done", "Without tools, then.")
@@ -244,7 +247,7 @@ async def test_a_remote_that_stays_silent_fails_at_its_limit_and_the_others_work
         start = time.monotonic()
         chat = await opened(beside(raw, {"url": server.url, "transport": transport, "init_timeout": 1.5}))
         assert time.monotonic() - start < 3
-        assert chat.fleet.statuses["broken"].error == "no answer in 1.5 s"
+        assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 1.5 s")
         await assert_the_others_work(chat)
 
 
