@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.providers.base import ModelAnswer
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from casual_llm.usage import Usage
 
 Definitions = Sequence[Mapping[str, Any]]
-Say = Callable[[str], None]
-"""Takes the next piece of text; an empty one means that something else arrived."""
+
+
+class Say(Protocol):
+    """Takes the next piece of text; an empty one means that something else arrived. With the response that it came in, how much
+    has come altogether is bounded too."""
+
+    def __call__(self, text: str, response: Any = None, /) -> None: ...
 
 
 class UnusableAnswer(Exception):

@@ -66,7 +66,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
             return _read(Message.construct(**whole) if isinstance(whole, dict) else whole, model)
         parts = _Parts()
         async for event in events:
-            say(parts.take(event))
+            say(parts.take(event), events.response)
     return parts.answer(model)
 
 

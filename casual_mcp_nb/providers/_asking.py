@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import CasualMcpError, ProviderError, RateLimitError, shown
+from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, ProviderError, RateLimitError, shown
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._failures import Asked, explained
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.base import ChatModel
     from casual_mcp_nb.providers.limits import Charge, Waiting
+
+MAX_STREAM_BYTES = 256_000_000
+"""What a streamed answer may take on the wire, where each letter can come in an event of hundreds of bytes: the engine bounds
+text, and this bounds arguments and thinking, of which it hears at the end."""
 
 
 class Asking:
@@ -197,7 +201,12 @@ class Asking:
             self._known.options.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, response: Any = None, /) -> None:
+        if getattr(response, "num_bytes_downloaded", 0) > MAX_STREAM_BYTES:
+            raise AnswerLimitError(
+                f"The stream of model {shown(self._model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",
+                hint="Give the model a smaller max_tokens, or ask for less at a time.",
+            )
         # The provider is at work: from here on only its silence is limited, by the SDK.
         self._limit.reschedule(None)
         self._heard = True

@@ -69,7 +69,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         async for line in lines:
             last = _chunk(line)
             said.take(last.message)
-            say(said.text[-1])
+            say(said.text[-1], response)
             if last.done:
                 await _read_to_the_end(lines)
                 return _answer(model, messages, said, last)

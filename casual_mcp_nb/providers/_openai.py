@@ -66,7 +66,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
             return read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole, model)
         parts = Parts(model)
         async for chunk in chunks:
-            say(parts.take(chunk))
+            say(parts.take(chunk), chunks.response)
     return parts.answer()
 
 

@@ -108,7 +108,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
             return _read(Response.construct(**whole) if isinstance(whole, dict) else whole, model, options)
         parts = _Parts(model, options)
         async for event in events:
-            say(parts.take(event))
+            say(parts.take(event), events.response)
     return parts.answer()
 
 

@@ -148,6 +148,12 @@ async def test_structured_content_that_is_falsy_is_a_result(chat: McpToolChat, v
     assert turn.tool_calls[0].result == (json.dumps({"value": value}) if value != "" else EMPTY_RESULT)
 
 
+@pytest.mark.defect("A1")
+async def test_no_steps_at_all_are_refused_and_not_taken_for_the_default(chat: McpToolChat) -> None:
+    with pytest.raises(UsageError, match="max_steps"):
+        await ask(chat, "never", max_steps=0)
+
+
 @pytest.mark.defect("D11")
 async def test_structured_content_that_differs_from_the_text_reaches_the_model_beside_it(chat: McpToolChat) -> None:
     texts = ("It is warm.", '{"number":  7}')

@@ -95,6 +95,18 @@ async def test_an_answer_that_takes_too_long_is_ended_although_it_still_streams(
 
 
 @pytest.mark.defect("B4")
+async def test_arguments_that_never_end_are_ended_while_they_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("casual_mcp_nb.providers._asking.MAX_STREAM_BYTES", 2_000_000)
+    events = streamed("openai", (), ("a", "lab__check", "x")).decode().split("\n\n")
+    endless = itertools.chain([f"{events[0]}\n\n".encode()], itertools.repeat(f"{events[1]}\n\n".encode() * 100))
+    with Provider(Reply(200, endless, {"content-type": KINDS["openai"]})) as provider:
+        async with made(provider) as chat:
+            turn = await asyncio.wait_for(said(chat), 60)
+    with pytest.raises(AnswerLimitError):
+        turn.raise_for_status()
+
+
+@pytest.mark.defect("B4")
 async def test_calls_that_are_longer_than_an_answer_may_be_are_not_run(server: FastMCP[Any]) -> None:
     async with McpToolChat(
         Fleet({}, in_process={"lab": server}), ModelFactory(Config()), limits=Limits(answer_characters=5_000)
