@@ -14,8 +14,7 @@ from casual_mcp_nb.engine.read_on import Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
-from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
