@@ -159,7 +159,7 @@ def _is_another(part: Any, call: _Call) -> bool:
         return False
     try:
         json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
