@@ -159,15 +159,17 @@ class LoopGuard:
 
     def _watch(self) -> None:
         clocks: dict[int, float] = {}
-        due = time.monotonic() + LOOK_SECONDS
+        due, queued = time.monotonic() + LOOK_SECONDS, _queued()
         while not self._stopped.wait(LOOK_SECONDS):
             now = time.monotonic()
             late = now - due
+            starved, queued = -queued, _queued()
+            starved += queued
             frames = sys._current_frames()
             for ident, callback in list(self._running.items()):
                 if now - callback.started > LOOK_SECONDS and ident in frames:
                     self._look(ident, callback, frames[ident], now, late <= ON_TIME_SECONDS)
-            clocks = self._interpreter_held(frames, clocks, late)
+            clocks = self._interpreter_held(frames, clocks, late - starved)
             del frames
             due = time.monotonic() + LOOK_SECONDS
 
@@ -190,8 +192,8 @@ class LoopGuard:
             computed = cpu - before.get(ident, 0.0)
             trace = _trace(frames[ident])
             ours = any(line.startswith("casual_mcp_nb/") for line in trace)
-            # On a busy machine the watcher can be late for want of a processor; then that thread did not have one throughout.
-            if computed > max(self.limit, late * 0.8) and ident not in self._running and ours:
+            # What the watcher waited for a processor is not in `late`; what is left, it waited for the interpreter.
+            if computed > self.limit and ident not in self._running and ours:
                 name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")
                 if _counts(trace, name):
                     self.longest = max(self.longest, computed)
@@ -207,6 +209,14 @@ def _sleeps(ident: int) -> bool:
     except OSError:
         return True
     return stat.rpartition(")")[2].split()[0] != "R"
+
+
+def _queued() -> float:
+    """For how many seconds in all this thread wanted a processor and had none; 0 where that cannot be told."""
+    try:
+        return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _counts(trace: tuple[str, ...], thread: str) -> bool:
