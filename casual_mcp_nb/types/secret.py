@@ -28,7 +28,8 @@ _TOKEN = re.compile(
 )
 """Keys that say what they are: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
-_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+# The scheme is bounded: without that, the search in a long word takes time in the square of its length.
+_ADDRESS = re.compile(r"[A-Za-z][\w+.-]{0,30}://\S+")
 _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 

@@ -220,3 +220,12 @@ async def test_names_of_extensions_are_hostile_text(opened: Opened, raw: Raw) ->
     assert 0 < len(extensions) <= 20
     assert all(len(name) <= 100 and "\x1b" not in name for name in extensions)
     assert "<b>" not in connection.status._repr_html_()
+
+
+@pytest.mark.defect("B1")
+async def test_a_long_argument_does_not_hold_the_loop_when_a_status_is_read(opened: Opened) -> None:
+    config = ServerConfig(command="/no/such/server", args=("x" * 200_000, "-ehttp://ada:hunter2@host.example/"))
+    connection = opened(Connection("long", config))
+    # The guard against a held loop fails this test where it is slow.
+    assert "hunter2" not in connection.status.address
+    assert "hunter2" not in repr(connection.status)
