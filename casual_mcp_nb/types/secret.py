@@ -28,8 +28,9 @@ _TOKEN = re.compile(
 )
 """Keys that say what they are: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
-# The scheme is bounded: without that, the search in a long word takes time in the square of its length.
-_ADDRESS = re.compile(r"[A-Za-z][\w+.-]{0,30}://\S+")
+_AFTER_SCHEME = re.compile(r"://\S+")
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
+LONGEST_SCHEME = 32
 _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
@@ -164,9 +165,18 @@ def option_secrets(args: Iterable[str]) -> Iterator[str]:
         else:
             yield from _assigned(before, arg)
         yield from _TOKEN.findall(arg)
-        for address in _ADDRESS.findall(arg):
+        for address in _addresses(arg):
             yield from url_secrets(address)
         before = arg
+
+
+def _addresses(text: str) -> Iterator[str]:
+    """The addresses in a text. What follows a scheme is looked for first: to try each letter of a long word as the beginning
+    of one would take time in the square of its length."""
+    for rest in _AFTER_SCHEME.finditer(text):
+        scheme = _SCHEME.search(text[max(0, rest.start() - LONGEST_SCHEME) : rest.start()])
+        if scheme:
+            yield scheme[0] + rest[0]
 
 
 def _is_key(option: str, value: str) -> bool:
