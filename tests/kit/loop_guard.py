@@ -174,7 +174,9 @@ class LoopGuard:
             due = time.monotonic() + LOOK_SECONDS
 
     def _look(self, ident: int, callback: _Callback, frame: FrameType, now: float, on_time: bool) -> None:
-        cpu = time.clock_gettime(time.pthread_getcpuclockid(ident))
+        cpu = _computed(ident)
+        if cpu is None:
+            return
         trace = _trace(frame)
         waits = cpu - callback.seen_cpu < IDLE_SECONDS
         if waits and ((on_time and _sleeps(ident)) or "<frozen importlib._bootstrap>" in trace[-1]):
@@ -185,13 +187,14 @@ class LoopGuard:
     def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
         """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
         now = {
-            ident: time.clock_gettime(time.pthread_getcpuclockid(ident)) - max(0.0, self._collecting.get(ident, 0.0))
-            for ident in frames
+            ident: cpu - max(0.0, self._collecting.get(ident, 0.0)) for ident in frames if (cpu := _computed(ident)) is not None
         }
         for ident, cpu in now.items() if late > self.limit else ():
             computed = cpu - before.get(ident, 0.0)
             trace = _trace(frames[ident])
-            ours = any(line.startswith("casual_mcp_nb/") for line in trace)
+            # The main thread is that of the tests and of cells: what they compute there is theirs.
+            main = ident == threading.main_thread().ident
+            ours = not main and any(line.startswith("casual_mcp_nb/") for line in trace)
             # What the watcher waited for a processor is not in `late`; what is left, it waited for the interpreter.
             if computed > self.limit and ident not in self._running and ours:
                 name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")
@@ -209,6 +212,14 @@ def _sleeps(ident: int) -> bool:
     except OSError:
         return True
     return stat.rpartition(")")[2].split()[0] != "R"
+
+
+def _computed(ident: int) -> float | None:
+    """The processor time of a thread in seconds; None for one that has ended."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+    except OSError:
+        return None
 
 
 def _queued() -> float:
