@@ -39,6 +39,7 @@ _STATUS: dict[CallStatus, Mark] = {
     "unknown": Mark("? outcome not known", "bad"),
 }
 _WAITING = Mark("… waits for you", "busy")
+_LONGEST_ADDRESS = 200
 
 
 class ImageBudget:
@@ -127,7 +128,12 @@ def _progress(progress: ToolProgress) -> Bar:
 
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
     """The images of a message, where there is room for them; else what they are, in words."""
-    return tuple(_picture("image", picture.media_type.lower(), picture.data, source, images) for picture in pictures)
+    return tuple(
+        Text(f"image at {picture.address.partition('://')[2][:_LONGEST_ADDRESS]}, from {source} (not fetched)")
+        if picture.address
+        else _picture("image", picture.media_type.lower(), picture.data, source, images)
+        for picture in pictures
+    )
 
 
 def _picture(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:

@@ -1,21 +1,23 @@
-"""Images that a person puts beside a text: from files, bytes, and objects that can save themselves."""
+"""Images that a person puts beside a text: from files, bytes, addresses, and objects that can save themselves."""
 
 from __future__ import annotations
 
 import base64
 import io
+import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.image import media_type_of
+from casual_mcp_nb.types.image import MOST_BYTES, media_type_of
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent
 
-MOST_BYTES = 3_750_000
-"""Of one image: 5 MB once it is base64, which is what every provider takes."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
 def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
@@ -23,11 +25,12 @@ def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Seque
 
     Args:
         prompt: The text. Messages of one's own hold their images themselves.
-        images: One image or several: bytes, the path of a file, or an object with `savefig` or `save`, such as a figure of
-            matplotlib or an image of Pillow.
+        images: One image or several: bytes, the path of a file, an address (`https://…`), which the provider fetches, or an
+            object with `savefig` or `save`, such as a figure of matplotlib or an image of Pillow.
 
     Raises:
-        UsageError: One of them is no PNG, JPEG, GIF or WebP image, is too large or cannot be read.
+        UsageError: One of them is not a PNG, JPEG, GIF or WebP image, is too large or cannot be read, or is an address that no
+            provider could fetch.
     """
     from casual_llm.messages import TextContent, UserMessage
 
@@ -49,6 +52,8 @@ def _several(images: Any) -> list[Any]:
 def _content(image: Any) -> ImageContent:
     from casual_llm.messages import ImageContent
 
+    if isinstance(image, str) and _is_address(image):
+        return ImageContent(source=image)
     data = _bytes(image)
     what = shown(str(image)) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
     if len(data) > MOST_BYTES:
@@ -57,6 +62,33 @@ def _content(image: Any) -> ImageContent:
     if media_type is None:
         raise UsageError(f"{what} is no PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
     return ImageContent(source={"type": "base64", "data": base64.b64encode(data).decode("ascii")}, media_type=media_type)
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is an address and not a path.
+
+    Raises:
+        UsageError: It is an address that no provider could fetch, or that has a password, which would be saved and sent.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return False
+    if scheme[1].lower() not in ("http", "https"):
+        # A file can have a colon in its name.
+        if os.path.exists(text):
+            return False
+        hint = "An address begins with https:// or http://; of a file give the path."
+        raise UsageError(f"An image cannot be given as {shown(scheme[1])}: address.", hint=hint)
+    try:
+        parts = urlsplit(text)
+        valid = bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", text)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{shown(text)} is not an address of an image.", hint="It looks like https://example.org/a.png.")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError("This address of an image has a name or a password in it.", hint="Give the image itself.")
+    return True
 
 
 def _can_save(image: Any) -> bool:

@@ -51,8 +51,9 @@ class SessionTalk(SessionControl):
 
         Args:
             prompt: The text, or messages to add.
-            images: One image or several, for models that can see: bytes, the path of a file, or an object with `savefig` or
-                `save`, such as a figure of matplotlib or an image of Pillow.
+            images: One image or several, for models that can see: bytes, the path of a file, an address (`https://…`), which
+                the provider fetches, or an object with `savefig` or `save`, such as a figure of matplotlib or an image of
+                Pillow.
             model: Name of a model of the config, or a model object; None for the session's.
             tool_set: Name of a toolset for this turn; None for the selection's.
             system: The system prompt for this turn; None for the template's.

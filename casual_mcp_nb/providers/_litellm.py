@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.providers._answers import Refused, Say, UnusableAnswer, ended_early, plain_usage
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._openai import Parts, Reading, read, request_for
+from casual_mcp_nb.providers._pictures import refuse_addresses
 from casual_mcp_nb.types.secret import masked
 
 if TYPE_CHECKING:
@@ -182,7 +183,14 @@ class _Streamed:
         return answer
 
 
+# They are sent OpenAI's own format, addresses of images included.
+_TAKE_ADDRESSES = ("openai", "azure", "openrouter")
+
+
 def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
+    prefix, slash, _ = model.partition("/")
+    if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
+        refuse_addresses(messages, "LiteLLM would fetch the address of an image from here")
     request = request_for(client, model, messages, options, WIRE, **more)
     for made in request["messages"]:
         if made["role"] == "assistant" and not made["content"]:

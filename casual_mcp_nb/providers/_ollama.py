@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers._answers import (
     Definitions,
     Reported,
@@ -23,7 +22,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
 from casual_mcp_nb.providers._keeping import keep_fields
-from casual_mcp_nb.types.image import pictures_of
+from casual_mcp_nb.providers._pictures import refuse_addresses
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
@@ -101,9 +100,8 @@ async def _request(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The body of a request, and its headers beside the client's own."""
-    if not all(picture.data for picture in pictures_of(messages)):
-        # casual-llm would fetch it, from wherever the address says.
-        raise UsageError("Ollama takes no addresses of images.", hint="Give the image itself: session.chat(…, images=…).")
+    # casual-llm would fetch it, from wherever the address says.
+    refuse_addresses(messages, "Ollama takes no addresses of images")
     sent = conversation(client, model, messages, WIRE)
     request: dict[str, Any] = await client._build_request_kwargs(model, sent, options, stream=stream)
     give_back(client, model, sent, request["messages"], WIRE)

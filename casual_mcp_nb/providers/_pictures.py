@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.image import pictures_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,20 @@ def images(message: ChatMessage) -> tuple[ImageContent, ...]:
     """The images of a tool's result."""
     found: tuple[ImageContent, ...] = getattr(message, "images", ())
     return found
+
+
+def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
+    """Check that every image of the person is here: an address is never fetched by us.
+
+    Args:
+        messages: The conversation.
+        why: Why an address cannot be sent.
+
+    Raises:
+        UsageError: One is not.
+    """
+    if not all(picture.data for picture in pictures_of(messages)):
+        raise UsageError(f"{why}.", hint="Give the image itself: its path or its bytes.")
 
 
 def data_of(image: ImageContent) -> str:

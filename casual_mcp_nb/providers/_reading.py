@@ -51,10 +51,11 @@ def response_of(error: Exception) -> Any:
     """The HTTP answer that an error is about, or None. Ollama's SDK drops it, or fails over its body: it is in the error that
     its own took the place of."""
     each: BaseException | None = error
-    for _ in range(_DEEPEST):
-        response = getattr(each, "response", None)
-        if each is None or response is not None:
-            return response
+    while each is not None:
+        if each is error or type(each).__name__ == "HTTPStatusError":
+            response = getattr(each, "response", None)
+            if response is not None:
+                return response
         each = each.__context__
     return None
 

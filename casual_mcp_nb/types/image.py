@@ -29,10 +29,12 @@ class Picture:
     Args:
         media_type: What it is said to be.
         data: Its bytes; empty where it is an address, which is never fetched.
+        address: Where it is, for one that only the provider fetches.
     """
 
     media_type: str
     data: bytes = field(default=b"", repr=False)
+    address: str = ""
 
 
 def media_type_of(data: bytes) -> str | None:
@@ -61,6 +63,8 @@ def _picture(part: Any) -> Picture:
     text = address.partition(";base64,")[2] if address.startswith("data:") else ""
     if not isinstance(part.source, str):
         text = part.source.get("data", "")
+    elif not text:
+        return Picture(part.media_type, address=address)
     try:
         return Picture(part.media_type, base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):

@@ -217,3 +217,49 @@ def test_a_figure_is_saved_on_the_thread_of_the_caller(session: Session) -> None
 
     session.chat("What is this?", images=Figure(), model=scripted_model("A dot."))
     assert threads == [threading.current_thread().name]
+
+
+AN_ADDRESS = "https://example.org/a%20dot.png?size=2"
+AS_ADDRESS = {
+    "openai": {"type": "image_url", "image_url": {"url": AN_ADDRESS}},
+    "openai-responses": {"type": "input_image", "image_url": AN_ADDRESS, "detail": "auto"},
+    "anthropic": {"type": "image", "source": {"type": "url", "url": AN_ADDRESS}},
+}
+
+
+@pytest.mark.defect("D2")
+@pytest.mark.parametrize("provider", AS_ADDRESS)
+def test_an_address_goes_to_the_provider_as_it_is_and_is_shown_as_one(asking: Callable[..., Any], provider: str) -> None:
+    session, server = asking(provider)
+    turn = session.chat("What is this?", images=[AN_ADDRESS, PNG], stream=False)
+    turn.raise_for_status()
+    content = sent_image(provider, server.seen[-1].body)["content"]
+    assert content[1] == AS_ADDRESS[provider]
+    assert ENCODED in str(content[2])
+    assert "example.org" in mimebundle(turn)["text/plain"]
+    assert ", 0 bytes" not in mimebundle(turn)["text/plain"]
+    assert Conversation.from_json(Conversation([turn]).to_json()).messages == turn.messages
+
+
+@pytest.mark.defect("D2")
+@pytest.mark.parametrize(
+    "address",
+    ["file:///etc/hostname", "ftp://example.org/a.png", "data:image/png;base64,xx", "https://", "http://[::1", "https://a b/c"],
+)
+def test_an_address_that_no_provider_could_fetch_is_refused(address: str, session: Session) -> None:
+    with pytest.raises(UsageError):
+        session.chat("What?", images=address, model=scripted_model("x"))
+
+
+@pytest.mark.defect("D2")
+def test_an_address_with_a_password_is_refused_without_showing_it(session: Session) -> None:
+    with pytest.raises(UsageError) as caught:
+        session.chat("What?", images="https://me:hunter22@example.org/a.png", model=scripted_model("x"))
+    assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.defect("D2")
+def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plot:1.png").write_bytes(PNG)
+    assert [picture.data for picture in pictures(with_images("What?", "plot:1.png"))] == [PNG]
