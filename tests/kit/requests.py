@@ -50,7 +50,7 @@ def _known_message(message: Mapping[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in message.items() if name not in unknown}
     if message.get("tool_calls"):
         known["tool_calls"] = [{k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]]
-    if message["role"] == "assistant" and isinstance(message["content"], list):
+    if message["role"] == "assistant" and isinstance(message.get("content"), list):
         known["content"] = [part for part in message["content"] if part["type"] != "thinking"]
     return known
 

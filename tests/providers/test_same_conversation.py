@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+from kit.message_rules import RULES
 from kit.provider import PROVIDERS, answer
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
@@ -17,6 +19,7 @@ from casual_mcp_nb.discovery import SearchToolsTool
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.trace import Turn
 
 Calls = tuple[tuple[str, dict[str, Any]], ...]
 SCRIPT: tuple[tuple[str, Calls], ...] = (
@@ -114,3 +117,68 @@ def test_the_conversation_searches_loads_calls_and_fails_once(expected: Any) -> 
     assert [turn.count("ToolFinished") for turn in kinds] == [3, 2]
     ended = [event["status"] for turn in expected for event in turn if event["event"] == "ToolFinished"]
     assert ended == ["ok", "ok", "error", "ok", "ok"]
+
+
+SIGNED = {"reasoning_content": "I see."}
+THOUGHT = {"type": "thinking", "thinking": "I see.", "signature": "c2lnbmVk"}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
+WANTED_CALLS: Calls = (
+    ("desk__plot", {"title": "tide"}),
+    ("desk__silent", {}),
+    ("desk__broken", {}),
+    ("desk__echo", {"text": "x"}),
+)
+
+
+def with_its_own(provider: str) -> Any:
+    """An answer with text, calls, and what only this provider can read."""
+    made = answer(provider, "I look.", *WANTED_CALLS)
+    if provider == "openai":
+        made["choices"][0]["message"] |= SIGNED
+    elif provider == "anthropic":
+        made["content"].insert(0, THOUGHT)
+    elif provider == "openai-responses":
+        made["output"].insert(0, REASONING)
+    else:
+        made["message"]["thinking"] = "I see."
+    return made
+
+
+def own_in(provider: str, body: Any) -> bool:
+    """Whether what only this provider can read is in a request of its own, where it wants it."""
+    if provider == "openai-responses":
+        return any(item.get("encrypted_content") == "b3BhcXVl" for item in body["input"])
+    answers = [message for message in body["messages"] if message["role"] == "assistant"]
+    if provider == "anthropic":
+        return answers[0]["content"][0] == THOUGHT
+    return answers[0].get("reasoning_content" if provider == "openai" else "thinking") == "I see."
+
+
+@pytest.mark.defect("D1", "D2", "D4", "D6")
+@pytest.mark.parametrize("second", [*PROVIDERS, pytest.param("litellm", marks=WITH_LITELLM)])
+@pytest.mark.parametrize("first", PROVIDERS)
+async def test_a_conversation_goes_on_with_another_provider_and_comes_back(
+    first: str, second: str, strict: Callable[..., Any], desk: FastMCP
+) -> None:
+    @desk.tool
+    def silent() -> None:
+        return None
+
+    wire = FORMATS[second]
+    begun = strict(RULES[first], with_its_own(first), answer(first, "Tide."), answer(first, "Again."))
+    other = strict(RULES[second], answer(wire, "", *WANTED_CALLS), answer(wire, "Low."))
+    turns: list[Turn] = []
+    for provider, server in ((first, begun), (second, other), (first, begun)):
+        config = server.config(provider)
+        if provider == "litellm":
+            config["models"]["small"]["model"] = "openai/m-1"
+        saved = Conversation.from_json(Conversation(turns).to_json()).messages
+        async with McpToolChat.from_config(config, in_process={"desk": desk}) as chat:
+            turns.append(await chat.run([UserMessage(content="Look.")], TurnOptions(stream=False), history=saved))
+    assert [(turn.status, turn.answer) for turn in turns] == [("done", "Tide."), ("done", "Low."), ("done", "Again.")]
+    assert begun.refusals == other.refusals == []
+    assert all(own_in(first, request.body) for request in begun.seen[1:])
+    if second != first:
+        sent = json.dumps([request.body for request in other.seen])
+        assert "I see." not in sent
+        assert "b3BhcXVl" not in sent
