@@ -38,7 +38,6 @@ def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
     """What the guard says of a function that is called on an engine thread."""
     engine = EngineThread()
     try:
-        engine.submit(asyncio.to_thread(int))[0].result()
         called = threading.Event()
         engine.call_later(0, function)
         engine.call_later(0, called.set)
@@ -62,11 +61,15 @@ def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopG
 
 
 @pytest.mark.holds_the_loop("that is what is tested")
-def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -> None:
+def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
+    # Whoever else is at work on this machine: that the thread is seen at all is what is tested.
+    guard = LoopGuard(LIMIT, share=0.0)
+    guard.start()
     # The watcher looks again while the thread is still there.
     worker = threading.Thread(target=code("sum(range(30_000_000)); wait(0.2)", wait=threading.Event().wait))
     worker.start()
     worker.join()
+    guard.stop()
     assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
 
 

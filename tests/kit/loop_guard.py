@@ -80,10 +80,14 @@ class LoopGuard:
 
     Args:
         limit: How long a callback may hold its loop, in seconds.
+        share: How much of the time for which nobody else came to run a thread must have computed, to be the one that kept the
+            interpreter. On a busy machine the watcher can be late for want of a processor; then that thread did not have one
+            throughout.
     """
 
-    def __init__(self, limit: float = LIMIT_SECONDS) -> None:
+    def __init__(self, limit: float = LIMIT_SECONDS, share: float = 0.8) -> None:
         self.limit = limit
+        self._share = share
         self._running: dict[int, _Callback] = {}
         self._collecting: dict[int, float] = {}
         self._held: list[Held] = []
@@ -158,7 +162,8 @@ class LoopGuard:
             self._held.append(Held(thread, seconds, cpu, _place(trace) or repr(callback.handle), trace))
 
     def _watch(self) -> None:
-        clocks: dict[int, float] = {}
+        # From here on: what a thread computed before nobody asked about.
+        clocks = self._clocks(sys._current_frames())
         due, queued = time.monotonic() + LOOK_SECONDS, _queued()
         while not self._stopped.wait(LOOK_SECONDS):
             now = time.monotonic()
@@ -184,11 +189,15 @@ class LoopGuard:
         callback.places[trace] += max(1, round((now - callback.seen_at) * 1000))
         callback.seen_cpu, callback.seen_at = cpu, now
 
-    def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
-        """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
-        now = {
+    def _clocks(self, frames: dict[int, FrameType]) -> dict[int, float]:
+        """What each thread has computed so far, without the collector."""
+        return {
             ident: cpu - max(0.0, self._collecting.get(ident, 0.0)) for ident in frames if (cpu := _computed(ident)) is not None
         }
+
+    def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
+        """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
+        now = self._clocks(frames)
         for ident, cpu in now.items() if late > self.limit else ():
             computed = cpu - before.get(ident, 0.0)
             trace = _trace(frames[ident])
@@ -196,7 +205,7 @@ class LoopGuard:
             main = ident == threading.main_thread().ident
             ours = not main and any(line.startswith("casual_mcp_nb/") for line in trace)
             # What the watcher waited for a processor is not in `late`; what is left, it waited for the interpreter.
-            if computed > self.limit and ident not in self._running and ours:
+            if computed > max(self.limit, late * self._share) and ident not in self._running and ours:
                 name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")
                 if _counts(trace, name):
                     self.longest = max(self.longest, computed)
