@@ -120,5 +120,10 @@ def _defer_all(selection: Selection) -> str:
 def system_prompt_view(prompt: SystemPrompt, limits: Limits) -> View:
     """The system prompt exactly as the model reads it, and its price."""
     text = Text(prompt.text or "It is empty.", code=True, limit=limits.document)
-    facts = Facts((("Template", Name(prompt.template)), ("Price", words.tokens(prompt.tokens, "estimated"))))
+    facts = Facts(
+        (
+            ("Template", Name(prompt.template) if prompt.template else "none"),
+            ("Price", words.tokens(prompt.tokens, "estimated")),
+        )
+    )
     return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))

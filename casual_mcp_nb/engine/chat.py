@@ -22,6 +22,7 @@ from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions,
 from casual_mcp_nb.engine.prepare import prepared
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.start import Checks, Told, recorder
 from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
@@ -58,6 +59,7 @@ class McpToolChat:
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: What a turn may take.
+        system: The system prompt of turns that name neither another one nor a template; None for the model's template.
         approver: Asks the person where a tool's policy wants it. Without one, calls that a policy of the config asks about are
             denied; those that only the default policy asks about run, and the turn says so.
         approval: Policies by server that count instead of those of the config.
@@ -78,6 +80,7 @@ class McpToolChat:
         tool_sets: Mapping[str, ToolSetConfig] | None = None,
         templates: TemplateLibrary | None = None,
         limits: Limits | None = None,
+        system: str | None = None,
         approver: Approver | None = None,
         approval: Mapping[str, Policies] | None = None,
         can_ask: Callable[[], bool] | None = None,
@@ -90,6 +93,7 @@ class McpToolChat:
         self.tool_sets = dict(tool_sets or {})
         self.templates = templates or TemplateLibrary.for_config(None, fleet.worker)
         self.limits = limits or Limits()
+        self.system = system
         self._secrets = secrets
         self._views = ViewCache()
         self.contexts = Contexts()
@@ -115,6 +119,7 @@ class McpToolChat:
     def from_config(
         cls,
         config: Config | str | Path | Mapping[str, Any],
+        system: str | None = None,
         *,
         settings: Settings | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
@@ -129,6 +134,7 @@ class McpToolChat:
 
         Args:
             config: A path, a dict, or a loaded config.
+            system: The system prompt of turns that name neither another one nor a template; None for the model's template.
             settings: What the environment says; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls, see `McpToolChat`.
@@ -170,6 +176,7 @@ class McpToolChat:
             selection=initial_selection(config, in_process or {}),
             tool_sets=config.tool_sets,
             templates=TemplateLibrary.for_config(config.folder, fleet.worker),
+            system=system,
             limits=Limits(
                 max_steps=settings.max_chat_iterations,
                 max_calls_per_step=settings.max_calls_per_step,
@@ -306,6 +313,7 @@ class McpToolChat:
             self._running.discard(run)
         return turn
 
+    @spelled_out(TurnFields)
     async def chat(
         self,
         messages: str | Sequence[ChatMessage],
@@ -329,6 +337,7 @@ class McpToolChat:
             The messages to add to the conversation: answers, calls, results.
 
         Raises:
+            UsageError: An option or a name does not exist; nothing was sent.
             CasualMcpError: The turn failed; `get_stats` tells what it took up to there.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
@@ -338,6 +347,7 @@ class McpToolChat:
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
+    @spelled_out(AllTurnFields)
     async def stream(self, messages: str | Sequence[ChatMessage], **options: Unpack[AllTurnFields]) -> AsyncIterator[Event]:
         """Answer the last message of a conversation, event by event.
 

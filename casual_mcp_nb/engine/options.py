@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.gate import Gate
+from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.options import OPTION_NAMES, ModelOptions, ReasoningEffort, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
@@ -54,7 +55,7 @@ class TurnOptions:
     tool_set: str | ToolSetConfig | None = None
     system: str | None = None
     template: str | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] | None = None
     discovery: bool | None = None
     max_steps: int | None = None
     meta: Mapping[str, Any] | None = None
@@ -74,6 +75,13 @@ class TurnOptions:
     def __post_init__(self) -> None:
         # A wrong value is said before anything begins.
         _ = self.request
+        for name in ("discovery", "stream"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It is True, False or None.")
+        steps = self.max_steps
+        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It is 1 or more; None for the usual limit.")
 
     @cached_property
     def request(self) -> RequestOptions:
@@ -92,14 +100,19 @@ class TurnOptions:
         return changed
 
 
-class TurnFields(ModelOptions, total=False):
-    """The fields of `TurnOptions` that `McpToolChat.chat` has no argument of its own for."""
+class CommonTurnFields(ModelOptions, total=False):
+    """The fields of `TurnOptions` that every way to chat takes as options."""
 
     template: str | None
-    variables: Mapping[str, Any]
+    variables: Mapping[str, Any] | None
     discovery: bool | None
     max_steps: int | None
     stream: bool | None
+
+
+class TurnFields(CommonTurnFields, total=False):
+    """The fields of `TurnOptions` that `McpToolChat.chat` has no argument of its own for."""
+
     gate: Gate | None
 
 

@@ -117,8 +117,8 @@ def asked_with(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher
 
 
 async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    system = options.system
+    system = chat.system if options.system is None and options.template is None else options.system
     if system is None:
-        template = options.template or model.template or DEFAULT_TEMPLATE
+        template = model.template or DEFAULT_TEMPLATE if options.template is None else options.template
         system = await chat.templates.render_async(template, tools=view.offered, variables=options.variables)
     return with_instructions(system, view, chat.fleet)

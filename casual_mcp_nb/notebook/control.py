@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.observers import Observers, OnChange, OnEvent
+from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.reports import SessionReports
 
 if TYPE_CHECKING:
     from casual_mcp_nb.widgets.panel import Panel
+
+
+def checked_system(text: str | None) -> str | None:
+    """A system prompt that can be one.
+
+    Raises:
+        UsageError: It is neither text nor None.
+    """
+    if text is not None and not isinstance(text, str):
+        raise UsageError(f"system cannot be {brief(text)}.", hint="It is a text, or None for the model's template.")
+    return text
 
 
 class SessionControl(SessionReports):
@@ -33,6 +46,16 @@ class SessionControl(SessionReports):
         if name is not None and name not in self.config.models:
             raise UnknownNameError("model", str(name), self.config.models)
         self._model = name
+        self._observers.changed()
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt of turns that name neither another one nor a template; None for the model's template."""
+        return self._chat.system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._chat.system = checked_system(text)
         self._observers.changed()
 
     @property
@@ -62,11 +85,12 @@ class SessionControl(SessionReports):
         self._step_mode = on
         self._observers.changed()
 
-    def panel(self, **options: Any) -> Panel:
+    @spelled_out(ChatOptions)
+    def panel(self, **options: Unpack[ChatOptions]) -> Panel:
         """A panel to chat in: message box, live transcript, approvals, step mode, tokens.
 
         Args:
-            options: For the turns that begin in it, as of `chat` without `echo`.
+            options: For the turns that begin in it, as of `chat`.
 
         Returns:
             A widget; as the last value of a cell it shows itself.

@@ -7,16 +7,18 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
 from casual_mcp_nb.notebook.images import with_images
 from casual_mcp_nb.notebook.talk import SessionTalk, as_messages
 from casual_mcp_nb.providers import OfflineClient
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.options import ModelOptions
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ _WRONG = "Your answer cannot be used: {problem}\nAnswer again, with the correcte
 class SessionExtract(SessionTalk):
     """The part of `Session` that extracts."""
 
+    @spelled_out(ModelOptions)
     def extract(
         self,
         prompt: str | Sequence[ChatMessage],
@@ -52,6 +55,7 @@ class SessionExtract(SessionTalk):
         model: str | Model | ChatModel | None = None,
         images: Any = None,
         conversation: bool = False,
+        **options: Unpack[ModelOptions],
     ) -> T:
         """Have the model fill a pydantic model. No tools are offered; an answer that does not fit is told back twice.
 
@@ -60,6 +64,7 @@ class SessionExtract(SessionTalk):
             schema: A class of pydantic; its docstring and the descriptions of its fields are read by the model.
             model: Name of a model of the config, or a model object; None for the session's.
             images: As of `chat`.
+            options: As of `chat`, those that go to the model, such as `temperature`.
             conversation: Whether to go on with the conversation: the model reads what was said, and the turns are kept in it.
                 Otherwise the extraction stands by itself, and the conversation and its stats stay as they are.
 
@@ -68,12 +73,14 @@ class SessionExtract(SessionTalk):
 
         Raises:
             ExtractionError: Nothing that the model said fits; `text` has the last of it.
-            UsageError: `schema` is no pydantic model, or the model is the offline planner, which cannot extract.
+            UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
+                planner, which cannot extract.
             ProviderError: The model failed.
         """
         asked = with_images(prompt, images)
-        return self.engine.run(self._extract(asked, schema, model, conversation))
+        return self.engine.run(self._extract(asked, schema, model, conversation, options))
 
+    @spelled_out(ModelOptions)
     async def extract_async(
         self,
         prompt: str | Sequence[ChatMessage],
@@ -82,23 +89,29 @@ class SessionExtract(SessionTalk):
         model: str | Model | ChatModel | None = None,
         images: Any = None,
         conversation: bool = False,
+        **options: Unpack[ModelOptions],
     ) -> T:
         """`extract`, awaited; takes the same arguments."""
         asked = with_images(prompt, images)
-        return await self.engine.wait(self._extract(asked, schema, model, conversation))
+        return await self.engine.wait(self._extract(asked, schema, model, conversation, options))
 
     async def _extract(
-        self, prompt: str | Sequence[ChatMessage], schema: type[T], model: str | Model | ChatModel | None, conversation: bool
+        self,
+        prompt: str | Sequence[ChatMessage],
+        schema: type[T],
+        model: str | Model | ChatModel | None,
+        conversation: bool,
+        options: ModelOptions,
     ) -> T:
         if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
             raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
-        asked = await self._chat.models.ready(model or self.model)
+        asked = await self._chat.models.ready(self.model if model is None else model)
         if isinstance(asked.client, OfflineClient):
             raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
-        options = _options(asked, schema)
+        turn_options = _options(asked, schema, options)
         said: list[ChatMessage] = []
         for _ in range(REPAIRS + 1):
-            turn, options = await self._ask_for_json(prompt, options, said, conversation)
+            turn, turn_options = await self._ask_for_json(prompt, turn_options, said, conversation)
             found = read_as(schema, turn.answer)
             if not isinstance(found, str):
                 return found
@@ -136,12 +149,12 @@ class SessionExtract(SessionTalk):
         return await self._chat.run(as_messages(prompt), options, history=said)
 
 
-def _options(model: ChatModel, schema: type[BaseModel]) -> TurnOptions:
+def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:
     """No tools, the schema as an instruction, and as the provider's own way of asking for JSON where it has one."""
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     # casual-llm can only instruct Anthropic's models, which is done here for all.
     asked = model if type(model.client).__name__ == "AnthropicClient" else _with_format(model, schema)
-    return TurnOptions(asked, ToolSetConfig(), system, discovery=False, stream=False)
+    return TurnOptions(asked, ToolSetConfig(), system, discovery=False, stream=False, **options)
 
 
 def _with_format(model: ChatModel, response_format: Any) -> ChatModel:

@@ -100,6 +100,15 @@ class SessionNouns(Rich, ABC):
         """The session at a glance. Does not connect."""
         return status_of(self._chat, self.config, self.model, len(self.turns))
 
+    def check_open(self) -> None:
+        """Do nothing, unless the session cannot be used any more.
+
+        Raises:
+            ClosedError: It was closed, or belongs to the process that this one was forked from.
+        """
+        self.engine.check_process()
+        self._dialogue.check_open()
+
     def __repr__(self) -> str:
         return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
 

@@ -64,7 +64,7 @@ class SessionReports(SessionNouns):
         """The system prompt that the next turn would send. Connects when needed, asks no model.
 
         Args:
-            template: Name of a template; None for the model's.
+            template: Name of a template; None for the session's own system prompt, or the model's template.
             variables: More variables for it.
 
         Raises:
@@ -72,7 +72,9 @@ class SessionReports(SessionNouns):
         """
         view = await self._view()
         model = self.config.models.get(self.model or "")
-        name = template or (model.template if model else None) or DEFAULT_TEMPLATE
+        if template is None and self._chat.system is not None:
+            return SystemPrompt(with_instructions(self._chat.system, view, self._chat.fleet))
+        name = (model.template if model else None) or DEFAULT_TEMPLATE if template is None else template
         text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
         return SystemPrompt(with_instructions(text, view, self._chat.fleet), name)
 

@@ -17,6 +17,7 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.by_hand import call_by_hand
+from casual_mcp_nb.notebook.control import checked_system
 from casual_mcp_nb.notebook.demo import demo_config
 from casual_mcp_nb.notebook.dialogue import Dialogue
 from casual_mcp_nb.notebook.extract import SessionExtract
@@ -49,6 +50,7 @@ class Session(SessionExtract):
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
         name: What tells this session from another one of the same config.
+        system: The system prompt of turns that name neither another one nor a template; None for the model's template.
         prices: What models cost, in the place of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It counts instead of the config's `approval`.
@@ -68,6 +70,7 @@ class Session(SessionExtract):
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
+        system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
     ) -> None:
@@ -87,6 +90,7 @@ class Session(SessionExtract):
             self.config,
             settings=settings,
             in_process=in_process,
+            system=checked_system(system),
             approver=self._questions.approve,
             approval=approval,
             can_ask=self._questions.can_ask,
@@ -106,11 +110,12 @@ class Session(SessionExtract):
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
         name: str | None = None,
+        system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
     ) -> Self:
-        """A session from a config file or value; it connects on first use, or by `connect`."""
-        return cls(config, in_process=in_process, name=name, prices=prices, approval=approval)
+        """A session from a config file or value; it connects on first use, or by `connect`. Takes what `Session` takes."""
+        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval)
 
     @classmethod
     def demo(cls) -> Self:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.control import SessionControl
+from casual_mcp_nb.notebook.follow import Follower
 from casual_mcp_nb.notebook.images import with_images
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo, notebook_shell
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS
+from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.questions import Surface
 from casual_mcp_nb.notebook.turn import ShownTurn
-from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
-    from casual_llm import Model
     from casual_llm.messages import ChatMessage
-
-    from casual_mcp_nb.providers.base import ChatModel
 
 Prompt = str | Sequence["ChatMessage"]
 
@@ -30,22 +32,14 @@ Prompt = str | Sequence["ChatMessage"]
 class SessionTalk(SessionControl):
     """The part of `Session` that runs turns."""
 
+    @spelled_out(ChatOptions)
     def chat(
         self,
         prompt: str | Sequence[ChatMessage],
         *,
         images: Any = None,
-        model: str | Model | ChatModel | None = None,
-        tool_set: str | ToolSetConfig | None = None,
-        system: str | None = None,
-        template: str | None = None,
-        discovery: bool | None = None,
         echo: Echo = "output",
-        max_steps: int | None = None,
-        stream: bool | None = None,
-        variables: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        step: bool | Gate | None = None,
+        **options: Unpack[ChatOptions],
     ) -> Turn:
         """Say something, and go on with the conversation.
 
@@ -54,12 +48,12 @@ class SessionTalk(SessionControl):
             images: One image or several, for models that can see: bytes, the path of a file, an address (`https://…`), which
                 the provider fetches, or an object with `savefig` or `save`, such as a figure of matplotlib or an image of
                 Pillow.
+            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             model: Name of a model of the config, or a model object; None for the session's.
             tool_set: Name of a toolset for this turn; None for the selection's.
-            system: The system prompt for this turn; None for the template's.
+            system: The system prompt for this turn; None for the session's, or the template's.
             template: File in `prompt-templates/` for this turn; None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             max_steps: Calls of the model at most; None for the config's limit.
             stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
                 provider streams.
@@ -67,23 +61,26 @@ class SessionTalk(SessionControl):
             meta: Handed through to the servers with each call.
             step: Whether to pause before each call of the model, or what to await there, see `Gate`; None for the session's
                 `step_mode`.
+            options: These, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:
             The turn. When the model or a limit failed it, its status is `failed` and `raise_for_status` raises; when it was
             stopped by `stop` or in a panel, its status is `stopped`.
 
         Raises:
-            UsageError: A name does not exist; nothing was sent.
+            UsageError: An option or a name does not exist; nothing was sent.
             KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation is valid.
         """
-        gate = self._gate(step)
-        options = TurnOptions(
-            model or self.model, tool_set, system, template, variables or {}, discovery, max_steps, meta, stream, gate
-        )
-        return self._wait_for(with_images(prompt, images), options, echo)
+        return self._wait_for(with_images(prompt, images), self._options(options), echo)
 
+    @spelled_out(ChatOptions)
     async def chat_async(
-        self, prompt: str | Sequence[ChatMessage], *, images: Any = None, echo: Echo = "output", **options: Any
+        self,
+        prompt: str | Sequence[ChatMessage],
+        *,
+        images: Any = None,
+        echo: Echo = "output",
+        **options: Unpack[ChatOptions],
     ) -> Turn:
         """`chat`, awaited; takes the same arguments.
 
@@ -92,7 +89,44 @@ class SessionTalk(SessionControl):
         """
         return await self._await(with_images(prompt, images), self._options(options), echo)
 
-    def submit(self, prompt: str | Sequence[ChatMessage], *, images: Any = None, **options: Any) -> Future[Turn]:
+    @spelled_out(ChatOptions)
+    async def stream(
+        self, prompt: str | Sequence[ChatMessage], *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> AsyncIterator[Event]:
+        """Say something, and follow the turn event by event, on the loop of the caller.
+
+        Args:
+            prompt: The text, or messages to add.
+            images: As of `chat`.
+            options: As of `chat`.
+
+        Yields:
+            The events of the turn; the last one is `TurnFinished`. Leaving the loop early stops the turn.
+
+        Raises:
+            UsageError: A name does not exist, or another turn is running; nothing was sent.
+        """
+        turn, wanted = Turn(Trace()), self._options(options)
+        follower = Follower(turn.trace)
+        surface = self._questions.surface_of_awaited_cells()
+        work = self._take(turn, with_images(prompt, images), wanted, follower.on_event, surface, None)
+        running = asyncio.ensure_future(self.engine.wait(work))
+        running.add_done_callback(follower.on_end)
+        try:
+            async for event in follower:
+                yield event
+            await running
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            if not running.cancelled():
+                # Whoever left early does not ask how it ended, and asyncio would report that as forgotten.
+                running.exception()
+
+    @spelled_out(ChatOptions)
+    def submit(
+        self, prompt: str | Sequence[ChatMessage], *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> Future[Turn]:
         """Start a turn without a cell that waits for it; `observe` follows it.
 
         What it asks the person waits in `questions`; `input()` is not used.
@@ -100,7 +134,7 @@ class SessionTalk(SessionControl):
         Args:
             prompt: The text, or messages to add.
             images: As of `chat`.
-            options: As of `chat`, without `echo`.
+            options: As of `chat`.
 
         Returns:
             Becomes the turn; cancelling it stops the turn.
@@ -127,7 +161,10 @@ class SessionTalk(SessionControl):
         """
         return self._dialogue.undo()
 
-    def rerun(self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Any) -> Turn:
+    @spelled_out(ChatOptions)
+    def rerun(
+        self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
+    ) -> Turn:
         """Go back to before a turn, and ask again; that turn and those after it leave the conversation.
 
         Args:
@@ -137,17 +174,22 @@ class SessionTalk(SessionControl):
             options: As of `chat`; what is not given is the session's present choice.
 
         Raises:
-            UsageError: There is no such turn, or a turn is running; the conversation is as before.
+            UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
+                as before.
         """
         place, asked = self._dialogue.asked_at(index, prompt)
         return self._wait_for(asked, self._options(options), echo, place)
 
-    async def rerun_async(self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Any) -> Turn:
+    @spelled_out(ChatOptions)
+    async def rerun_async(
+        self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
+    ) -> Turn:
         """`rerun`, awaited; takes the same arguments."""
         place, asked = self._dialogue.asked_at(index, prompt)
         return await self._await(asked, self._options(options), echo, place)
 
-    def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Any) -> Future[Turn]:
+    @spelled_out(ChatOptions)
+    def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
         """`rerun` as `submit` does it."""
         place, asked = self._dialogue.asked_at(index, prompt)
         return self._start(asked, self._options(options), place)
@@ -157,37 +199,50 @@ class SessionTalk(SessionControl):
         self._chat.consent.forget()
         self._dialogue.clear()
 
-    def _options(self, options: dict[str, Any]) -> TurnOptions:
-        known = {**options, "model": options.get("model") or self.model, "gate": self._gate(options.get("step"))}
-        known.pop("step", None)
-        return TurnOptions(**known)
+    def _options(self, options: ChatOptions) -> TurnOptions:
+        self.check_open()
+        fields: dict[str, Any] = {**options}
+        gate = self._gate(fields.pop("step", None))
+        if fields.get("model") is None:
+            fields["model"] = self.model
+        return TurnOptions(**fields, gate=gate)
 
     def _gate(self, step: bool | Gate | None) -> Gate:
         if callable(step):
             return step
+        if step is not None and not isinstance(step, bool):
+            raise UsageError(f"step cannot be {brief(step)}.", hint="It is True, False, None, or what is awaited: see Gate.")
         return self._questions.gate(lambda: self.step_mode if step is None else step, self._dialogue.cancel)
 
     def _wait_for(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
         with _shown(echo, options.stream) as (turn, live):
-            return self.engine.run(self._take(turn, prompt, options, live, "input", place))
+            on_event = live.on_event if live else None
+            return self.engine.run(self._take(turn, prompt, options, on_event, "input", place))
 
     async def _await(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
         with _shown(echo, options.stream) as (turn, live):
             surface = self._questions.surface_of_awaited_cells()
-            return await self.engine.wait(self._take(turn, prompt, options, live, surface, place))
+            on_event = live.on_event if live else None
+            return await self.engine.wait(self._take(turn, prompt, options, on_event, surface, place))
 
     def _start(self, prompt: Prompt, options: TurnOptions, place: int | None = None) -> Future[Turn]:
         return self.engine.submit(self._take(Turn(Trace()), prompt, options, None, "panel", place))[0]
 
     async def _take(
-        self, turn: Turn, prompt: Prompt, options: TurnOptions, live: LiveOutput | None, surface: Surface, place: int | None
+        self,
+        turn: Turn,
+        prompt: Prompt,
+        options: TurnOptions,
+        on_event: Callable[[Event], None] | None,
+        surface: Surface,
+        place: int | None,
     ) -> Turn:
         async def begin() -> Sequence[ChatMessage]:
             await self._view()
             return as_messages(prompt)
 
         with self._questions.put_by(surface):
-            return await self._dialogue.take(turn, begin, options, live.on_event if live else None, place)
+            return await self._dialogue.take(turn, begin, options, on_event, place)
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:

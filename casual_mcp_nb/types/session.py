@@ -261,11 +261,11 @@ class SystemPrompt(Rich):
 
     Args:
         text: Exactly that text.
-        template: Name of the template that made it.
+        template: Name of the template that made it; None for a text that was given as it is.
     """
 
     text: str
-    template: str
+    template: str | None = None
 
     @property
     def tokens(self) -> int:

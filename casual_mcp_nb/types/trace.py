@@ -82,6 +82,10 @@ class Trace:
     def __iter__(self) -> Iterator[Event]:
         return iter(tuple(self._events))
 
+    def since(self, count: int) -> list[Event]:
+        """The events after the first `count`."""
+        return self._events[count:]
+
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in order."""
         return list(self._by_kind.get(kind, ()))
