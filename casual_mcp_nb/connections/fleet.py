@@ -79,6 +79,11 @@ class Fleet:
         self._check_open()
         return all(connection.fresh for connection in self._connections.values())
 
+    @property
+    def waiting(self) -> list[str]:
+        """The servers that `connect` would start; none after the fleet was closed."""
+        return [] if self._closed else [name for name, each in self._connections.items() if not each.settled]
+
     def config_of(self, name: str) -> ServerConfig | None:
         """The config of a server, or None where it has none or does not exist."""
         connection = self._connections.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.session import Session
+    from casual_mcp_nb.notebook.starting import StartDisplay
+    from casual_mcp_nb.types.session import SessionStatus
 
 VARIABLE = "session"
 CONFIG_FILE = "casual_mcp_config.json"
@@ -36,6 +39,8 @@ class McpMagics(Magics):
         None, min=1, allow_none=True, help="Calls of the model at most in a %%mcp cell; None for the usual limit."
     ).tag(config=True)
 
+    _quiet = False
+
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
     def line(self, line: str) -> Any:
@@ -46,6 +51,7 @@ class McpMagics(Magics):
             text = f"%mcp {parsed.command} takes nothing behind it, and this line has {shown(parsed.rest)}."
             raise UsageError(text, hint=f"%mcp help {parsed.command} says how it is written.")
         run = command.run
+        self._quiet = parsed.quiet
         result = run(self._session(), parsed.rest) if run else getattr(self, f"_{parsed.command}")(parsed.rest)
         if parsed.output:
             self._namespace[parsed.output] = result
@@ -91,7 +97,7 @@ class McpMagics(Magics):
         self._check_variable()
         check_config(cell, path)
         write_text(path, cell, overwrite=True, hint="")
-        return self._start(Session.from_config(path))
+        return self._start(f"Starting the servers of {path.name} …", lambda: Session.from_config(path))
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -128,25 +134,49 @@ class McpMagics(Magics):
                 f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again."
             )
 
-    def _start(self, session: Session) -> Any:
-        previous = self.session()
-        if previous is not None:
-            previous.close()
-        self._namespace[VARIABLE] = session
-        session.connect()
-        return session.status
+    def _start(self, announcement: str, make: Callable[[], Session]) -> Any:
+        """Make and connect a session; the announcement is shown before anything is imported for it."""
+        from casual_mcp_nb.notebook.starting import StartDisplay
+
+        self._check_variable()
+        display, session, status = StartDisplay(announcement), None, None
+        try:
+            session = make()
+            display.follow(lambda: session.servers)
+            previous = self.session()
+            if previous is not None:
+                previous.close()
+            self._namespace[VARIABLE] = session
+            session.connect(quiet=True)
+            status = session.status
+        finally:
+            display.finish(session.servers if session else None, None if self._quiet else status)
+        return self._shown(status, display)
+
+    def _shown(self, status: SessionStatus, display: StartDisplay) -> SessionStatus:
+        if not display.in_notebook:
+            return status
+        from casual_mcp_nb.notebook.shown import ShownStatus
+
+        return ShownStatus.of(status, self.shell)
 
     def _demo(self, rest: str) -> Any:
-        from casual_mcp_nb.notebook.session import Session
+        def make() -> Session:
+            from casual_mcp_nb.notebook.session import Session
 
-        self._check_variable()
-        return self._start(Session.demo())
+            return Session.demo()
+
+        return self._start("Starting the bundled servers …", make)
 
     def _connect(self, rest: str) -> Any:
-        from casual_mcp_nb.notebook.session import Session
+        name = one_word("connect", rest, "config file")
 
-        self._check_variable()
-        return self._start(Session.from_config(one_word("connect", rest, "config file")))
+        def make() -> Session:
+            from casual_mcp_nb.notebook.session import Session
+
+            return Session.from_config(name)
+
+        return self._start(f"Starting the servers of {Path(name).name} …", make)
 
     def _close(self, rest: str) -> None:
         self._session().close()

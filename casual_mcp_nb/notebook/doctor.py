@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.notebook.live import shell
+from casual_mcp_nb.notebook.shell import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.notebook.stderr_line import telling_line
 from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict

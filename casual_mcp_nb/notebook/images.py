@@ -32,11 +32,11 @@ def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Seque
         UsageError: One of them is not a PNG, JPEG, GIF or WebP image, is too large or cannot be read, or is an address that no
             provider could fetch.
     """
-    from casual_llm.messages import TextContent, UserMessage
-
     given = _several(images)
     if not given:
         return prompt
+    from casual_llm.messages import TextContent, UserMessage
+
     if not isinstance(prompt, str):
         raise UsageError("Images go with a text.", hint="In messages of your own they are ImageContent parts of a UserMessage.")
     return [UserMessage(content=[TextContent(text=prompt), *map(_content, given)])]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.notebook.live import shell
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.shell import shell
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session

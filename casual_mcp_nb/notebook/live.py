@@ -29,23 +29,6 @@ _STARTING = {"text/plain": "Starting …", "text/html": "<em>Starting …</em>"}
 _NOTHING = {"text/plain": "", "text/html": ""}
 
 
-def shell() -> Any | None:
-    """IPython's shell where there is one, in a kernel or a terminal, else None. IPython is not imported for it."""
-    import sys
-
-    if "IPython" not in sys.modules:
-        return None
-    from IPython.core.getipython import get_ipython
-
-    return get_ipython()
-
-
-def notebook_shell() -> Any | None:
-    """IPython's shell when this process is a Jupyter kernel, else None."""
-    found = shell()
-    return found if hasattr(found, "kernel") else None
-
-
 def check_echo(echo: str) -> None:
     """Raise `UnknownNameError` for a word that is no echo level."""
     if echo not in get_args(Echo):
@@ -93,6 +76,11 @@ class LiveOutput:
         self._context = contextvars.copy_context()
         self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
         self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
+
+    @property
+    def handle(self) -> Any:
+        """The display in the cell."""
+        return self._handle
 
     def on_event(self, event: Event) -> None:
         """Take note of an event; called on the engine's loop. Steps and the first text of each are drawn at once, the rest at

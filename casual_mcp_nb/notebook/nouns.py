@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.notebook.dialogue import Dialogue
 from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.status import models_of, servers_of, status_of, tool_sets_of, tools_of
+from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of
+from casual_mcp_nb.notebook.status import manifest_of, models_of, servers_of, status_of, tool_sets_of, tools_of
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.selection import Selection
@@ -31,6 +33,29 @@ class SessionNouns(Rich, ABC):
     engine: EngineThread
     _chat: McpToolChat
     _dialogue: Dialogue
+
+    _quiet = False
+
+    @contextmanager
+    def start_shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
+        """Show how servers start while the body runs, where any has to be started.
+
+        Args:
+            quiet: Show nothing.
+            table: Leave the servers as a table in the cell, and not only a line.
+            handle: A display of the cell that is used until the body stops the display, and that the body leaves in order.
+        """
+        waiting = self._chat.fleet.waiting
+        if not waiting or self.engine.inherited:
+            yield None
+            return
+        display = StartDisplay(announcement_of(waiting), quiet=quiet or self._quiet, handle=handle)
+        display.follow(lambda: self.servers)
+        try:
+            yield display
+        finally:
+            servers = self.servers
+            display.finish(servers, servers if table else summary_of(servers))
 
     @property
     def turns(self) -> list[Turn]:
@@ -63,8 +88,14 @@ class SessionNouns(Rich, ABC):
 
     @property
     def tools(self) -> Tools:
-        """All tools with their price, by number or name. Connects when needed."""
-        return tools_of(self.engine.run(self._view()))
+        """All tools with their price, by number or name. Connects when needed, and blocks until then; see `tools_async`."""
+        with self.start_shown():
+            return tools_of(self.engine.run(self._view()))
+
+    async def tools_async(self) -> Tools:
+        """`tools`, awaited."""
+        with self.start_shown():
+            return tools_of(await self.engine.wait(self._view()))
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
@@ -81,8 +112,14 @@ class SessionNouns(Rich, ABC):
 
     @property
     def toolsets(self) -> ToolSets:
-        """The toolsets of the config by name. Connects when needed."""
-        return tool_sets_of(self._chat, self.engine.run(self._view()))
+        """The toolsets of the config by name. Connects when needed, and blocks until then; see `toolsets_async`."""
+        with self.start_shown():
+            return tool_sets_of(self._chat, self.engine.run(self._view()))
+
+    async def toolsets_async(self) -> ToolSets:
+        """`toolsets`, awaited."""
+        with self.start_shown():
+            return tool_sets_of(self._chat, await self.engine.wait(self._view()))
 
     @property
     def models(self) -> Models:
@@ -91,9 +128,15 @@ class SessionNouns(Rich, ABC):
 
     @property
     def manifest(self) -> Manifest:
-        """What the model reads about the deferred tools: `str()` is exactly that text. Connects when needed."""
-        view = self.engine.run(self._view())
-        return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
+        """What the model reads about the deferred tools: `str()` is exactly that text. Connects when needed, and blocks until
+        then; see `manifest_async`."""
+        with self.start_shown():
+            return manifest_of(self.engine.run(self._view()))
+
+    async def manifest_async(self) -> Manifest:
+        """`manifest`, awaited."""
+        with self.start_shown():
+            return manifest_of(await self.engine.wait(self._view()))
 
     @property
     def status(self) -> SessionStatus:

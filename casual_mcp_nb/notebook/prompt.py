@@ -12,7 +12,7 @@ import sys
 import threading
 from types import BuiltinFunctionType
 
-from casual_mcp_nb.notebook.live import notebook_shell
+from casual_mcp_nb.notebook.shell import notebook_shell
 
 
 def can_prompt() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -25,7 +24,11 @@ from casual_mcp_nb.notebook.lifetime import close_in_background, leave, take_pla
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.shown import ShownServers
+from casual_mcp_nb.notebook.starting import StartDisplay
 from casual_mcp_nb.notebook.twins import awaited, blocking
+from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.server import Policies
@@ -54,6 +57,7 @@ class Session(SessionExtract):
         prices: What models cost, in the place of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It counts instead of the config's `approval`.
+        quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
 
     Attributes:
         config: The config as loaded.
@@ -73,11 +77,13 @@ class Session(SessionExtract):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        quiet: bool = False,
     ) -> None:
         self.config = load_config(config)
         if prices is not None:
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
         self.name = name
+        self._quiet = quiet
         self._model = next(iter(self.config.models), None)
         self._observers = Observers()
         self.engine = engine_thread()
@@ -113,25 +119,49 @@ class Session(SessionExtract):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        quiet: bool = False,
     ) -> Self:
         """A session from a config file or value; it connects on first use, or by `connect`. Takes what `Session` takes."""
-        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval)
+        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
 
     @classmethod
     def demo(cls) -> Self:
         """A session with the bundled servers and the offline planner: no key, no network."""
         return cls(demo_config())
 
-    async def _connect(self) -> Servers:
-        """Start all servers side by side and wait until each is ready or has failed.
+    def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
+        """Start all servers side by side and wait until each is ready or has failed; a cell or a terminal shows it meanwhile.
+
+        Args:
+            strict: Whether a server that failed is an error.
+            quiet: Show nothing.
 
         Returns:
-            How each of them is. A server that failed does not raise; its status says why.
-        """
-        await asyncio.gather(self._view(), asyncio.to_thread(_warm_up))
-        return self.servers
+            How each of them is. A server that failed does not raise unless `strict`; its status says why.
 
-    connect, connect_async = blocking(_connect), awaited(_connect)
+        Raises:
+            ConnectError: With `strict`, a server failed; the message has the reason of each.
+        """
+        with self.start_shown(quiet=quiet, table=True) as display:
+            self.engine.run(self._connect())
+        return self._connected(strict, display)
+
+    async def connect_async(self, *, strict: bool = False, quiet: bool = False) -> Servers:
+        """`connect`, awaited; takes the same arguments."""
+        with self.start_shown(quiet=quiet, table=True) as display:
+            await self.engine.wait(self._connect())
+        return self._connected(strict, display)
+
+    async def _connect(self) -> None:
+        warm_up()
+        await self._view()
+
+    def _connected(self, strict: bool, display: StartDisplay | None) -> Servers:
+        servers = self.servers
+        if strict:
+            servers.raise_for_status()
+        shown = display is not None and display.in_notebook
+        return ShownServers(servers, notebook_shell()) if shown else servers
 
     async def _reconnect(self, name: str) -> ServerStatus:
         """Connect one server anew; the others are not touched.
@@ -254,9 +284,3 @@ class Session(SessionExtract):
         """Close in the background, from any thread; use from now on is an error that says why."""
         self._dialogue.end(why)
         return close_in_background(self.engine, self._close)
-
-
-def _warm_up() -> None:
-    """Import what the first turn needs while the servers start: casual-llm brings every SDK that is installed."""
-    for name in ("casual_llm", "casual_mcp_nb.display", "casual_mcp_nb.discovery.index"):
-        importlib.import_module(name)

@@ -11,7 +11,7 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
-from casual_mcp_nb.types.session import ClientRow, Clients, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
+from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
 
 _NEEDS_NO_KEY = ("offline", "replay", "ollama")
 
@@ -34,6 +34,11 @@ def tools_of(view: ToolView) -> Tools:
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
     return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}, view.excluded)
+
+
+def manifest_of(view: ToolView) -> Manifest:
+    """What the model reads about the deferred tools."""
+    return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:

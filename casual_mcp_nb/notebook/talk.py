@@ -15,11 +15,13 @@ from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.control import SessionControl
 from casual_mcp_nb.notebook.follow import Follower
 from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo, notebook_shell
+from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS
 from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.questions import Surface
-from casual_mcp_nb.notebook.turn import ShownTurn
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.shown import ShownTurn
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -215,15 +217,29 @@ class SessionTalk(SessionControl):
         return self._questions.gate(lambda: self.step_mode if step is None else step, self._dialogue.cancel)
 
     def _wait_for(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
-        with _shown(echo, options.stream) as (turn, live):
-            on_event = live.on_event if live else None
+        with _shown(echo, options.stream) as (turn, live), self._start_in(live, echo) as on_event:
             return self.engine.run(self._take(turn, prompt, options, on_event, "input", place))
 
     async def _await(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
         with _shown(echo, options.stream) as (turn, live):
             surface = self._questions.surface_of_awaited_cells()
-            on_event = live.on_event if live else None
-            return await self.engine.wait(self._take(turn, prompt, options, on_event, surface, place))
+            with self._start_in(live, echo) as on_event:
+                return await self.engine.wait(self._take(turn, prompt, options, on_event, surface, place))
+
+    @contextmanager
+    def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
+        """Show how servers start in the place where the turn is shown then; gives what takes the events of the turn."""
+        quiet = live is None and (echo == "none" or notebook_shell() is not None)
+        with self.start_shown(quiet=quiet, handle=live.handle if live else None) as display:
+            if live is None or display is None:
+                yield live.on_event if live else None
+                return
+
+            def on_event(event: Event) -> None:
+                display.stop()
+                live.on_event(event)
+
+            yield on_event
 
     def _start(self, prompt: Prompt, options: TurnOptions, place: int | None = None) -> Future[Turn]:
         return self.engine.submit(self._take(Turn(Trace()), prompt, options, None, "panel", place))[0]
@@ -238,7 +254,9 @@ class SessionTalk(SessionControl):
         place: int | None,
     ) -> Turn:
         async def begin() -> Sequence[ChatMessage]:
+            warm_up()
             await self._view()
+            await warmed_up()
             return as_messages(prompt)
 
         with self._questions.put_by(surface):

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, overload
 
+from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+
+_MAX_REASON = 500
 
 ServerState = Literal["starting", "ready", "failed", "closed"]
 
@@ -79,8 +82,27 @@ class Servers(Mapping[str, ServerStatus], Rich):
     def __len__(self) -> int:
         return len(self._statuses)
 
+    def raise_for_status(self) -> None:
+        """Do nothing, unless a server failed, or its tools could not be listed.
+
+        Raises:
+            ConnectError: It did; the message has a line for each such server.
+        """
+        failed = [status for status in self.values() if status.state == "failed" or status.error is not None]
+        if failed:
+            reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
+            raise ConnectError(
+                f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
+                hint="Repair it and reconnect it: session.reconnect(name).",
+                server=failed[0].name if len(failed) == 1 else None,
+            )
+
     def __repr__(self) -> str:
         return f"<Servers: {', '.join(f'{name} {status.state}' for name, status in self.items())}>"
+
+
+def _brief_reason(error: str | None) -> str:
+    return " ".join((error or "no reason was given").split())[:_MAX_REASON]
 
 
 class Tools(Sequence[ToolSpec], Rich):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import casual_llm  # noqa: F401 - its import takes longer than the bounds of these tests
 import pytest
 from fastmcp import FastMCP
 from kit.history import assert_valid

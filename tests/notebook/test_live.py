@@ -13,6 +13,7 @@ pytestmark = pytest.mark.kernel
 
 SETUP = """
 import asyncio, threading, time
+import casual_llm
 from fastmcp import FastMCP
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers import call, scripted_model

@@ -1,0 +1,158 @@
+"""The servers of a session while they start: a table in a notebook, lines on a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+import contextvars
+import html
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.notebook.shell import notebook_shell
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.session import Servers, ServerStatus
+
+QUIET_VARIABLE = "MCP_QUIET"
+"""The variable of the environment that turns this off; empty, `0` and `false` count as not set."""
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+_MAX_NAMES = 12
+_MAX_REASON = 200
+
+
+class StartDisplay:
+    """Shows how servers start, from its making on; a table that changes ten times a second at most.
+
+    Make it on the thread of the cell. It imports nothing that takes long before it has shown something.
+
+    Args:
+        announcement: What is shown first.
+        quiet: Show nothing; so it is also where the environment says so, and on other threads than the main one.
+        handle: A display of the cell that is shown already and is used instead of another one.
+    """
+
+    def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
+        visible = not quiet and not _quiet_environment() and threading.current_thread() is threading.main_thread()
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._told: set[str] = set()
+        self._handle: Any = handle if visible else None
+        self._owned = handle is None
+        self._on_terminal = False
+        if visible and handle is None:
+            if notebook_shell() is not None:
+                self._show_first(announcement)
+            else:
+                self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    @property
+    def in_notebook(self) -> bool:
+        """Whether it is shown in a cell."""
+        return self._handle is not None
+
+    def follow(self, servers: Callable[[], Servers]) -> None:
+        """Show these servers until the end.
+
+        Args:
+            servers: Gives them as they are now; called on a thread of its own.
+        """
+        if self._handle is None and not self._on_terminal:
+            return
+        self._thread = threading.Thread(
+            target=self._context.run, args=(self._watch, servers), name="casual-mcp-start", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show nothing more, and leave the display to somebody else; does not wait for what is being drawn."""
+        with self._lock:
+            self._ended.set()
+
+    def finish(self, servers: Servers | None, final: Any = None) -> None:
+        """End it.
+
+        Args:
+            servers: How they ended; None where there are none to tell of.
+            final: What stays in the cell, a noun or a text; None for nothing.
+        """
+        self.stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._on_terminal and servers is not None:
+            self._tell(servers)
+        if self._handle is not None and self._owned:
+            self._handle.update(_bundle("" if final is None else final), raw=True)
+
+    def _show_first(self, announcement: str) -> None:
+        from IPython.display import DisplayHandle
+
+        self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
+        self._handle.display(_bundle(announcement), raw=True)
+
+    def _watch(self, servers: Callable[[], Servers]) -> None:
+        shown: object = None
+        while not self._ended.is_set():
+            now = servers()
+            states = [(status.name, status.state) for status in now.values()]
+            if states != shown:
+                shown = states
+                self._draw(now)
+            self._ended.wait(_SECONDS_BETWEEN_LOOKS)
+
+    def _draw(self, servers: Servers) -> None:
+        if self._on_terminal:
+            self._tell(servers)
+            return
+        bundle = _bundle(servers)
+        with self._lock:
+            if not self._ended.is_set():
+                self._handle.update(bundle, raw=True)
+
+    def _tell(self, servers: Servers) -> None:
+        """Write a line for each server that is ready or has failed since the last time."""
+        for status in servers.values():
+            if status.state in ("ready", "failed") and status.name not in self._told:
+                self._told.add(status.name)
+                sys.stderr.write(f"{line_of(status)}\n")
+        sys.stderr.flush()
+
+
+def announcement_of(names: Iterable[str]) -> str:
+    """What is shown before anything is known: which servers start."""
+    names = list(names)
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
+
+
+def line_of(status: ServerStatus) -> str:
+    """One line about a server that is ready or has failed."""
+    took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
+    if status.state == "ready" and status.error is None:
+        return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
+    reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
+    return f"{status.name}: {status.state}{took}: {reason}"
+
+
+def summary_of(servers: Servers) -> str:
+    """One line about servers that have started."""
+    ready = [name for name, status in servers.items() if status.state == "ready"]
+    failed = [name for name, status in servers.items() if status.state == "failed"]
+    more = f"; failed: {', '.join(failed)}" if failed else ""
+    return f"{len(ready)} of {len(servers)} servers ready{more}"
+
+
+def _bundle(noun: Any) -> dict[str, str]:
+    if isinstance(noun, str):
+        return {"text/plain": noun, "text/html": f"<small>{html.escape(noun)}</small>" if noun else ""}
+    from casual_mcp_nb.display import mimebundle
+
+    return mimebundle(noun)
+
+
+def _quiet_environment() -> bool:
+    return os.environ.get(QUIET_VARIABLE, "").strip().lower() not in ("", "0", "false")

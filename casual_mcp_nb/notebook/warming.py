@@ -1,0 +1,55 @@
+"""Imports that the first turn needs, made while the servers start. Nobody waits for them but whoever needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import threading
+
+_log = logging.getLogger(__name__)
+
+_MODULES = ("casual_mcp_nb.display", "casual_mcp_nb.discovery.index", "casual_llm")
+"""casual-llm comes last: it imports the SDK of every provider that is installed, which takes seconds."""
+
+_FORK_SECONDS = 30.0
+
+_lock = threading.Lock()
+_thread: threading.Thread | None = None
+
+
+def warm_up() -> None:
+    """Begin the imports, unless that was done before."""
+    global _thread
+    with _lock:
+        if _thread is None:
+            # As a daemon, so that a kernel that is shut down meanwhile need not wait.
+            _thread = threading.Thread(target=_import_all, name="casual-mcp-imports", daemon=True)
+            _thread.start()
+
+
+async def warmed_up() -> None:
+    """Wait for the end of the imports, without holding the loop."""
+    warm_up()
+    if _thread is not None and _thread.is_alive():
+        await asyncio.to_thread(_thread.join)
+
+
+def _import_all() -> None:
+    for name in _MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            # Whoever needs it gets the error.
+            _log.debug("%s could not be imported ahead.", name, exc_info=True)
+
+
+def _before_fork() -> None:
+    # A child would wait for ever for a module whose import another thread of the parent had begun.
+    if _thread is not None and _thread is not threading.current_thread():
+        _thread.join(_FORK_SECONDS)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
