@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from casual_mcp_nb.connections._link import Link
 
 
-async def link_class() -> type[Link]:
-    """`Link` with everything below it; the first use takes up to two seconds on a worker thread."""
-    return await asyncio.to_thread(_import_link)
+async def link_class(in_process: bool = False) -> type[Link]:
+    """`Link` with everything below it; the first use takes up to two seconds on a worker thread.
+
+    Args:
+        in_process: Whether it is for a server of this process, which needs fastmcp's server side too.
+    """
+    return await asyncio.to_thread(_import_link, in_process)
 
 
-def _import_link() -> type[Link]:
+def _import_link(in_process: bool) -> type[Link]:
     importlib.import_module("casual_mcp_nb.connections._http")
+    if in_process:
+        importlib.import_module("fastmcp.server.server")
     from casual_mcp_nb.connections._link import Link
 
     route_library_logs()

@@ -207,7 +207,8 @@ class Lifecycle:
         self._set("ready")
 
     async def _open_link(self) -> None:
-        make_link = await link_class()
+        config = self._config
+        make_link = await link_class(in_process=config is None or config.transport == "in-process")
         if self.link is not None:
             await self.link.close()
             self.link = None

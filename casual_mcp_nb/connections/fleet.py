@@ -82,7 +82,10 @@ class Fleet:
     @property
     def waiting(self) -> list[str]:
         """The servers that `connect` would start; none after the fleet was closed."""
-        return [] if self._closed else [name for name, each in self._connections.items() if not each.settled]
+        if self._closed:
+            return []
+        awake = ((name, each) for name, each in self._connections.items() if name not in self._asleep)
+        return [name for name, each in awake if not each.settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
         """The config of a server, or None where it has none or does not exist."""
@@ -106,10 +109,10 @@ class Fleet:
         awake = [name for name in self._connections if name not in self._asleep]
         connections = [self._known(name) for name in (awake if names is None else names)]
         # A turn asks each time, and mostly there is nothing to do.
-        waiting = [connection for connection in connections if not connection.settled]
-        if waiting:
+        unsettled = [connection for connection in connections if not connection.settled]
+        if unsettled:
             async with asyncio.TaskGroup() as group:
-                for connection in waiting:
+                for connection in unsettled:
                     group.create_task(_connect(connection))
 
     def wake(self, names: Iterable[str]) -> None:

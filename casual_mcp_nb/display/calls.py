@@ -123,7 +123,7 @@ def _progress(progress: ToolProgress) -> Bar:
     text = words.number(progress.progress)
     if part is not None:
         text = f"{text} of {words.number(progress.total)} ({words.percent(part)})"
-    return Bar(f"{text}: {progress.message}" if progress.message else text, part)
+    return Bar(f"{text}: {progress.text}" if progress.text else text, part)
 
 
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:

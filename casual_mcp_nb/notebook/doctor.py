@@ -53,6 +53,7 @@ def diagnose(session: SessionReports) -> Diagnosis:
             *_keys(session),
             *_windows(session),
             *_prices(session),
+            *_context_windows(session),
             *_servers(session),
             *_templates(session),
         )
@@ -162,6 +163,15 @@ def _prices(session: SessionReports) -> Iterator[Finding]:
         if config.clients[model.client].provider != "offline" and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
             yield Finding("Prices", name, "warn", "no price, so its cost is not known", advice)
+
+
+def _context_windows(session: SessionReports) -> Iterator[Finding]:
+    for name, model in session.config.models.items():
+        provider = session.config.clients[model.client].provider
+        if provider not in ("offline", "replay") and model.context_window is None:
+            end = "Ollama cuts it in silence" if provider == "ollama" else "the provider refuses it"
+            found = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {end}"
+            yield Finding("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
 def _servers(session: SessionReports) -> Iterator[Finding]:

@@ -251,13 +251,25 @@ class ApprovalAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """A running call reported progress."""
+    """A running call reported progress.
+
+    Args:
+        call_id: The call's id.
+        progress: How far it is.
+        total: What it goes up to, where the server says so.
+        text: What the server says about it.
+    """
 
     call_id: str
     progress: float
     total: float | None = None
-    message: str | None = None
+    text: str | None = None
     at: float = 0.0
+
+    @property
+    def message(self) -> str | None:
+        """The older name of `text`."""
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types._tables import Table, read_message, spread
-from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, TurnStarted
+from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
 from casual_mcp_nb.types.trace import Trace
 
 if TYPE_CHECKING:
@@ -104,6 +104,10 @@ def _written(event: Event, messages: Table, tools: Table) -> dict[str, Any]:
     return {"event": type(event).__name__, **fields}
 
 
+_OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "text"}
+"""Fields of events that had another name in files of earlier versions."""
+
+
 def _fields(event: Event) -> dict[str, Any]:
     kind: Any = type(event)
     adapter, shared = _adapter(kind), _SHARED.get(kind)
@@ -123,6 +127,7 @@ def _trace(turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Tr
         if kind is None:
             trace.unread.events.setdefault(len(trace), []).append(raw)
             continue
+        raw = {_OLD_NAMES.get((kind, name), name): value for name, value in raw.items()}
         fields = {name: value for name, value in raw.items() if name in _named(kind)}
         if len(fields) + 1 < len(raw):
             more = {name: value for name, value in raw.items() if name not in fields and name != "event"}
