@@ -14,7 +14,7 @@ from casual_mcp_nb.engine.read_on import Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
@@ -50,8 +50,6 @@ async def prepared(
         UsageError: A name in the options or in the selection does not exist.
         ConnectError: No server could be connected.
     """
-    if options.max_steps is not None and options.max_steps < 1:
-        raise UsageError("max_steps must be 1 or more.", hint="Leave it out for the limit of the environment.")
     taken: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
     model = await chat.models.ready(options.model)
