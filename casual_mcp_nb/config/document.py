@@ -55,7 +55,7 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: It cannot be read, or is not an object; with line and column where there is one.
     """
-    return parse_document(read_text(path), path)
+    return _or_raised(_parsed(read_text(path), path))
 
 
 def parse_document(text: str, path: Path) -> Document:
@@ -68,14 +68,30 @@ def parse_document(text: str, path: Path) -> Document:
     Raises:
         ConfigError: It is not an object; with line and column where there is one.
     """
+    parsed = _parsed(text, path)
+    # A traceback that shows the values of variables would show the keys in it.
+    del text
+    return _or_raised(parsed)
+
+
+def _or_raised(parsed: Document | ConfigError) -> Document:
+    if isinstance(parsed, ConfigError):
+        raise parsed
+    return parsed
+
+
+def _parsed(text: str, path: Path) -> Document | ConfigError:
+    """A document, or what is wrong with it: nothing is raised where the text is in a variable."""
     if not text.strip():
-        raise ConfigError("the file is empty; a JSON object is expected.", path=str(path))
+        return ConfigError("the file is empty; a JSON object is expected.", path=str(path))
     if path.suffix.casefold() == ".toml":
-        return Document(_parse_toml(text, path), path)
+        return _parsed_toml(text, path)
     text = plain_json(text)
-    data = _parse(text, path)
+    data = _parsed_json(text, path)
+    if isinstance(data, ConfigError):
+        return data
     if not isinstance(data, dict):
-        raise ConfigError("a JSON object is expected at the top.", path=str(path), line=1, column=1)
+        return ConfigError("a JSON object is expected at the top.", path=str(path), line=1, column=1)
     positions, doubles = _scan(text)
     return Document(data, path, positions, tuple(Problem(key, "the same key twice in one object") for key in doubles))
 
@@ -98,13 +114,22 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
         content = path.read_bytes()
     except OSError as cause:
         raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
-    # The codec's and the parser's errors carry the whole content, so ours are raised when they are gone.
+    # The codec's error carries the whole content, so ours is raised when it is gone, and what was read with it.
+    text, wrong = _decoded(content)
+    del content
+    if wrong is not None:
+        line, column = wrong
+        raise error("not UTF-8 text.", path=str(path), line=line, column=column, hint="Save the file as UTF-8.")
+    return text
+
+
+def _decoded(content: bytes) -> tuple[str, Position | None]:
+    """The text of a file, or where the first byte stands that is none."""
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as cause:
-        good = content[: cause.start].decode("utf-8-sig")
-    line, column = _position(_line_starts(good), len(good))
-    raise error("not UTF-8 text.", path=str(path), line=line, column=column, hint="Save the file as UTF-8.")
+        return content.decode("utf-8-sig"), None
+    except UnicodeDecodeError as error:
+        good = content[: error.start].decode("utf-8-sig")
+        return "", _position(_line_starts(good), len(good))
 
 
 def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
@@ -116,7 +141,7 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
     return error("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
 
 
-def _parse(text: str, path: Path) -> Any:
+def _parsed_json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -125,19 +150,18 @@ def _parse(text: str, path: Path) -> Any:
         line, column, reason = 1, 1, "nested too deeply"
     except ValueError:
         line, column, reason = 1, 1, "a number with too many digits"
-    raise ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
+    return ConfigError(f"not JSON: {reason}.", path=str(path), line=line, column=column)
 
 
-def _parse_toml(text: str, path: Path) -> dict[str, Any]:
+def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
     try:
-        return tomllib.loads(text)
+        return Document(tomllib.loads(text), path)
     except tomllib.TOMLDecodeError as error:
-        # The error of newer Pythons carries the whole text.
         reason, _, place = str(error).partition(" (at line ")
         line, column = ([*map(int, re.findall(r"\d+", place)), 1, 1])[:2] if place else (1, 1)
     except (RecursionError, ValueError):
         reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
-    raise ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
+    return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:

@@ -68,6 +68,8 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
     Raises:
         ConfigError: A `.env` file cannot be read.
     """
+    if not isinstance(environ, Mapping | None):
+        raise ConfigError("environ must be a mapping of names to texts.")
     merged = Environment(os.environ if environ is None else environ)
     for place in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
         path = place / ".env"

@@ -25,7 +25,7 @@ from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.keys import key_variables
 from casual_mcp_nb.types.options import option_notes
-from casual_mcp_nb.types.strict import Origin
+from casual_mcp_nb.types.strict import Origin, header_problem
 
 logger = logging.getLogger(__name__)
 
@@ -222,6 +222,8 @@ def _with_key(name: str, client: ClientConfig, variables: Mapping[str, str]) -> 
     if client.key_state == "set":
         return client
     for variable in key_variables(name, client.provider):
-        if key := variables.get(variable):
-            return client.with_key(key, variable)
+        if variables.get(variable):
+            if reason := header_problem(variables[variable]):
+                raise ConfigError(f"the environment variable {variable} {reason}.", key=f"clients.{name}.api_key")
+            return client.with_key(variables[variable], variable)
     return client.model_copy(update={"api_key": None})

@@ -9,7 +9,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,8 +49,8 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
     place = path.resolve()
     if path.suffix.casefold() == ".toml":
         raise ConfigError("a toolset cannot be written into a TOML file.", path=str(path), hint="Use a JSON file for it.")
-    text = read_text(place)
-    saved = _tool_sets(text, path)
+    before = _FileText(read_text(place))
+    saved = _tool_sets(before, path)
     value = plain_tool_set(tool_set)
     if name in saved and saved[name] == value:
         return path
@@ -58,9 +58,9 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
         raise UsageError(
             f"There is already a toolset {shown(name)} in {shown(path.name)}.", hint="To replace it: overwrite=True."
         )
-    changed = _with_tool_set(text, name, value)
-    check_config(changed, path)
-    _replace(place, text, changed)
+    changed = _FileText(_with_tool_set(before.text, name, value))
+    check_config(changed.text, path)
+    _replace(place, before, changed)
     return path
 
 
@@ -70,11 +70,11 @@ def saved_names(path: Path) -> frozenset[str]:
     Raises:
         ConfigError: It cannot be read.
     """
-    return frozenset(_tool_sets(read_text(path), path))
+    return frozenset(_tool_sets(_FileText(read_text(path)), path))
 
 
-def _tool_sets(text: str, path: Path) -> dict[str, Any]:
-    saved = parse_document(text, path).data.get(_KEY, {})
+def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
+    saved = parse_document(file.text, path).data.get(_KEY, {})
     if not isinstance(saved, dict):
         raise ConfigError("must be an object with a toolset by each name.", path=str(path), key=_KEY)
     return saved
@@ -205,18 +205,40 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _replace(path: Path, before: str, text: str) -> None:
-    """Put a text in the place of a file's: as a whole, with its byte order mark and permissions, also after a power cut."""
+@dataclass(frozen=True)
+class _FileText:
+    """A text with keys in it, which no traceback shows."""
+
+    text: str = field(repr=False)
+
+
+def replace_text(path: Path, before: str, text: str) -> None:
+    """Put a text in the place of a file's: as a whole, with its byte order mark and permissions, also after a power cut.
+
+    Args:
+        path: The file.
+        before: What it holds now.
+        text: What it is to hold.
+
+    Raises:
+        ConfigError: It cannot be written, or holds something else by now; it is as it was.
+    """
+    old, new = _FileText(before), _FileText(text)
+    del before, text
+    _replace(path, old, new)
+
+
+def _replace(path: Path, before: _FileText, text: _FileText) -> None:
     with _failing(path):
         mark = _BOM if path.read_bytes().startswith(_BOM) else b""
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(mark + text.encode())
+                file.write(mark + text.text.encode())
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(name, stat.S_IMODE(path.stat().st_mode))
-            if read_text(path) != before:
+            if read_text(path) != before.text:
                 raise ConfigError("was changed by somebody else at this moment.", path=str(path), hint="Save again.")
             os.replace(name, path)
         finally:

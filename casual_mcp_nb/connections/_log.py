@@ -12,7 +12,7 @@ logger = logging.getLogger("casual_mcp_nb.connections")
 logger.addHandler(logging.NullHandler())
 
 LONGEST = 200
-LIBRARIES = ("fastmcp", "mcp", "httpx2", "httpcore2", "openai", "anthropic", "ollama", "httpx", "httpcore")
+LIBRARIES = ("casual_llm", "fastmcp", "mcp", "httpx2", "httpcore2", "openai", "anthropic", "ollama", "httpx", "httpcore")
 _secrets: set[str] = set()
 
 

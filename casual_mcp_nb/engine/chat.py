@@ -149,9 +149,13 @@ class McpToolChat:
             ConfigError: The config, a variable of the environment, or a policy is wrong.
             UnknownNameError: `approval` names a server that does not exist.
         """
-        config = load_config(config)
-        settings = settings or Settings.from_environ(read_environment(config.folder))
-        secrets = config.secrets()
+        try:
+            loaded = load_config(config)
+        finally:
+            # A traceback that shows the values of variables would show what is in a dict.
+            del config
+        settings = settings or Settings.from_environ(read_environment(loaded.folder))
+        secrets = loaded.secrets()
         keep_out_of_log(secrets)
         route_library_logs()
         chat: McpToolChat
@@ -164,23 +168,23 @@ class McpToolChat:
             answer_limits=answer_limits,
         )
         fleet = Fleet(
-            config.servers,
+            loaded.servers,
             in_process=in_process,
             cache_ttl=settings.tool_cache_ttl,
             handlers=handlers,
-            secrets=config.certain_secrets(),
+            secrets=loaded.certain_secrets(),
         )
         chat = cls(
             fleet,
-            ModelFactory(config),
-            selection=initial_selection(config, in_process or {}),
-            tool_sets=config.tool_sets,
-            templates=TemplateLibrary.for_config(config.folder, fleet.worker),
+            ModelFactory(loaded),
+            selection=initial_selection(loaded, in_process or {}),
+            tool_sets=loaded.tool_sets,
+            templates=TemplateLibrary.for_config(loaded.folder, fleet.worker),
             system=system,
             limits=Limits(
                 max_steps=settings.max_chat_iterations,
                 max_calls_per_step=settings.max_calls_per_step,
-                result_tokens=config.tool_results.max_tokens,
+                result_tokens=loaded.tool_results.max_tokens,
                 result_format=settings.tool_result_format,
             ),
             approver=approver,

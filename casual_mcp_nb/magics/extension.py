@@ -15,6 +15,7 @@ from casual_mcp_nb.magics.args import ECHO, fill_in, one_word, parse_cell_line, 
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.complete import Names, complete, last_word
 from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.magics.write_config import WrittenConfigs
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -40,6 +41,10 @@ class McpMagics(Magics):
     ).tag(config=True)
 
     _quiet = False
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._configs = WrittenConfigs()
 
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
@@ -85,18 +90,19 @@ class McpMagics(Magics):
     @cell_magic("mcp_config")  # type: ignore[arg-type]
     def config_cell(self, line: str, cell: str) -> Any:
         """`%%mcp_config [FILE]` and a config below it: it is checked, written, and connected. A config with a mistake, or one
-        that cannot be written, changes nothing and starts nothing."""
+        that cannot be written, changes nothing and starts nothing; nor is a file overwritten that somebody else has written,
+        unless `--overwrite` says so."""
         from casual_mcp_nb.config.loader import check_config
-        from casual_mcp_nb.notebook.export import write_text
         from casual_mcp_nb.notebook.session import Session
 
         words = words_of(line)
-        if len(words) > 1:
-            raise UsageError(f"%%mcp_config takes one file, found {len(words)}.")
-        path = Path(words[0] if words else CONFIG_FILE).expanduser()
+        files = [word for word in words if word != "--overwrite"]
+        if len(files) > 1:
+            raise UsageError(f"%%mcp_config takes one file, found {len(files)}.")
+        path = Path(files[0] if files else CONFIG_FILE).expanduser()
         self._check_variable()
         check_config(cell, path)
-        write_text(path, cell, overwrite=True, hint="")
+        self._configs.write(path, cell, overwrite="--overwrite" in words)
         return self._start(f"Starting the servers of {path.name} …", lambda: Session.from_config(path))
 
     @property

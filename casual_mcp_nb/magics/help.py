@@ -45,7 +45,7 @@ def help_of(command: str = "") -> Help:
     options = tuple(HelpRow(f"{name} {takes}".strip(), _OPTION_WORDS[name]) for name, takes in CELL_OPTIONS.items())
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model as it is", "%%mcp --echo text"),
-        HelpRow("%%mcp_config [FILE]", "write the config below into a file, check it and connect", "%%mcp_config"),
+        HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, write it and connect", "%%mcp_config"),
         HelpRow("%config McpMagics", "what %%mcp does without options", '%config McpMagics.echo = "all"'),
     )
     return Help("%mcp and %%mcp", (*groups, ("Cells", cells), ("Options of %%mcp", options)))

@@ -79,7 +79,11 @@ class Session(SessionExtract):
         approval: Mapping[str, Policies] | None = None,
         quiet: bool = False,
     ) -> None:
-        self.config = load_config(config)
+        try:
+            self.config = load_config(config)
+        finally:
+            # A traceback that shows the values of variables would show what is in a dict.
+            del config
         if prices is not None:
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
         self.name = name
@@ -122,7 +126,10 @@ class Session(SessionExtract):
         quiet: bool = False,
     ) -> Self:
         """A session from a config file or value; it connects on first use, or by `connect`. Takes what `Session` takes."""
-        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
+        try:
+            return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
+        finally:
+            del config
 
     @classmethod
     def demo(cls) -> Self:

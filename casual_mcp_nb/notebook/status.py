@@ -13,7 +13,7 @@ from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
 
-_NEEDS_NO_KEY = ("offline", "replay", "ollama")
+_NEEDS_NO_KEY = ("offline", "ollama")
 
 
 def servers_of(chat: McpToolChat) -> Servers:

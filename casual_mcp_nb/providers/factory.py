@@ -21,6 +21,7 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.providers._answer_limits import default_max_tokens
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._loading import load, touch
+from casual_mcp_nb.providers._logs import masked_logs
 from casual_mcp_nb.providers._ollama import NUM_CTX
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers._thinking import budget_arguments
@@ -165,7 +166,8 @@ def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
 
 def _built(name: str, config: ClientConfig) -> LLMClient:
     try:
-        return BUILDERS[config.provider](name, config)
+        with masked_logs(config.secrets()):
+            return BUILDERS[config.provider](name, config)
     except CasualMcpError:
         raise
     except Exception as error:

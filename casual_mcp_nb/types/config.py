@@ -21,7 +21,7 @@ from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, 
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached, Seconds, Strict
 
-Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline", "replay"]
+Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline"]
 
 
 class ClientConfig(Reached):

@@ -110,15 +110,21 @@ def _header_name(name: str) -> str:
     return name
 
 
-def _header_text(secret: SecretStr) -> SecretStr:
-    # The HTTP libraries would refuse it too, in the middle of a request and with the value in the message.
-    value = secret.get_secret_value()
+def header_problem(value: str) -> str | None:
+    """Why a text cannot be the value of an HTTP header, or None; the text is no part of the reason.
+
+    The HTTP libraries would refuse it too: in the middle of a request, and with the text in the message.
+    """
     if "\r" in value or "\n" in value:
-        raise ValueError("holds a line break, which a header cannot have")
+        return "holds a line break, which a header cannot have"
     if not value.isascii():
-        raise ValueError("holds a character that is not ASCII, which a header cannot have")
-    if not value.replace("\t", "").isprintable():
-        raise ValueError("holds a control character, which a header cannot have")
+        return "holds a character that is not ASCII, which a header cannot have"
+    return None if value.replace("\t", "").isprintable() else "holds a control character, which a header cannot have"
+
+
+def _header_text(secret: SecretStr) -> SecretStr:
+    if reason := header_problem(secret.get_secret_value()):
+        raise ValueError(reason)
     return secret
 
 

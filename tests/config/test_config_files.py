@@ -99,6 +99,11 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "misspelt key": ({"servers": {"t": {"comand": "x"}}}, "servers.t", "Did you mean 'command'?"),
     "misspelt section": ({"server": {}}, "server", "unknown key. Did you mean 'servers'?"),
     "unlike any key": ({"clients": {"c": {"provider": "openai", "zzz": 1}}}, "clients.c.zzz", "There are: 'api_key'"),
+    "provider that does not exist": (
+        {"clients": {"c": {"provider": "replay"}}},
+        "clients.c.provider",
+        "'openai', 'openai-responses'",
+    ),
     "command and url": ({"servers": {"t": SERVER | {"url": "https://a"}}}, "servers.t", "found command and url"),
     "no way to reach it": ({"servers": {"t": {}}}, "servers.t", "found none of them"),
     "headers of a command": ({"servers": {"t": SERVER | {"headers": {"A": "b"}}}}, "servers.t", "headers cannot be used"),
