@@ -12,7 +12,9 @@ from casual_mcp_nb.errors import ConfigError
 
 
 def test_without_variables_the_defaults_hold() -> None:
-    assert Settings.from_environ({}) == Settings("result", 30.0, 50, 64, "WARNING")
+    assert Settings.from_environ({}) == Settings(
+        tool_result_format="result", tool_cache_ttl=30.0, max_chat_iterations=50, max_calls_per_step=64, log_level="WARNING"
+    )
     assert Settings.from_environ({"MCP_TOOL_CACHE_TTL": " ", "LOG_LEVEL": ""}) == Settings()
 
 
