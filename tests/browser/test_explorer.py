@@ -239,6 +239,22 @@ def test_a_slash_leads_to_the_filter(page: Any) -> None:
     assert at(page, "filter").input_value() == "a/b"
 
 
+@pytest.mark.defect("C10")
+@pytest.mark.parametrize("place", ["headline", "verdict", "found"])
+def test_letters_after_a_click_on_a_text_stay_in_the_widget(page: Any, place: str) -> None:
+    kinds = "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
+    before = page.evaluate(kinds)
+    at(page, "query").fill("add")
+    at(page, place).click()
+    assert focused(page) == "explorer"
+    for key in ("b", "r", "d", "d"):
+        page.keyboard.press(key)
+    page.keyboard.press("/")
+    page.keyboard.type("a b")
+    assert at(page, "filter").input_value() == "a b"
+    assert page.evaluate(kinds) == before
+
+
 # --- a tool's card
 
 
@@ -431,7 +447,8 @@ def test_a_score_is_explained_and_why_a_tool_is_not_found(page: Any) -> None:
     reads(page, "why-not", "Not found: it is not deferred.")
     at(page, "why-not-name").fill("math__ad")
     at(page, "why-not-ask").click()
-    reads(page, "alert", "math__add")
+    reads(page, "alert", "math:add")
+    assert at(page, "why-not").is_hidden()
     hit.get_by_test_id("hit-name").click()
     expect(page, at(page, "card"), data_tool="math__add")
     at(page, "why").click()
@@ -541,7 +558,8 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     other.close()
 
 
-def test_a_widget_whose_kernel_was_restarted_says_how_to_get_it_back(browser: Any, lab: Lab) -> None:
+@pytest.mark.defect("C11")
+def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(browser: Any, lab: Lab) -> None:
     written(lab, "restarted.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
     page = browser.new_page(viewport={"width": 1200, "height": 1000})
     opened(page, lab, "restarted.ipynb")
@@ -549,11 +567,12 @@ def test_a_widget_whose_kernel_was_restarted_says_how_to_get_it_back(browser: An
     at(page, "edit-tool-set").click()
     sync_api.expect(at(page, "save-tool-set")).to_be_disabled()
     sync_api.expect(at(page, "save-tool-set")).to_have_accessible_description(at(page, "cannot-save").inner_text())
+    assert at(page, "gone").is_hidden()
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'")
-    at(page, "discovery").click()
-    reads(page, "alert", "run the cell again")
-    sync_api.expect(at(page, "discovery")).not_to_be_checked()
+    reads(page, "gone", "Run the notebook from the top to reconnect.")
+    assert page.evaluate("() => document.querySelector('.cmn-explorer').inert")
+    shown(page, 0, EXPLORER)
+    assert at(page, "gone").is_hidden()
     page.close()
 
 

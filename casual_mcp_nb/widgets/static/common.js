@@ -8,7 +8,7 @@ function h(tag, props, ...children) {
   return element;
 }
 
-const AS_PROPERTY = new Set(["checked", "disabled", "hidden", "open", "required", "selected", "value", "indeterminate", "readOnly"]);
+const AS_PROPERTY = new Set(["checked", "disabled", "hidden", "open", "required", "selected", "value", "indeterminate", "inert", "readOnly"]);
 
 function assign(element, name, value) {
   if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -76,10 +76,13 @@ function initialize({ model }) {
   return () => model.off("msg:custom", onMessage);
 }
 
-/** Once for each view: the present state, its changes, and calls of commands. */
+const GONE = "The kernel restarted. Run the notebook from the top to reconnect.";
+
+/** Once for each view: the present state, its changes, calls of commands, and whether anybody is there to answer them. */
 function connect(model) {
   const waiting = new Map();
   const listeners = new Set();
+  let onReach = () => {};
   const page = Math.random().toString(36).slice(2);
   let count = 0;
   const onMessage = (message) => {
@@ -90,8 +93,22 @@ function connect(model) {
     else promise.resolve(message.result);
   };
   const onChange = () => listeners.forEach((listener) => listener(model.get("state")));
+  /** Whether this could be sent: what stands for the kernel refuses it once the kernel that knew the widget is gone. */
+  const send = (message) => {
+    try {
+      model.send(message);
+      onReach(true);
+      return true;
+    } catch {
+      onReach(false);
+      return false;
+    }
+  };
+  // The front end tells that something became of the connection, but not what; a message without a command changes nothing.
+  const onLive = () => setTimeout(() => send({ id: null, call: "" }));
   model.on("msg:custom", onMessage);
   model.on("change:state", onChange);
+  model.on("comm_live_update", onLive);
   return {
     get state() {
       return model.get("state");
@@ -101,13 +118,14 @@ function connect(model) {
       const id = `${page}-${count++}`;
       return new Promise((resolve, reject) => {
         waiting.set(id, { resolve, reject });
-        try {
-          model.send({ id, call: name, args: args ?? {} });
-        } catch {
-          waiting.delete(id);
-          reject(new Error("Its kernel was restarted or has ended: run the cell again."));
-        }
+        if (send({ id, call: name, args: args ?? {} })) return;
+        waiting.delete(id);
+        reject(new Error(GONE));
       });
+    },
+    /** Be told at each message whether it could be sent, and when the connection is lost. */
+    onReach(listener) {
+      onReach = listener;
     },
     onState(listener) {
       listeners.add(listener);
@@ -115,6 +133,8 @@ function connect(model) {
     close() {
       model.off("msg:custom", onMessage);
       model.off("change:state", onChange);
+      model.off("comm_live_update", onLive);
+      onReach = () => {};
       listeners.clear();
     },
   };
@@ -129,7 +149,9 @@ function widget(title, build) {
       const link = connect(model);
       const alert = h("div", { class: "cmn-alert", role: "alert", testid: "alert", hidden: true });
       const status = h("div", { class: "cmn-status cmn-quiet", role: "status", testid: "status" });
-      const root = h("section", { class: "cmn cmn-widget", "aria-label": title, testid: title.toLowerCase().replaceAll(" ", "-") });
+      const gone = h("div", { class: "cmn-alert", role: "alert", testid: "gone", hidden: true });
+      // Focusable, so that a click beside the controls gives the keys to the widget.
+      const root = h("section", { class: "cmn cmn-widget", tabindex: "-1", "aria-label": title, testid: title.toLowerCase().replaceAll(" ", "-") });
       const fail = (error) => update(alert, { text: error ? `⚠ ${error.message ?? error}` : "", hidden: !error });
       const parts = {
         link,
@@ -147,8 +169,12 @@ function widget(title, build) {
       const { body, show, close } = build(parts);
       // A widget may have a place of its own for it, near to where the eye is.
       if (!body.contains(alert)) root.append(alert);
-      root.append(body, status);
+      root.append(gone, body, status);
       el.append(root);
+      link.onReach((there) => {
+        update(gone, { text: there ? "" : GONE, hidden: there });
+        update(body, { inert: !there });
+      });
       const picture = document.head.appendChild(h("style", {}, `.cmn-picture-${model.get("picture_key")} { display: none; }`));
       const safely = (state) => {
         try {
@@ -159,22 +185,39 @@ function widget(title, build) {
       };
       link.onState(safely);
       safely(link.state);
-      // Keys that are pressed here mean nothing to the notebook, where a single letter can cut a cell; those with Ctrl or ⌘ do.
-      // JupyterLab looks at the focused element before all that it stands in, so that element has to carry the mark.
-      const shield = (event) => {
-        if (root.contains(event.target)) event.target.toggleAttribute("data-lm-suppress-shortcuts", !event.ctrlKey && !event.metaKey);
-      };
-      window.addEventListener("keydown", shield, true);
+      const unshield = keepKeys(root);
       // JupyterLab takes the Enter key away from every input in a cell: no new line in a text, no form that is sent.
       root.addEventListener("beforeinput", (event) => event.stopPropagation(), true);
       return () => {
-        window.removeEventListener("keydown", shield, true);
+        unshield();
         close?.();
         link.close();
         picture.remove();
       };
     },
   };
+}
+
+const CONTROL = "a[href], button:enabled, input:enabled, select:enabled, textarea:enabled, summary, [tabindex]";
+
+/** Keys that are pressed here mean nothing to the notebook, where a single letter can cut a cell; those with Ctrl or ⌘ do. */
+function keepKeys(root) {
+  const isForNotebook = (event) => event.ctrlKey || event.metaKey;
+  // JupyterLab looks at the focused element before all that it stands in, so that element has to carry the mark.
+  const shield = (event) => {
+    if (root.contains(event.target)) event.target.toggleAttribute("data-lm-suppress-shortcuts", !isForNotebook(event));
+  };
+  // A click on a label or a headline would leave the focus with the notebook, and so the letters that come next.
+  const takeFocus = (event) => {
+    if (event.target.closest(CONTROL) === root) root.focus({ preventScroll: true });
+  };
+  window.addEventListener("keydown", shield, true);
+  root.addEventListener("keydown", (event) => {
+    if (!isForNotebook(event)) event.stopPropagation();
+  });
+  root.addEventListener("pointerdown", takeFocus);
+  root.addEventListener("click", takeFocus);
+  return () => window.removeEventListener("keydown", shield, true);
 }
 
 function largeText(root) {
