@@ -112,7 +112,7 @@ class Finder:
             siblings = {name: self._nearest_first(query, name, left) for name, left in rest.items()}
             return Found(tools | dict.fromkeys(filled), filled=frozenset(filled), siblings=siblings)
         where = f" on server {shown(server)}" if server is not None else ""
-        hint = "Try other words, or give server_name alone to load all tools of a server:"
+        hint = "Try other words, in the language of the descriptions, or give server_name alone to load all tools of a server:"
         return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
 
     def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> list[ToolSpec]:

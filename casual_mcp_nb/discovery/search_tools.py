@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 _DESCRIPTION = """\
-Load tools that you do not have yet, to call them from your next step on. Give query (what to do, in words), \
+Load tools that you do not have yet, to call them from your next step on. Give query (what to do, in the \
+language of the manifest), \
 server_name (all its tools, or with query those that fit) or tool_names.
 <manifest>
 {manifest}

@@ -15,7 +15,11 @@ def search_view(results: SearchResults, limits: Limits) -> View:
     """The ranked tools with their scores; a short list explains each rank."""
     facts = Facts((("Query", results.query), ("Found", _found(results))))
     if not results.hits:
-        return View("search", "Search", (facts, Text("No tool matches.")))
+        return View(
+            "search",
+            "Search",
+            (facts, Text("No tool matches. Words are compared as they are: ask in the language of the descriptions.")),
+        )
     best = max(hit.score for hit in results.hits)
     rows = tuple(_hit_row(hit, best) for hit in results.hits[: limits.rows])
     table = Table(columns("Tool", "Rank #", "Score", "Server", "Description"), rows, len(results) - len(rows))
