@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.session import tool_set_words
+from casual_mcp_nb.display.session import offered_words, tool_set_words
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view
 from casual_mcp_nb.display.view import Bar, Block, Cell, Column, Facts, Limits, Section, Table, View, fraction
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -34,7 +34,8 @@ def exploration_view(exploration: Exploration, limits: Limits) -> View:
         blocks.append(Section("Manifest", manifest_view(manifest, limits).blocks, fold="closed"))
     if exploration.tool_sets:
         blocks.append(Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed"))
-    note = f"{words.count(exploration.offered, 'tool')} sent at once, {words.count(manifest.tools, 'tool')} to be found"
+    sent = offered_words(exploration.offered, manifest.tools, selection.strategy)
+    note = f"{sent} sent at once, {words.count(manifest.tools, 'tool')} to be found"
     return View("exploration", "What the model is shown", tuple(blocks), note=note)
 
 

@@ -15,7 +15,7 @@ from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Name, Section
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step, StepDiff, text_of
-from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tokens import definition_tokens, estimate_tokens
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -135,7 +135,7 @@ def _offered(tools: Sequence[Mapping[str, Any]], limits: Limits) -> tuple[Block,
     rows = tuple(
         (
             Name(str(tool.get("name", ""))),
-            words.number(estimate_tokens(pretty(tool, indent=None))),
+            words.number(definition_tokens(tool)),
             first(str(tool.get("description", "")), SUMMARY),
         )
         for tool in shown

@@ -15,6 +15,7 @@ _FOUND: dict[Strategy, str] = {
     "search": "deferred tools are found by search",
     "browse": "deferred tools are found by browsing categories",
 }
+_FINDERS: dict[Strategy, str] = {"search": "the search tool", "browse": "the tools for browsing"}
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
@@ -53,9 +54,15 @@ def tool_set_words(name: str | None) -> str:
     return "all tools" if name is None else name
 
 
+def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
+    """How many tools a first call has; those that find the deferred ones are in its request too, so they are named."""
+    finder = f" and {_FINDERS[strategy]}" if deferred else ""
+    return f"{words.count(offered, 'tool')}{finder}"
+
+
 def _price(session: SessionStatus) -> tuple[tuple[str, str], ...]:
     return (
-        ("Sent", words.count(session.offered, "tool")),
+        ("Sent", offered_words(session.offered, session.deferred, session.strategy)),
         ("To be found", words.count(session.deferred, "deferred tool")),
         ("Price", words.tokens(session.tokens, "estimated")),
         ("With nothing deferred", words.tokens(session.undeferred_tokens, "estimated")),

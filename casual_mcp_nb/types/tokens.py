@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ Origin = Literal["reported", "estimated"]
 
 _PIECE = re.compile(r"[ _]?[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+|\s+")
 _LONG_WORD = 10
+_DEFINITION_TOKENS = 6
 _SCALE = 0.92
 
 IMAGE_TOKENS = 1_000
@@ -51,6 +53,16 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
         texts += [call.function.name, call.function.arguments]
     images = sum(part.type == "image" for part in parts) + len(getattr(message, "images", ()))
     return 4 + images * IMAGE_TOKENS + sum(count(text) for text in texts if text)
+
+
+def definition_tokens(definition: Mapping[str, Any]) -> int:
+    """Estimate what offering a tool costs, wherever its price is named.
+
+    Args:
+        definition: Its `name`, `description` and `parameters`, as they are sent.
+    """
+    text = json.dumps(dict(definition), ensure_ascii=False, separators=(",", ":"), default=str)
+    return estimate_tokens(text) + _DEFINITION_TOKENS
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:

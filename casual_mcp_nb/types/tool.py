@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.schema import limited_parameters
-from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tokens import definition_tokens
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
@@ -160,7 +160,7 @@ class ToolSpec(Rich):
     @cached_property
     def tokens(self) -> int:
         """Estimated price of offering this tool to a model, in tokens."""
-        return estimate_tokens(json.dumps(self.definition, ensure_ascii=False, separators=(",", ":"), default=str)) + 6
+        return definition_tokens(self.definition)
 
     @cached_property
     def digest(self) -> str:

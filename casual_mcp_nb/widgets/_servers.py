@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from casual_mcp_nb.display import format as words
@@ -9,20 +10,30 @@ from casual_mcp_nb.display.text import clean, cut, first
 from casual_mcp_nb.errors import ConnectError, shown
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import ToolSpec
 
 _LONGEST_REASON = 2_000
 _LONGEST_TAIL = 4_000
 _LONGEST_ALERT = 300
 
 
-def server_row(status: ServerStatus, selection: Selection, effective: Mode) -> dict[str, Any]:
-    """One server; `mode` is what was chosen, `effective` what it comes to."""
+def server_row(status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]) -> dict[str, Any]:
+    """One server; `mode` is what was chosen, `effective` what it comes to.
+
+    Args:
+        status: How the server is.
+        selection: What was chosen.
+        effective: The mode that this comes to.
+        inside: Its tools that the selection lets through; `inside` and `tokens` of the row count these alone.
+    """
     row: dict[str, Any] = {
         "state": status.state,
         "mode": selection.servers.get(status.name, "loaded"),
         "effective": effective,
         "tools": status.tools,
-        "tokens": status.tokens,
+        "inside": len(inside),
+        "tokens": sum(tool.tokens for tool in inside),
+        "all_tokens": status.tokens,
         "transport": status.transport,
     }
     if status.error:

@@ -82,8 +82,8 @@ class SearchState(KnownTools):
         """Why a tool has its place for a query, or none.
 
         Returns:
-            `verdict`, `score`, `missing` terms, and `shares`: each part of the score with `term`, `field`, `frequency`, `idf`,
-            `share`, its `part` of the whole.
+            `tool`, its name on the wire; `verdict`, `score`, `missing` terms, and `shares`: each part of the score with `term`,
+            `field`, `frequency`, `idf`, `share`, its `part` of the whole.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -91,7 +91,7 @@ class SearchState(KnownTools):
         tool = self.catalog.resolve(name)
         index, cut = await self._index(whole)
         if tool.tool_name not in {known.tool_name for known in index.tools}:
-            return {"verdict": self._why_outside(whole), "score": 0.0, "missing": [], "shares": []}
+            return {"tool": tool.wire_name, "verdict": self._why_outside(whole), "score": 0.0, "missing": [], "shares": []}
         return _explained(await asyncio.to_thread(index.explain, query[:LONGEST_QUERY], tool, cut))
 
     async def _index(self, whole: bool) -> tuple[ToolSearchIndex, int]:
@@ -145,6 +145,7 @@ def _terms(explanation: Explanation) -> list[str]:
 def _explained(explanation: Explanation) -> dict[str, Any]:
     score = explanation.score
     return {
+        "tool": explanation.tool.wire_name,
         "verdict": explanation.verdict,
         "score": round(score, 3),
         "missing": [clean(term) for term in explanation.missing],

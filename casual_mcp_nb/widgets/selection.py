@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
@@ -54,9 +55,14 @@ class SelectionState(KnownTools):
             self._before, self._selection = self._selection, selection
         view, problem = self._compiled(selection)
         servers = self.servers
+        inside = defaultdict[str, list[ToolSpec]](list)
+        for tool in (*view.loaded, *view.deferred):
+            inside[tool.server].append(tool)
         shown: dict[str, Any] = {
             "order": list(servers),
-            "servers": {name: server_row(status, selection, servers.modes[name]) for name, status in servers.items()},
+            "servers": {
+                name: server_row(status, selection, servers.modes[name], inside[name]) for name, status in servers.items()
+            },
             "options": selection.model_dump(include=_OPTIONS),
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),

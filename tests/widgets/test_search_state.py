@@ -66,7 +66,7 @@ def test_it_is_said_why_a_tool_is_not_found(session: Session, state: SearchState
     session.selection.servers["units"] = "off"
     outside = do(state, "explain", query="units", name="units__list_units", whole=True)
     assert outside["verdict"] == "Not found: the selection does not let it through."
-    with pytest.raises(UnknownNameError, match="math__add"):
+    with pytest.raises(UnknownNameError, match="math:add"):
         do(state, "explain", query="weather", name="math__ad")
 
 

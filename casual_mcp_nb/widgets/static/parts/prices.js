@@ -8,7 +8,7 @@ const FATES = {
   o: ["out", "Taken out by hand"],
   t: ["not in toolset", "The toolset leaves it out; tick it to add it"],
   c: ["changed", "Its server has changed it: open its card to accept the change"],
-  s: ["server off", "Its server is off"],
+  s: ["server off", "Its server is off: have it loaded or deferred"],
   a: ["app only", "Its server keeps it for its own app; the model is never offered it"],
   k: ["task only", "It runs only as a task, which is not supported; the model is never offered it"],
   x: ["excluded", "The config leaves it out: include_tools or exclude_tools"],
@@ -20,7 +20,9 @@ const signed = (count) => (count === 0 ? "±0" : `${count > 0 ? "+" : "−"}${nu
 const colourOf = (position) => PALETTE[position % PALETTE.length];
 
 /** Whether a tool with this fate is ticked. */
-const isIn = (fate) => !"otakx".includes(fate);
+const isIn = (fate) => "ld".includes(fate);
+/** Fates that a tick would not change: the server is off, its change is not accepted, or no model is ever offered it. */
+const FIXED = new Set("scakx");
 
 function stateMark() {
   const element = h("span", { class: "cmn-state", testid: "state" });

@@ -46,7 +46,7 @@ function searchPart(parts, { onOpen } = {}) {
     if (cut !== undefined && items.length > cut) items.splice(cut, 0, { key: "cut", cut });
     keyed(hits, items, (item) => item.key, (item) => (item.key === "cut" ? cutLine() : hitRow(item)), (row, item) => row._show(item));
     const within = Math.min(rows.length, cut ?? 0);
-    const words = rows.length ? `${counted(within, "tool")} of ${number.format(searched)}, the cut is at ${cut}` : `No tool of ${number.format(searched ?? 0)} matches.`;
+    const words = rows.length ? `${counted(within, "tool")} of ${number.format(searched)}, the cut is at ${cut}` : `No tool of ${number.format(searched ?? 0)} matches. Ask in the language of the descriptions.`;
     update(found, { text: query.value.trim() ? words : "" });
     update(answer, { hidden: true });
   }
@@ -94,9 +94,11 @@ function searchPart(parts, { onOpen } = {}) {
       parts.say("Write what the model would look for; then this tells why the tool is found, or not.");
       return;
     }
-    const explanation = await parts.call("search.explain", { query: query.value, name, whole: whole() });
-    if (!explanation) return;
     other.value = name;
+    // What stood here was said of another tool.
+    update(answer, { hidden: true });
+    const explanation = await parts.call("search.explain", { query: query.value, name, whole: whole() });
+    if (!explanation || other.value !== name) return;
     drawExplanation(answer, explanation);
     update(answer, { hidden: false });
     answer.scrollIntoView?.({ block: "nearest" });
@@ -135,7 +137,10 @@ function showTerms(element, text) {
 
 /** The parts of a score as a table. */
 function drawExplanation(box, explanation) {
-  if (!explanation) return;
+  if (!explanation) {
+    box.replaceChildren();
+    return;
+  }
   const heads = ["Term", "Field", "Frequency", "idf", "Share"];
   const head = h("tr", {}, heads.map((text, place) => h("th", { scope: "col", class: place > 1 ? "cmn-number" : null }, text)));
   const rows = explanation.shares.map((share) =>
@@ -143,5 +148,5 @@ function drawExplanation(box, explanation) {
   );
   const missing = explanation.missing.length ? h("p", { class: "cmn-quiet" }, `It does not have: ${explanation.missing.join(", ")}`) : null;
   const table = rows.length ? h("table", { class: "cmn-grid" }, h("thead", {}, head), h("tbody", {}, rows)) : null;
-  box.replaceChildren(...[h("p", { class: "cmn-verdict" }, `${explanation.verdict} Score ${explanation.score.toFixed(3)}.`), table, missing].filter(Boolean));
+  box.replaceChildren(...[h("p", { class: "cmn-verdict" }, h("code", {}, explanation.tool), `: ${explanation.verdict} Score ${explanation.score.toFixed(3)}.`), table, missing].filter(Boolean));
 }

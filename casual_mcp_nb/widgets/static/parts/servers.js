@@ -62,7 +62,7 @@ function serverTable(parts) {
     row._show = (info) => {
       update(row, { "data-status": info.state, "data-mode": info.mode });
       state.show(info.state);
-      update(tools, { text: number.format(info.tools) });
+      update(tools, { text: info.inside === info.tools ? number.format(info.tools) : `${number.format(info.inside)} of ${number.format(info.tools)}` });
       update(price, { text: number.format(info.tokens) });
       update(trouble.element, { hidden: !info.error });
       trouble.show(info);

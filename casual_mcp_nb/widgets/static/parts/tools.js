@@ -148,12 +148,13 @@ function serverRow(parts, item, flip) {
     update(row, { "aria-expanded": String(now.open), "data-status": info.state, "data-mode": info.mode, "data-effective": info.effective });
     update(row, { "aria-label": `${server}, ${info.state}, ${counted(now.all, "tool")}, ${tokens(info.tokens)}, ${info.mode}` });
     update(sign, { text: now.open ? "▾" : "▸" });
-    update(box, { checked: inside > 0 && inside === letters.length, indeterminate: inside > 0 && inside < letters.length, disabled: !letters.length });
+    update(box, { checked: inside > 0 && inside === letters.length, indeterminate: inside > 0 && inside < letters.length, disabled: !letters.length || info.mode === "off" });
     state.show(info.state);
     const shown = now.shown === now.all ? counted(now.all, "tool") : `${now.shown} of ${counted(now.all, "tool")}`;
     const differs = info.mode !== info.effective && `now ${info.effective}`;
     update(about, { text: info.state === "ready" || now.all ? [differs, inside < now.all ? `${inside} in, ${shown}` : shown, info.seconds].filter(Boolean).join(" · ") : "" });
-    update(price, { text: now.all ? number.format(info.tokens) : "", title: `${tokens(info.tokens)} (estimated) for all its definitions` });
+    const whole = info.all_tokens === info.tokens ? "" : `; ${number.format(info.all_tokens)} for all of its tools`;
+    update(price, { text: now.all ? number.format(info.tokens) : "", title: `${tokens(info.tokens)} (estimated) for those of its tools that are in${whole}` });
     mode.show(info);
   };
   return row;
@@ -184,12 +185,12 @@ function toolRow(parts, item, onOpen) {
   );
   box.addEventListener("change", () => choose(parts, "set_tool", { name: row._item.row[1], on: box.checked }));
   name.addEventListener("click", () => onOpen(row._item.row[1], () => row.focus()));
-  row._show = (now) => {
+  row._show = (now, selection) => {
     const [title, wire, cost, claims = "", said = ""] = now.row;
     const [word, why] = FATES[now.fate];
     update(row, { testid: `tool-${wire}`, "data-status": word, "aria-label": `${title}, ${word}, ${tokens(cost)}. ${said}` });
     row.classList.toggle("cmn-flat", now.flat);
-    update(box, { checked: isIn(now.fate), disabled: now.fate === "x", "aria-label": `${title} in or out` });
+    update(box, { checked: isIn(now.fate), disabled: FIXED.has(now.fate) || selection.servers[now.server].mode === "off", "aria-label": `${title} in or out` });
     update(name, { text: title, title: wire });
     update(owner, { text: now.flat ? now.server : "" });
     keyed(badges, claims.split(" ").filter((claim) => IN_THE_LIST.has(claim)), (claim) => claim, (claim) => h("span", { class: "cmn-badge", "data-badge": claim }, claim));
