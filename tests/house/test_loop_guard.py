@@ -38,6 +38,7 @@ def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
     """What the guard says of a function that is called on an engine thread."""
     engine = EngineThread()
     try:
+        engine.submit(asyncio.to_thread(int))[0].result()
         called = threading.Event()
         engine.call_later(0, function)
         engine.call_later(0, called.set)
@@ -50,26 +51,22 @@ def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
 @pytest.mark.holds_the_loop("that is what is tested")
 @pytest.mark.parametrize(
     "body",
-    [COMPUTE.format(seconds=0.4), "wait(0.5)", "sum(range(30_000_000)); wait(0.1)"],
+    [COMPUTE.format(seconds=0.4), "wait(0.5)", "sum(range(30_000_000))"],
     ids=["computing", "waiting", "keeping the interpreter"],
 )
 def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopGuard, body: str) -> None:
     [found, *_] = held(guard, code(body, wait=threading.Event().wait))
-    assert found.thread == "casual-mcp-engine"
+    assert found.thread.startswith("casual-mcp-engine")
     assert found.seconds > LIMIT
     assert "casual_mcp_nb/culprit.py:" in found.place
 
 
 @pytest.mark.holds_the_loop("that is what is tested")
-def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
-    # Whoever else is at work on this machine: that the thread is seen at all is what is tested.
-    guard = LoopGuard(LIMIT, share=0.0)
-    guard.start()
+def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -> None:
     # The watcher looks again while the thread is still there.
     worker = threading.Thread(target=code("sum(range(30_000_000)); wait(0.2)", wait=threading.Event().wait))
     worker.start()
     worker.join()
-    guard.stop()
     assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
 
 

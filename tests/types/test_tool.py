@@ -71,7 +71,7 @@ def test_a_bare_name_of_two_servers_is_an_error_that_names_both() -> None:
 
 
 def test_an_unknown_name_is_an_error_with_the_closest() -> None:
-    with pytest.raises(UnknownNameError, match="math__add"):
+    with pytest.raises(UnknownNameError, match="math:add"):
         Catalog([ToolSpec("math", "add")]).resolve("math__ad")
 
 
