@@ -59,6 +59,7 @@ class Asking:
         self._known = learned(model.client, model.model)
         self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
         self._streamed_nothing = False
+        self._reconnected = False
         self._heard = False
         self._sent = RequestOptions()
         self._known.options.room = None
@@ -144,6 +145,10 @@ class Asking:
         if self._stream is not None and empty:
             # Remembered only if it helps: a stream can also break by accident.
             self._stream, self._streamed_nothing = None, True
+            return True
+        if self._streamed_nothing and not self._reconnected and reading.is_lost_connection(error):
+            # A server that failed in a stream closes its connection, which the next request was sent on.
+            self._reconnected = True
             return True
         status, text = reading.status_of(error), reading.start_of_body(error)
         refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)

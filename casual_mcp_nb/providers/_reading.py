@@ -162,6 +162,12 @@ def _sentence(body: Any, depth: int = 0) -> str | None:
     return f"{own}: {upstream}" if own and upstream else own or upstream
 
 
+def is_lost_connection(error: Exception) -> bool:
+    """Whether the connection was closed while an answer was waited for; not where there was none, or no answer in time."""
+    names = {kind.__name__ for each in (error, error.__cause__) if each is not None for kind in type(each).__mro__}
+    return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
+
+
 def broke_off(error: Exception) -> bool:
     """Whether a stream was closed before its end, as by a server that fails while it streams."""
     return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)

@@ -110,3 +110,17 @@ async def test_a_server_that_gives_nothing_in_any_form_is_asked_twice(
     with pytest.raises(ProviderError):
         await model_of(server, "openai", max_retries=0).complete(ASKED, on_event=lambda _: None)
     assert len(server.seen) == 2
+
+
+async def test_a_connection_that_is_closed_after_an_empty_stream_is_made_again(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    # As uvicorn does after an exception in a stream: seen with llama-cpp-python's server.
+    server = serving(empty("openai"), Reply(reset=True), answer("openai", "Hello."), Reply(reset=True))
+    model = model_of(server, "openai", max_retries=0)
+    got = await model.complete(ASKED, on_event=lambda _: None)
+    assert got.message.content == "Hello."
+    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, False]
+    with pytest.raises(ProviderError):
+        await model.complete(ASKED, on_event=lambda _: None)
+    assert len(server.seen) == 4
