@@ -6,6 +6,8 @@ tokens, and cannot take an answer without usage (Ollama) or without choices; its
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,7 +49,7 @@ def _wire_of_kind(own: type[Any]) -> Wire:
     import casual_llm
 
     if hasattr(own, "answer"):
-        return Wire(_offer_plain, _ask_own)
+        return Wire(_offer_plain, _ask_own, _stream_own if getattr(own, "streams", False) else None)
     for kind, wire in (
         (casual_llm.OpenAIClient, Wire(_openai.offer, _openai.ask, _openai.stream, _openai.WIRE)),
         (casual_llm.AnthropicClient, Wire(_anthropic.offer, _anthropic.ask, _anthropic.stream, _anthropic.WIRE)),
@@ -67,6 +69,14 @@ def _offer_plain(tools: Definitions) -> dict[str, Any]:
 
 async def _ask_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
     answer: ModelAnswer = await client.answer(model, messages, options)
+    return answer
+
+
+async def _stream_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+    answer = await _ask_own(client, model, messages, options)
+    for piece in re.findall(r"\s*(?:\S+\s*){1,3}", answer.message.content or ""):
+        say(piece)
+        await asyncio.sleep(0)
     return answer
 
 

@@ -6,11 +6,13 @@ that are not loaded, calls those that fit, with arguments from the request, repo
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._planner.history import read_history
-from casual_mcp_nb.providers._planner.plan import plan
+from casual_mcp_nb.providers._planner.history import MAX_REQUEST, read_history
+from casual_mcp_nb.providers._planner.plan import Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 class OfflineClient:
     """A casual-llm client over the planner. The same conversation and tools get the same answer, always."""
+
+    streams = True
+    """A reply is told word by word, as a model's is."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
         """Plan the next step of a conversation.
@@ -39,8 +44,7 @@ class OfflineClient:
 
         from casual_mcp_nb.providers.base import ModelAnswer
 
-        step = plan(messages, options.extra.get("tools", ()))
-        first = read_history(messages).calls + 1
+        step, first = await asyncio.to_thread(_planned, messages, options.extra.get("tools", ()))
         made = [
             AssistantToolCall(
                 id=f"call_{number}",
@@ -61,3 +65,13 @@ class OfflineClient:
 
         answer = await self.answer(model, messages, options)
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
+
+
+def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[Plan, int]:
+    """The next step, and the number of its first call. On another thread: a long message takes a while."""
+    history = read_history(messages)
+    step = plan(messages, tools)
+    if history.cut and not step.calls:
+        note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message; {history.cut:,} were left out.)"
+        step = Plan(reply=f"{step.reply}\n\n{note}")
+    return step, history.calls + 1

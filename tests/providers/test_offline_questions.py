@@ -35,6 +35,48 @@ QUESTIONS = [
 ]
 
 
+PLAIN_QUESTIONS = [
+    ("What is the largest number that divides 84 and 126?", "math__gcd_and_lcm", {"numbers": [84, 126]}),
+    ("What is the smallest number divisible by 4 and 6?", "math__gcd_and_lcm", {"numbers": [4, 6]}),
+    ("How many days until 2026-12-25?", "time__date_difference", {"start": "today", "end": "2026-12-25"}),
+    ("Solve x^2 - 5x + 6 = 0", "math__solve_quadratic", {"a": 1, "b": -5, "c": 6}),
+    ("Solve 2x**2 - 8 = 0", "math__solve_quadratic", {"a": 2, "b": 0, "c": -8}),
+    (
+        'Replace "cat" with "dog" in "the cat sat"',
+        "text__find_replace",
+        {"text": "the cat sat", "find": "cat", "replace": "dog"},
+    ),
+    (
+        "When it is noon in London, what time is it in New York?",
+        "time__convert_time",
+        {"time": "12:00", "from_timezone": "Europe/London", "to_timezone": "America/New_York"},
+    ),
+    (
+        "Extract the emails from 'ada@example.com https://example.com'",
+        "text__extract_emails",
+        {"text": "ada@example.com https://example.com"},
+    ),
+    (
+        "Extract the urls from 'ada@example.com https://example.com'",
+        "text__extract_urls",
+        {"text": "ada@example.com https://example.com"},
+    ),
+    ("Search the files for the word budget", "files__search_text", {"text": "budget"}),
+    ("Show me the orders", None, {}),
+    ("Tell me a joke", None, {}),
+    ("How likely is rain with 3 and 7 clouds?", None, {}),
+]
+
+
+@pytest.mark.defect("D16")
+@pytest.mark.parametrize(("question", "tool", "arguments"), PLAIN_QUESTIONS)
+async def test_a_plain_question_gets_the_right_tool_or_none(
+    bundled_room: Any, question: str, tool: str | None, arguments: dict[str, Any]
+) -> None:
+    said = await bundled_room.ask(question)
+    assert said.tools == ([(tool, arguments)] if tool else [])
+
+
 @pytest.mark.parametrize(("question", "tool", "arguments", "answer"), QUESTIONS)
 async def test_a_deferred_tool_is_found_called_and_its_result_reported(
     bundled_room: Any, question: str, tool: str, arguments: dict[str, Any], answer: str

@@ -191,7 +191,7 @@ class _Filler:
             named = mention.kind == "quantity" and stem(mention.unit) in (stem(parameter.name), *parameter.stems)
             called = re.search(rf"\b{re.escape(parameter.name.replace('_', ' '))}\b", beside) is not None
             amount = parameter.name in _AMOUNTS and mention.kind == "number" and mention.marker not in (*FROM_WORDS, *TO_WORDS)
-            wanted = amount or (parameter.required and mention.kind in ("number", "quantity"))
+            wanted = amount or (parameter.required and mention.kind == "number")
             value = numeric(mention, parameter)
             if value is not None and (wanted or named or (called and mention.kind == "number")):
                 self.put(parameter.name, value, mention.start, mention.end)
@@ -215,8 +215,8 @@ class _Filler:
         for name in names:
             spoken = re.escape(name)
             for pattern in (
-                rf"\b{spoken}\s+(?:named\s+|called\s+|is\s+)?([\w][\w.@/-]*)",
-                rf"\b([\w][\w.@/-]*)\s+{spoken}\b",
+                rf"\b{spoken}\s+(?:named\s+|called\s+|is\s+)?([\w][\w.@/-]{{0,99}})",
+                rf"\b([\w][\w.@/-]{{0,99}})\s{{1,9}}{spoken}\b",
             ):
                 match = re.search(pattern, self.text, re.I)
                 if match and not is_stop(match[1]) and stem(match[1]) not in _GENERIC:

@@ -43,6 +43,9 @@ _SPOKEN = tuple(
         (rf"({_N}) cubed\b", "{0} ** 3"),
     )
 )
+_MAX_TOKENS = 100
+_MAX_TRIES = 300
+"""How often a text is tried as an expression: what is no expression would be tried at each of its digits."""
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
@@ -76,29 +79,35 @@ def _spoken(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _written(text: str) -> Iterator[tuple[int, int, str]]:
-    end = 0
-    for match in _START.finditer(text[:5000]):
+    end = tries = 0
+    for match in _START.finditer(text):
         if match.start() < end:
             continue
         run = list(_run(text, match.start()))
-        while run and not _calculates("".join(token for _, token in run)):
+        while run and tries < _MAX_TRIES:
+            tries += 1
+            if _calculates("".join(token for _, token in run)):
+                break
             run.pop()
+        if tries >= _MAX_TRIES:
+            return
         if run:
             end = run[-1][0]
             yield match.start(), end, _tidy("".join(token for _, token in run))
 
 
 def _run(text: str, position: int) -> Iterator[tuple[int, str]]:
-    depth = 0
-    for _ in range(200):
+    depth, after_value = 0, False
+    for _ in range(_MAX_TOKENS):
         match = _TOKEN.match(text, position)
         if match is None:
             return
         position = match.end()
         token = (match["number"] or match["name"] or match["sign"]).casefold()
         depth += (token in "([") - (token in ")]")
-        if token == "," and depth <= 0:
+        if (token == "," and depth <= 0) or (match["number"] and after_value):
             return
+        after_value = bool(match["number"]) or token == ")"
         yield position, token.replace(",", "") if match["number"] else f" {_SIGNS.get(token, token)} "
 
 

@@ -25,7 +25,8 @@ CERTAIN = 0.9
 _CHANGING = frozenset(
     stem(verb)
     for verb in words_of(
-        "clear copy create delete drop edit execute insert kill move overwrite remove rename replace run send set update write"
+        "clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set "
+        "update write"
     )
 )
 _LEAST_COVERAGE = 0.34
@@ -142,7 +143,7 @@ def _drop_words_about_the_tool(need: Need, offer: Offer, filling: Filling) -> No
 
 
 def _changes_unasked(need: Need, offer: Offer) -> bool:
-    """Whether the tool's name begins with a verb that changes something, and the person has not said such a word."""
+    """Whether the tool's name begins with a word for changing something, or for chance, that the person has not said."""
     verb = next(iter(name_stems(offer.own_name)), "")
     return verb in _CHANGING and alike(verb).isdisjoint(word.stem for word in need.words)
 
@@ -171,6 +172,9 @@ def _coverage(need: Need, offer: Offer, filling: Filling) -> float | None:
     """Which part of the need's words the tool knows; None where the need has none beside what became arguments."""
     words = {word.stem: word for word in need.words if not filling.covers(word.start, word.end, loosely=True)}
     scores = [_weight(one, offer.weights) for one in words]
+    if scores and max(scores) < _NEAR * _IN_DESCRIPTION:
+        # Names of parameters alone, such as `order`, say nothing of what the tool is about.
+        return 0.0
     if scores:
         scores += filter(None, (_weight(stem(word), offer.weights) for word in need.implied))
     return sum(scores) / len(scores) if scores else None

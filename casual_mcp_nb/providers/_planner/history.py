@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
+MAX_REQUEST = 4_000
+"""How many characters of a message the planner reads."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -42,6 +45,7 @@ class History:
         now: Calls since the request.
         earlier: Calls before it.
         calls: How many calls the conversation has in all.
+        cut: How many characters of the person's last message are not in the request.
     """
 
     request: str
@@ -49,6 +53,7 @@ class History:
     now: tuple[Made, ...]
     earlier: tuple[Made, ...]
     calls: int
+    cut: int = 0
 
 
 def read_history(messages: Sequence[ChatMessage]) -> History:
@@ -56,9 +61,11 @@ def read_history(messages: Sequence[ChatMessage]) -> History:
     asked = [index for index, message in enumerate(messages) if message.role == "user"]
     last = asked[-1] if asked else len(messages)
     said = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
+    request = _text(messages[last].content) if asked else ""
     earlier, now = _made(messages[:last]), _made(messages[last:])
     return History(
-        request=_text(messages[last].content) if asked else "",
+        request=request[:MAX_REQUEST],
+        cut=max(len(request) - MAX_REQUEST, 0),
         before=said[-1] if said else "",
         now=now,
         earlier=earlier,

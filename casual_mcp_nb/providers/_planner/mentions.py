@@ -16,6 +16,8 @@ from casual_mcp_nb.providers._planner.words import words_of
 
 Found = tuple[int, int, Any]
 
+MAX_MENTIONS = 200
+
 
 @dataclass(frozen=True)
 class Mention:
@@ -62,7 +64,9 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL, 2)} | {
 _NUMBER = re.compile(rf"(?<![\w.])(-?(?:{NUMBER}))(?![\w:])|\b({'|'.join(_NUMBER_WORDS)})\b", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
 _BASE = re.compile(rf"\b(?:to|into|in|from)\s+({'|'.join(_BASES)})\b", re.I)
-_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w))+)['\u2019](?!\w)")
+_QUOTED = re.compile(
+    r"\"([^\"]{1,2000})\"|“([^”]{1,2000})”|`([^`]{1,2000})`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w)){1,500})['\u2019](?!\w)"
+)
 _URL = re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]")
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _SQL = re.compile(
@@ -79,21 +83,25 @@ _DATE = re.compile(
 _TIME = re.compile(r"\b(\d{1,2}):(\d\d)(:\d\d)?\s*([ap]\.?m\b\.?)?|\b(\d{1,2})\s*([ap]\.?m)\b\.?|\b(noon|midnight)\b", re.I)
 _GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*\.\w+")
 _PATH = re.compile(
-    r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]*(?:/[\w.-]*[\w-])+/?"
-    r"|(?<![\w/.])[\w-][\w.-]*/(?!\S)"
-    r"|(?<![\w/.])[\w-][\w.-]*\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)"
+    r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?"
+    r"|(?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)"
+    r"|(?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)"
 )
 _PLACE = re.compile(r"[^\W\d_][\w'\u2019./+-]*(?:\s[^\W\d_][\w'\u2019-]*){0,2}")
+_NEAR = 40
+"""How many characters before a value are looked at for the word before it."""
 _IS_UNIT = re.compile(_UNIT_WORDS, re.I)
 _PLACE_MARKERS = ("in", "from", "to", "for", "at", "and", "of")
 
 
 def find_mentions(text: str) -> list[Mention]:
-    """The values in a text, in order, none inside another."""
+    """Return the values in a text, in order, none inside another, and no more than `MAX_MENTIONS`."""
     found: list[Mention] = []
+    taken = bytearray(len(text))
     for kind, find in _FINDERS.items():
         for start, end, value in find(text):
-            if all(end <= other.start or start >= other.end for other in found):
+            if len(found) < MAX_MENTIONS and not any(taken[start:end]):
+                taken[start:end] = b"\1" * (end - start)
                 found.append(_mention(text, kind, start, end, value))
     if not _is_conversion(text, found):
         found = [mention for mention in found if mention.kind != "unit"]
@@ -101,7 +109,7 @@ def find_mentions(text: str) -> list[Mention]:
 
 
 def _mention(text: str, kind: str, start: int, end: int, value: Any) -> Mention:
-    before = re.search(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$", text[max(0, start - 40) : start])
+    before = re.search(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$", text[max(0, start - _NEAR) : start])
     marker = before[1].casefold() if before else ""
     if kind == "quantity":
         return Mention(kind, value[0], start, end, marker, value[1])
@@ -187,7 +195,7 @@ def _zones(text: str) -> Iterator[Found]:
         words = _PLACE.match(text, match.start())
         for phrase in _shorter(words[0] if words else ""):
             zone = zones_by_name().get(phrase.casefold())
-            before = re.search(r"(\w+)\s+$", text[: match.start()])
+            before = re.search(r"(\w+)\s+$", text[max(0, match.start() - _NEAR) : match.start()])
             named = phrase[0].isupper() or (before is not None and before[1].casefold() in _PLACE_MARKERS)
             if zone and named and not _IS_UNIT.fullmatch(phrase):
                 yield match.start(), match.start() + len(phrase), zone

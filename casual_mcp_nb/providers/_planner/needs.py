@@ -8,10 +8,10 @@ from functools import cached_property
 from itertools import pairwise
 
 from casual_mcp_nb.providers._planner.mentions import Mention, find_mentions
+from casual_mcp_nb.providers._planner.phrases import in_terms_of_tools
 from casual_mcp_nb.providers._planner.words import Word, content_words
 
 MAX_NEEDS = 6
-_MAX_TEXT = 20_000
 _VERBS = (
     "add|append|calculate|call|check|compare|compute|convert|copy|count|create|delete|describe|divide|draw|echo|evaluate|explain|"
     "extract|fetch|find|format|generate|get|give|join|list|look|make|move|multiply|open|parse|query|read|remove|rename|replace|run|"
@@ -21,7 +21,7 @@ _QUESTIONS = "what|what's|which|who|whose|when|where|why|how|is|are|does|do|can|
 _OPENS = re.compile(rf"\s*(?:(?:and|then|also|now|next|finally)[\s,]+)*(?:{_VERBS}|{_QUESTIONS})\b", re.I)
 OPENS_WITH_VERB = re.compile(rf"\s*(?:(?:and|then|also|now|next|finally|please)[\s,]+)*(?:{_VERBS})\b", re.I)
 _SENTENCE = re.compile(r"(?<=[.?!;])\s+|\n+")
-_JOINT = re.compile(rf",?\s+(?:and\s+then|and\s+also|and|then)\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)", re.I)
+_JOINT = re.compile(rf",?\s{{1,9}}(?:and\s+then|and\s+also|and|then)\s+(?=(?:{_VERBS}|{_QUESTIONS})\b)", re.I)
 _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", re.I)
 _IMPLIED = {
     "count": re.compile(r"\bhow many\b", re.I),
@@ -42,16 +42,14 @@ class Need:
     @cached_property
     def mentions(self) -> list[Mention]:
         """The values in it."""
-        return find_mentions(self.text[:_MAX_TEXT])
+        return find_mentions(self.text)
 
     @cached_property
     def words(self) -> list[Word]:
         """The words that can say which tool is meant; those of values are not among them."""
         spans = [(mention.start, mention.end) for mention in self.mentions]
         return [
-            word
-            for word in content_words(self.text[:_MAX_TEXT])
-            if not any(start < word.end and word.start < end for start, end in spans)
+            word for word in content_words(self.text) if not any(start < word.end and word.start < end for start, end in spans)
         ]
 
     @property
@@ -97,7 +95,8 @@ def needs_of(text: str) -> list[Need]:
     Sentences are parted, and `and` or `then` before a verb or a question, but nothing inside a value. A sentence that asks for
     nothing belongs to what stands before it, or after it at the beginning.
     """
-    held = [(mention.start, mention.end) for mention in find_mentions(text[:_MAX_TEXT])]
+    text = in_terms_of_tools(text)
+    held = [(mention.start, mention.end) for mention in find_mentions(text)]
     cuts = [0]
     for pattern in (_SENTENCE, _JOINT):
         for match in pattern.finditer(text):
@@ -138,4 +137,4 @@ def _asks(piece: str) -> bool:
 
 
 def _trimmed(piece: str) -> str:
-    return re.sub(r"(?:,?\s+(?:and\s+then|and\s+also|and|then))?\s*$", "", piece.strip(), flags=re.I)
+    return re.sub(r",?\s{1,9}(?:and\s+then|and\s+also|and|then)$", "", piece.strip(), flags=re.I)

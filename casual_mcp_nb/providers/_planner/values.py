@@ -14,7 +14,9 @@ from casual_mcp_nb.providers._planner.words import stem
 FROM_WORDS = ("from", "between", "of", "since")
 TO_WORDS = ("to", "into", "in", "as", "until", "and")
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
-_TIME_BEFORE = re.compile(r"\d(?:\s*[ap]\.?m\.?)?[\s,(]*(?:o'clock\s+)?(?:in|at|from)?\s*(?:the\s+)?$", re.I)
+_TIME_BEFORE = re.compile(
+    r"(?:\d(?:\s*[ap]\.?m\.?)?|\bnoon|\bmidnight)[\s,(]*(?:o'clock\s+)?(?:in|at|from)?\s*(?:the\s+)?$", re.I
+)
 
 
 def ends_of(mentions: Sequence[Mention], text: str) -> tuple[Mention | None, Mention | None]:
