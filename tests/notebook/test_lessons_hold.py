@@ -1,0 +1,49 @@
+"""What the lessons promise is so: in their outputs as they are committed, and in what their exercises ask for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from casual_mcp_nb import Session
+
+pytestmark = pytest.mark.defect("C7")
+LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+}
+
+
+def cells(name: str) -> dict[str, Any]:
+    return {cell.id: cell for cell in nbformat.read(LESSONS / name, as_version=4).cells}  # type: ignore[no-untyped-call]
+
+
+def printed(cell: Any) -> str:
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
+
+
+def test_the_explorer_lesson_cuts_the_first_call_as_far_as_it_says() -> None:
+    lesson = cells("04_explorer.ipynb")
+    without, now = (int(figure.replace(",", "")) for figure in re.findall(r"([\d,]+) tokens", printed(lesson["cell-08"])))
+    assert "to less than half" in lesson["cell-00"].source
+    assert now < without / 2
+
+
+def test_the_panel_lesson_has_a_turn_that_is_still_running_when_submit_is_back() -> None:
+    assert printed(cells("05_chat_panel.ipynb")["cell-05c"]).startswith("done: False")
+
+
+def test_a_result_can_be_changed_before_the_model_reads_it_as_the_exercise_asks() -> None:
+    with Session.from_config(CONFIG) as session:
+        turn = session.submit("What is 17 * 23?", step=True)
+        session.questions.wait().next()  # type: ignore[attr-defined]
+        question: Any = session.questions.wait()
+        (key,) = [key for key in question.texts if key]
+        question.run({key: "392"})
+        assert "392" in turn.result(60).answer
