@@ -158,7 +158,7 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
             turn = session.chat("go", model=scripted_model(calls(*answers), "done"))
             by_hand = session.call_tool("teller__tell")
             saved = session.export(tmp_path / "chat.json"), session.export(tmp_path / "chat.html")
-            assert [len(row.result) > 10 for row in turn.tool_calls] == [True, True, way == "stdio"]
+            assert all(len(row.result) > 10 for row in turn.tool_calls)
             assert_nowhere(
                 values(secrets),
                 [turn, *turn.trace, *turn.steps, turn.messages, turn.tool_calls, *turn.tool_calls, *turn.server_logs],
