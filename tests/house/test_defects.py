@@ -16,8 +16,13 @@ PARTS = {
 }
 NUMBERS = {number for part in PARTS.values() for number in part}
 
+OPEN = {"C16"}
+"""What has no test yet: a browser test that failed now and then."""
 
-def test_no_defect_is_made_up() -> None:
+
+def test_every_number_has_a_test_or_is_open_and_none_is_made_up() -> None:
     tests = marked("defect")
     print(listed(PARTS, tests))
     assert tests.keys() <= NUMBERS, "a test names a number that does not exist"
+    assert sorted(NUMBERS - OPEN - tests.keys()) == [], "numbers without a test"
+    assert sorted(OPEN & tests.keys()) == [], "numbers that have a test by now: take them out of OPEN"
