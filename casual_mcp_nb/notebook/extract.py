@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
@@ -108,7 +109,8 @@ class SessionExtract(SessionTalk):
         asked = await self._chat.models.ready(self.model if model is None else model)
         if isinstance(asked.client, OfflineClient):
             raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
-        turn_options = _options(asked, schema, options)
+        # On a thread: it may be the first to need casual-llm, and a schema can be large.
+        turn_options = await asyncio.to_thread(_options, asked, schema, options)
         said: list[ChatMessage] = []
         for _ in range(REPAIRS + 1):
             turn, turn_options = await self._ask_for_json(prompt, turn_options, said, conversation)

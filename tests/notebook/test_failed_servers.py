@@ -75,7 +75,7 @@ def test_the_card_of_a_ready_server_that_wrote_to_stderr_names_no_missing_reason
 
 @pytest.mark.defect("D9")
 def test_a_whole_command_line_in_command_is_told_where_its_words_belong() -> None:
-    with Session({"mcpServers": {"line": {"command": f"{sys.executable} -m nothing"}}}) as session:
+    with Session({"mcpServers": {"line": {"command": f"{sys.executable} -m", "args": ["nothing"]}}}) as session:
         error = session.servers["line"].error or ""
         assert repr(sys.executable) in error
         assert "args" in error
