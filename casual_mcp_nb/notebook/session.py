@@ -6,6 +6,8 @@ import asyncio
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self
 
@@ -30,13 +32,15 @@ from casual_mcp_nb.notebook.starting import StartDisplay
 from casual_mcp_nb.notebook.twins import awaited, blocking
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.session import Servers, ServerStatus
 from casual_mcp_nb.types.step import ToolCall
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 
 class Session(SessionExtract):
@@ -255,7 +259,8 @@ class Session(SessionExtract):
         if k is not None and k < 1:
             raise UsageError(f"A search for {k} tools finds none.", hint="k is 1 or more; None for the selection's limit.")
         index = await self._searchable(all_tools)
-        return index.find(query, self.selection.max_search_results if k is None else k, server)
+        results = index.find(query, self.selection.max_search_results if k is None else k, server)
+        return replace(results, why_not=partial(_why_not, results, index, self._chat.current_view()))
 
     search, search_async = blocking(_search), awaited(_search)
 
@@ -291,3 +296,13 @@ class Session(SessionExtract):
         """Close in the background, from any thread; use from now on is an error that says why."""
         self._dialogue.end(why)
         return close_in_background(self.engine, self._close)
+
+
+def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
+    """Explain the place of any tool of the catalog, also of one that the search did not look at."""
+    tool = view.catalog.resolve(name)
+    if tool.tool_name in {known.tool_name for known in index.tools}:
+        return results.why_not(str(tool.tool_name))
+    loaded = tool.wire_name in view.loaded_by_name
+    skipped = "Already loaded, so search skips it." if loaded else "The selection leaves it out, so search skips it."
+    return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

@@ -48,6 +48,7 @@ class Explanation(Rich):
         shares: What each part adds.
         missing: Terms of the query that the tool does not have.
         server: The server that the search was limited to, if any.
+        skipped: Why the search did not look at it, where that is so.
     """
 
     tool: ToolSpec
@@ -58,10 +59,13 @@ class Explanation(Rich):
     shares: tuple[TermShare, ...]
     missing: tuple[str, ...]
     server: str | None = None
+    skipped: str = ""
 
     @property
     def verdict(self) -> str:
         """The place in one sentence: found, behind the cut, or why not found."""
+        if self.skipped:
+            return self.skipped
         if self.server is not None and self.tool.server != self.server:
             return f"Not found: the search was limited to server {shown(self.server)}."
         if self.rank is None:

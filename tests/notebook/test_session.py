@@ -90,7 +90,12 @@ def test_a_search_explains_its_hits_and_what_it_did_not_find(session: Session) -
     results = session.search("convert a time zone", k=2)
     assert results[0].tool.wire_name == "time__convert_time"
     assert results[0].explain().score == pytest.approx(results[0].score)
-    assert results.why_not("math__add").rank is None
+    assert results.why_not("time__current_time").rank is None or results.why_not("time__current_time").rank > 1
+    loaded = results.why_not("math__add")
+    assert loaded.rank is None
+    assert loaded.skipped
+    assert loaded.verdict == loaded.skipped
+    assert session.search("convert a time zone", all_tools=True).why_not("math__add").skipped == ""
 
 
 def test_cases_are_evaluated_on_the_tools_that_the_selection_lets_through(session: Session) -> None:
