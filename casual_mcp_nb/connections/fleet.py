@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._call import OnProgress
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
-from casual_mcp_nb.connections.connection import Connection
+from casual_mcp_nb.connections.connection import MANY_TOOLS, Connection
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
@@ -137,8 +137,10 @@ class Fleet:
                     group.create_task(_refresh(connection))
         key = tuple((each.name, each.cache.version) for each in connections if each.tools)
         if key != self._catalog_key:
-            self._catalog = Catalog(tool for each in connections for tool in each.tools)
-            self._catalog_key = key
+            tools = [tool for each in connections for tool in each.tools]
+            # On a thread where there are many, so that the loop is not held.
+            made = await asyncio.to_thread(Catalog, tools) if len(tools) > MANY_TOOLS else Catalog(tools)
+            self._catalog, self._catalog_key = made, key
         return self._catalog
 
     async def call(

@@ -24,7 +24,7 @@ from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.start import Checks, Told, recorder
-from casual_mcp_nb.engine.view import ToolView, ViewCache
+from casual_mcp_nb.engine.view import MANY_TOOLS, ToolView, ViewCache
 from casual_mcp_nb.engine.watch import ToolWatch
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
@@ -225,7 +225,11 @@ class McpToolChat:
 
     async def look(self) -> None:
         """Take note of the tools of the servers that are ready, listed anew where their lists are stale. Does not connect."""
-        self._watch.look(await self.fleet.catalog())
+        catalog = await self.fleet.catalog()
+        if catalog is not self._watch.catalog and len(catalog) > MANY_TOOLS:
+            await asyncio.to_thread(self._watch.look, catalog)
+        else:
+            self._watch.look(catalog)
 
     async def followed(self, view: ToolView) -> ToolView:
         """The view of a running turn as it is after what servers changed meanwhile; the same one where that is nothing.

@@ -137,9 +137,9 @@ def _groups(parts: Sequence[Any]) -> list[list[Any]]:
 
 
 def _goes_on(group: Sequence[Any], part: Any) -> bool:
-    """Whether a part without an index is a piece of the one before it: of its kind, with text, and that one is not signed."""
+    """Whether a part without an index is a piece of the one before it: of its kind, and that one is not signed yet."""
     last = group[-1]
     if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):
         return False
     same = last.get("type") == part.get("type") and part.get("id") in (None, last.get("id"))
-    return same and any(part.get(name) for name in _IN_PIECES)
+    return same and any(part.get(name) for name in (*_IN_PIECES, "signature"))

@@ -37,6 +37,7 @@ from casual_mcp_nb.types.tokens import TokenUsage
 pytest.importorskip("litellm")
 # Its warnings are about its own types, and about connections that its own cache holds.
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("User", "Deprecation", "Resource")]
+pytestmark.append(pytest.mark.holds_the_loop("LiteLLM imports what a request needs while it makes the first one"))
 
 ASKED: list[ChatMessage] = [UserMessage(content="Where is it?")]
 KEY = "sk-planted-secret-0123456789"
