@@ -56,7 +56,7 @@ def _make_up(stats: ChatStats, limits: Limits) -> tuple[Section, ...]:
 
 
 def _discovery(stats: ChatStats) -> tuple[Block, ...]:
-    if stats.discovery is None and not stats.steps:
+    if stats.discovery is None and not stats.llm_calls:
         return (Text("No turns yet."),)
     if stats.discovery is None:
         return (Facts((("Searches", "discovery was off"),)),)

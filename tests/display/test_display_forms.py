@@ -280,7 +280,7 @@ def test_a_turn_is_a_timeline_with_time_and_tokens_for_each_step(make: Any) -> N
     assert "Search: weather · ✓ ok · 2 tools found, 1 newly loaded, now 5 tools" in text
     assert re.search(r"weather:get_forecast +1\.500 +\+ newly loaded", text)
     assert re.search(r"mail:send +named +already loaded", text)
-    assert "170 tokens (estimated); with nothing deferred 1,890 tokens (estimated): 91% less" in text
+    assert "1,000 tokens (estimated); if every tool were loaded 3,901 tokens (estimated): 74% less" in text
     assert "now 5 tools (4 at the start, 12 to be found by search)" in text
 
 
