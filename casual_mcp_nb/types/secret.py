@@ -24,7 +24,7 @@ _SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
 _HEADER_OPTION = re.compile(r"-H|--?headers?", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTALL)
 _TOKEN = re.compile(
-    r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{12,}"
+    r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{11,}[A-Za-z0-9_=-]"
 )
 """Keys that say what they are: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
