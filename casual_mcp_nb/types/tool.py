@@ -23,6 +23,7 @@ MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
 """How many characters of a description a model is given."""
 Restriction = Literal["app only", "task only"]
+_LONGEST_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -48,14 +49,17 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
         The same text for the same arguments on every machine and in every run.
     """
     text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
-    if not suffixed and len(text) <= MAX_WIRE_NAME:
+    read_whole = max(len(name.server), len(name.tool)) <= _LONGEST_READ
+    if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
         return text
     digest = hashlib.sha256(f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{text[: MAX_WIRE_NAME - 9]}_{digest}"
 
 
 def _wire_part(text: str) -> str:
-    latin = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    # The hash stands for the rest: a name of a megabyte costs no more than a short one.
+    beginning = unicodedata.normalize("NFKD", text[:_LONGEST_READ])
+    latin = "".join(c for c in beginning if not unicodedata.combining(c))
     return _NOT_ON_THE_WIRE.sub("_", latin)
 
 

@@ -62,18 +62,19 @@ async def test_an_error_without_content_and_a_json_rpc_error_are_said_in_words(o
 
 
 @pytest.mark.fault(27)
-async def test_structured_content_alone_is_given_as_json_and_beside_a_text_it_is_kept_in_the_record(
-    opened: Opened, raw: Raw
-) -> None:
+async def test_structured_content_is_given_as_json_alone_and_after_a_text_that_lacks_it(opened: Opened, raw: Raw) -> None:
     plan = {
         "alone": {"result": {"content": [], "structuredContent": {"answer": 42}}},
         "both": {"result": {"content": [text("forty-two")], "structuredContent": {"answer": 42}}},
+        "same": {"result": {"content": [text('{"answer": 42}')], "structuredContent": {"answer": 42}}},
     }
     chat = await opened({"lab": raw(calls=plan)})
-    turn = await ask(chat, call("lab__alone"), call("lab__both"), "done")
-    alone, both = turn.tool_calls
+    turn = await ask(chat, call("lab__alone"), call("lab__both"), call("lab__same"), "done")
+    alone, both, same = turn.tool_calls
     assert json.loads(alone.result) == alone.structured == {"answer": 42}
-    assert (both.result, both.structured) == ("forty-two", {"answer": 42})
+    said, _, structured = both.result.split("\n", 2)
+    assert (said, json.loads(structured), both.structured) == ("forty-two", {"answer": 42}, {"answer": 42})
+    assert json.loads(same.result) == same.structured == {"answer": 42}
     assert "42" in turn._repr_html_()
 
 

@@ -56,12 +56,11 @@ def texts(turn: Any) -> list[str]:
 @pytest.mark.fault(50)
 async def test_a_changed_definition_is_said_once_and_old_and_new_text_can_be_compared(opened: Opened, raw: Raw) -> None:
     chat = await opened({"shop": turning(raw)})
-    assert texts(await ask(chat, call("shop__turn"), "done")) == []
-    assert chat.changed_tools == {}
+    said = texts(await ask(chat, call("shop__turn"), call("shop__pay", key="k"), "done"))
+    assert said == ["Server 'shop' now offers 1 tool more: 'other'.", "Server 'shop' changed the definition of tool 'pay'."]
     after = await ask(chat, call("shop__pay", key="k"), "done")
-    assert texts(after) == ["Server 'shop' changed the definition of tool 'pay'."]
     assert after.tool_calls[0].result == "ok"
-    assert texts(await ask(chat, "done")) == []
+    assert texts(after) == texts(await ask(chat, "done")) == []
     (change,) = chat.changed_tools.values()
     assert (change.before.description, change.after.description) == (BEFORE["description"], AFTER["description"])
     assert '-  "description": "Pay a bill.",' in change.diff
@@ -78,8 +77,9 @@ async def test_a_change_without_a_notice_is_noticed_at_the_next_refresh(raw: Raw
     settings = replace(Settings(), tool_cache_ttl=0.01)
     config = {"servers": {"shop": turning(raw, notice=False)}}
     async with McpToolChat.from_config(config, settings=settings) as chat:
-        await ask(chat, call("shop__turn"), "done")
-        assert texts(await ask(chat, "done")) == ["Server 'shop' changed the definition of tool 'pay'."]
+        turns = [await ask(chat, call("shop__turn"), "done"), await ask(chat, "done")]
+        changed = [text for turn in turns for text in texts(turn) if "'pay'" in text]
+        assert changed == ["Server 'shop' changed the definition of tool 'pay'."]
 
 
 @pytest.mark.fault(50)

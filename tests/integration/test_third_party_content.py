@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
 
 pytestmark = pytest.mark.integration
 
@@ -79,6 +80,6 @@ def test_structured_content_is_kept_beside_the_text(session: Session, tool: str,
 
 
 def test_a_tool_that_runs_only_as_a_task_says_so(session: Session) -> None:
-    refused = session.call_tool("everything:simulate-research-query", topic="tides")
-    assert refused.status == "error"
-    assert "requires task augmentation" in refused.result
+    with pytest.raises(UsageError) as refused:
+        session.call_tool("everything:simulate-research-query", topic="tides")
+    assert (refused.value.server, refused.value.tool) == ("everything", "everything__simulate-research-query")

@@ -44,7 +44,7 @@ async def connected(config: dict[str, Any], handlers: Handlers | None = None) ->
 
 
 def test_progress_is_seen_in_the_turn_while_the_call_runs(session: Session) -> None:
-    model = scripted_model(call("everything__trigger-long-running-operation", duration=0.2, steps=4), "done")
+    model = scripted_model(call("everything__trigger-long-running-operation", duration=2, steps=4), "done")
     turn = session.chat("go", model=model)
     (started,) = turn.trace.of(ToolStarted)
     progress = turn.trace.of(ToolProgress)

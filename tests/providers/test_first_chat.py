@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.loop_guard import LIMIT_SECONDS
 from kit.provider import PROVIDERS, Provider, answer
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_first_chat_does_not_hold_the_callers_loop(provider: str) -> None:
     with Provider(answer(provider, "hello to you")) as server:
-        code = FIRST.format(tests=str(TESTS), config=server.config(provider), limit=0.1)
+        code = FIRST.format(tests=str(TESTS), config=server.config(provider), limit=LIMIT_SECONDS)
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr[-2000:]
     text, held = json.loads(ran.stdout)
