@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,25 @@ from kit.message_rules import StrictProvider
 from kit.pictures import DOT
 from kit.provider import PROVIDERS, Provider
 from kit.requests import check_request
-from kit.scripted_http import Reply, Request
+from kit.scripted_http import Reply
 from mcp.types import TextContent
 
 from casual_mcp_nb.bundled import BUNDLED, build
 from casual_mcp_nb.discovery import SearchToolsTool
-from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
+from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient, limits
+from casual_mcp_nb.providers._loading import touch
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sdks() -> None:
+    """Import the SDKs before a loop runs: tests make models on theirs, where a turn has a thread do it."""
+    clients = {name: {"provider": name, "api_key": "sk-none"} for name in PROVIDERS}
+    models = {name: {"client": name, "model": "m-1"} for name in PROVIDERS}
+    factory = ModelFactory(Config.model_validate({"clients": clients, "models": models}))
+    for name in PROVIDERS:
+        touch(name, factory.chat_model(name).client)
 
 
 @pytest.fixture
@@ -37,27 +47,46 @@ def loopback() -> Iterator[Callable[..., Provider]]:
         yield lambda answer=None, status=200: stack.enter_context(_checked(stack, Provider(Reply(status, answer))))
 
 
-class Timed(Provider):
-    """A provider that notes when it was asked."""
+class Clock:
+    """A clock on which a sleep is over at once, unless `goes_on` is cleared.
 
-    def __init__(self, *replies: Any) -> None:
-        super().__init__(*replies)
-        self.times: list[float] = []
+    Attributes:
+        now: The time in seconds: the latest for which somebody slept.
+        slept: How long was asked for, one sleep after the other.
+    """
 
-    def reply_to(self, request: Request) -> Reply:
-        self.times.append(time.monotonic())
-        return super().reply_to(request)
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self._next_round = asyncio.sleep
 
-    @property
-    def gaps(self) -> list[float]:
-        return [after - before for before, after in pairwise(self.times)]
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        end = self.now + seconds
+        self.slept.append(seconds)
+        await self._next_round(0)
+        await self.goes_on.wait()
+        self.now = max(self.now, end)
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[..., Timed]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the limits of clients and of the waits between requests; time limits keep the machine's."""
+    clock = Clock()
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., Provider]]:
     """Starts servers that give each request the next of these replies."""
     with ExitStack() as stack:
-        yield lambda *replies: stack.enter_context(_checked(stack, Timed(*replies)))
+        yield lambda *replies: stack.enter_context(_checked(stack, Provider(*replies)))
 
 
 @pytest.fixture

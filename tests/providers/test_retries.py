@@ -46,27 +46,34 @@ async def told(model: ChatModel, *, stream: bool = True) -> list[Retrying]:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("headers", [{"retry_after": "0.2"}, {"retry_after_ms": "200", "retry_after": "9"}])
 async def test_a_short_wait_that_the_provider_asks_for_is_kept_and_told(
-    provider: str, headers: dict[str, str], stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    headers: dict[str, str],
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
+    clock: Any,
 ) -> None:
     server = serving(refusal(**headers), refusal(**headers), fine(provider) if stream else answer(provider, "Fine."))
     retries = await told(model_of(server, provider), stream=stream)
     assert [(event.attempt, event.seconds) for event in retries] == [(1, 0.2), (2, 0.2)]
     assert "too busy" in retries[0].reason
     assert len(server.seen) == 3
-    assert all(0.2 <= gap < 1 for gap in server.gaps)
+    assert clock.slept == [0.2, 0.2]
 
 
 @pytest.mark.fault(58)
 async def test_a_wait_can_be_given_as_a_date(
-    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
-    server = serving(refusal(retry_after=formatdate(time.time() + 1.5, usegmt=True)), fine(provider))
+    server = serving(refusal(retry_after=formatdate(time.time() + 50, usegmt=True)), fine(provider))
     (event,) = await told(model_of(server, provider))
-    assert 0 < event.seconds <= 1.5
-    assert server.gaps[0] >= event.seconds
+    assert 10 < event.seconds <= 50
+    assert clock.slept == [event.seconds]
 
 
-async def test_a_wait_that_makes_no_sense_is_not_kept(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+async def test_a_wait_that_makes_no_sense_is_not_kept(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
+) -> None:
     server = serving(fine("openai"))
     model = model_of(server, "openai")
     model.retries = QUICK
@@ -74,40 +81,41 @@ async def test_a_wait_that_makes_no_sense_is_not_kept(serving: Callable[..., Any
         server.replies[:] = [refusal(retry_after=asked), fine("openai")]
         (event,) = await told(model)
         assert 0.05 <= event.seconds <= 0.1, asked
+        assert clock.slept.pop() == event.seconds
 
 
 @pytest.mark.fault(59)
 @pytest.mark.parametrize("asked", ["3600", "date"])
 async def test_a_long_wait_is_an_error_at_once_that_says_how_long(
-    provider: str, asked: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str, asked: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
     value = formatdate(time.time() + 3600, usegmt=True) if asked == "date" else asked
     server = serving(refusal(retry_after=value))
     events: list[Any] = []
-    began = time.monotonic()
     with pytest.raises(RateLimitError, match="asks to wait 60 minutes") as caught:
         await model_of(server, provider).complete(ASKED, on_event=events.append)
-    assert time.monotonic() - began < 2
-    assert caught.value.retry_after == pytest.approx(3600, abs=3)
-    assert (len(server.seen), events) == (1, [])
+    assert caught.value.retry_after == pytest.approx(3600, abs=25)
+    assert (len(server.seen), events, clock.slept) == (1, [], [])
 
 
 async def test_a_single_wait_of_more_than_a_minute_is_not_made(
-    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
     server = serving(refusal(retry_after="61"))
     with pytest.raises(RateLimitError, match="asks to wait 61 s") as caught:
-        await asyncio.wait_for(model_of(server, "openai").complete(ASKED), 5)
-    assert caught.value.retry_after == 61
+        await model_of(server, "openai").complete(ASKED)
+    assert (caught.value.retry_after, clock.slept) == (61, [])
 
 
-async def test_all_waits_together_are_limited(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
-    server = serving(refusal(retry_after="0.2"))
+async def test_all_waits_together_are_limited(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
+) -> None:
+    server = serving(refusal(retry_after="20"))
     model = model_of(server, "openai")
-    model.retries = Retries(10, most_waits=0.5)
+    model.retries = Retries(10, most_waits=50)
     with pytest.raises(RateLimitError, match="Asked 3 times"):
         await model.complete(ASKED)
-    assert len(server.seen) == 3
+    assert (len(server.seen), clock.slept) == (3, [20, 20])
 
 
 @pytest.mark.parametrize("most", [0, 3])
@@ -154,7 +162,7 @@ async def test_an_account_without_credit_is_asked_once(serving: Callable[..., An
 @pytest.mark.fault(62)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_broken_connection_is_tried_again_with_growing_random_gaps(
-    provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
     whole = streamed(provider, ("Fine.",)) if stream else answer(provider, "Fine.")
     half = reply(provider, whole, cut=20) if stream else Reply(200, whole, cut=20)
@@ -163,10 +171,11 @@ async def test_a_broken_connection_is_tried_again_with_growing_random_gaps(
         server = serving(Reply(reset=True), half, reply(provider, whole) if stream else whole)
         model = model_of(server, provider)
         model.retries = Retries(2, first_wait=0.1)
+        clock.slept.clear()
         first, second = (event.seconds for event in await told(model, stream=stream))
         assert 0.1 <= first <= 0.15
         assert 0.2 <= second <= 0.25
-        assert all(gap >= wait for gap, wait in zip(server.gaps, (first, second), strict=True))
+        assert clock.slept == [first, second]
         waits.append((first, second))
     assert waits[0] != waits[1]
 
@@ -188,10 +197,8 @@ async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times
     provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(Reply(silent=True))
-    began = time.monotonic()
-    with pytest.raises(ProviderTimeout, match=r"no answer in time from .* \(limit 0.5 s\)"):
-        await model_of(server, provider, timeout=0.5, max_retries=2).complete(ASKED, on_event=lambda _: None, stream=stream)
-    assert 0.45 < time.monotonic() - began < 1
+    with pytest.raises(ProviderTimeout, match=r"no answer in time from .* \(limit 1 s\)"):
+        await model_of(server, provider, timeout=1, max_retries=2).complete(ASKED, on_event=lambda _: None, stream=stream)
     assert len(server.seen) == 1
 
 
@@ -200,13 +207,11 @@ async def test_slow_failures_share_one_limit(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(Reply(503, BUSY, delay=0.3))
-    model = model_of(server, provider, timeout=0.5)
-    model.retries = Retries(5, first_wait=0.01)
-    began = time.monotonic()
+    model = model_of(server, provider, timeout=1)
+    model.retries = Retries(10, first_wait=0.01)
     with pytest.raises(ProviderTimeout):
         await model.complete(ASKED)
-    assert time.monotonic() - began < 1
-    assert len(server.seen) == 2
+    assert 2 <= len(server.seen) <= 4
 
 
 @pytest.mark.fault(61)
@@ -218,38 +223,35 @@ async def test_a_body_that_drips_for_ever_is_given_up_at_the_limit(
             yield b" "
 
     server = serving(Reply(200, drops(), {"content-type": "application/json"}))
-    began = time.monotonic()
     with pytest.raises(ProviderTimeout):
         await model_of(server, provider, timeout=0.4).complete(ASKED)
-    assert time.monotonic() - began < 1
 
 
 async def test_a_stream_may_take_longer_than_the_limit_once_it_began(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    body = streamed(provider, tuple("Fine."))
+    lines = streamed(provider, tuple("Fine.")).splitlines(keepends=True)
 
     def slowly() -> Iterator[bytes]:
-        for line in body.splitlines(keepends=True):
+        for line in lines:
             yield line
-            server.stopped.wait(0.04)
+            server.stopped.wait(1.2 / len(lines))
 
     server = serving(Reply(200, slowly(), reply(provider, b"").headers))
-    assert await told(model_of(server, provider, timeout=0.2)) == []
+    assert await told(model_of(server, provider, timeout=1)) == []
 
 
+@pytest.mark.timeout(30)
 async def test_a_wait_can_be_interrupted(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    server = serving(refusal(retry_after="30"))
+    server = serving(refusal(retry_after="60"))
     waiting = asyncio.Event()
     task = asyncio.create_task(model_of(server, provider).complete(ASKED, on_event=lambda _: waiting.set()))
-    await asyncio.wait_for(waiting.wait(), 5)
-    began = time.monotonic()
+    await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - began < 0.5
     assert len(server.seen) == 1
 
 
