@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -573,6 +575,26 @@ def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(browse
     assert page.evaluate("() => document.querySelector('.cmn-explorer').inert")
     shown(page, 0, EXPLORER)
     assert at(page, "gone").is_hidden()
+    page.close()
+
+
+@pytest.mark.defect("C11")
+def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(browser: Any, lab: Lab) -> None:
+    written(lab, "crashed.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
+    page = browser.new_page(viewport={"width": 1200, "height": 1000})
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    opened(page, lab, "crashed.ipynb")
+    shown(page, 0, EXPLORER)
+    assert at(page, "gone").is_hidden()
+    os.kill(value(page, "__import__('os').getpid()"), signal.SIGKILL)
+    reads(page, "gone", "Run the notebook from the top to reconnect.")
+    assert page.evaluate("() => document.querySelector('.cmn-explorer').inert")
+    # Lab tells the person of the crash, and runs nothing before that is read.
+    page.get_by_role("dialog").get_by_role("button", name="Ok").click()
+    shown(page, 0, EXPLORER)
+    assert at(page, "gone").is_hidden()
+    assert complaints == []
     page.close()
 
 
