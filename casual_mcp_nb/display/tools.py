@@ -100,12 +100,11 @@ def manifest_view(manifest: Manifest, limits: Limits) -> View:
 
 def tool_sets_view(tool_sets: ToolSets, limits: Limits) -> View:
     """The toolsets, which one is in force, and what each lets through."""
-    if not tool_sets:
-        return View("toolsets", "Toolsets", (Text("There are none: all tools are in force."),))
+    mark = Mark("✗ does not fit", "bad") if tool_sets.problem else Mark("● in force", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
             Name(name),
-            Mark("● in force", "busy") if name == tool_sets.selected else "",
+            mark if name == tool_sets.selected else "",
             words.number(tool_sets.sizes.get(name)),
             tool_set.description,
             rule_words(tool_set.servers),
@@ -115,8 +114,11 @@ def tool_sets_view(tool_sets: ToolSets, limits: Limits) -> View:
     table = Table(
         columns("Toolset", "State", "Tools #", "Description", "Lets through"), tuple(rows), len(tool_sets) - len(rows)
     )
-    note = f"in force: {'all tools' if tool_sets.selected is None else tool_sets.selected}"
-    return View("toolsets", "Toolsets", (table,), note=note)
+    blocks: list[Block] = [table if rows else Text("There are none.")]
+    if tool_sets.problem:
+        blocks.insert(0, Text(f"The toolset that is selected cannot be applied, so no turn can begin. {tool_sets.problem}"))
+    in_force = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
+    return View("toolsets", "Toolsets", tuple(blocks), note=f"in force: {in_force}")
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Literal
 
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import shown
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
@@ -45,7 +46,18 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
     """The toolsets with the number of tools that each lets through."""
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
-    return ToolSets(chat.tool_sets, tool_set_name(chat.selection), sizes)
+    return ToolSets(chat.tool_sets, tool_set_name(view.selection), sizes, _refusal(chat, view))
+
+
+def _refusal(chat: McpToolChat, view: ToolView) -> str:
+    """Why a turn would refuse the toolset of a view; empty where it would not."""
+    tool_set = view.selection.tool_set
+    try:
+        if tool_set is not None:
+            ChatNames(chat.fleet, chat.tool_sets, lambda: view.catalog).check_tool_set(tool_set)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def tool_set_name(selection: Selection) -> str | None:

@@ -170,14 +170,18 @@ class ToolSets(Mapping[str, ToolSetConfig], Rich):
 
     Args:
         tool_sets: All of them.
-        selected: Name of the one in force; None for all tools.
+        selected: Name of the selected one, `custom` for one without a name; None for all tools.
         sizes: How many tools each lets through.
+        problem: Why the selected one is not in force, and a turn would refuse it; empty where it is.
     """
 
-    def __init__(self, tool_sets: Mapping[str, ToolSetConfig], selected: str | None, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, tool_sets: Mapping[str, ToolSetConfig], selected: str | None, sizes: Mapping[str, int], problem: str = ""
+    ) -> None:
         self._tool_sets = dict(tool_sets)
         self.selected = selected
         self.sizes = dict(sizes)
+        self.problem = problem
 
     def __getitem__(self, name: str) -> ToolSetConfig:
         return self._tool_sets[name]
