@@ -15,7 +15,7 @@ from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.asking import Questions
 from casual_mcp_nb.notebook.by_hand import call_by_hand
 from casual_mcp_nb.notebook.control import checked_system
@@ -72,6 +72,8 @@ class Session(SessionExtract):
         UnknownNameError: `approval` names a server that does not exist.
     """
 
+    _made = False
+
     def __init__(
         self,
         config: Config | str | Path | Mapping[str, Any],
@@ -116,6 +118,20 @@ class Session(SessionExtract):
         self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._forgotten.atexit = False
         self._before = take_place(self)
+        self._made = True
+
+    if not TYPE_CHECKING:  # A type checker finds such a name by itself, unless there is this method.
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # A subclass has attributes of its own.
+            if self._made and type(self) is Session and not name.startswith("_"):
+                self._check_attribute(name)
+            super().__setattr__(name, value)
+
+    def _check_attribute(self, name: str) -> None:
+        if name not in self.__dict__ and not hasattr(type(self), name):
+            known = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
+            raise UnknownNameError("attribute of a session", name, known)
 
     @classmethod
     def from_config(

@@ -46,6 +46,8 @@ def session() -> Iterator[Session]:
         (lambda s: setattr(s.selection, "strategy", "serch"), "search"),
         (lambda s: setattr(s, "selection", Selection(tool_set="number")), "numbers"),
         (lambda s: setattr(s, "model", "plannr"), "planner"),
+        (lambda s: setattr(s, "modle", "planner"), "model"),
+        (lambda s: setattr(s, "stepmode", True), "step_mode"),
         (lambda s: s.selection.tools_off.add("mth:add"), "math"),
         (lambda s: Selection(discovry=True), "discovery"),
     ],
@@ -108,6 +110,31 @@ def test_the_names_in_a_toolset_without_a_name_are_checked_too(session: Session)
     with pytest.raises(ToolSetError, match="add"):
         session.selection.tool_set = ToolSetConfig(servers={"math": ("ad",)})
     assert session.selection.tool_set is None
+
+
+def test_a_session_has_no_attributes_but_its_own(session: Session) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        session.temperature = 0  # type: ignore[attr-defined]
+    assert all(name in caught.value.hint for name in ("model", "selection", "step_mode", "system"))
+    assert not hasattr(session, "temperature")
+    with pytest.raises(AttributeError):
+        session.turns = []  # type: ignore[misc]
+    session.name = "other"
+    session._of_a_test = 1  # type: ignore[attr-defined]
+
+
+def test_a_subclass_of_a_session_has_attributes_of_its_own() -> None:
+    class Lesson(Session):
+        pages: int
+
+        def __init__(self) -> None:
+            self.title = "Tools"
+            super().__init__(CONFIG)
+            self.pages = 3
+
+    with Lesson() as lesson:
+        lesson.pages += 1
+        assert (lesson.title, lesson.pages, lesson.model) == ("Tools", 4, "planner")
 
 
 def test_a_selection_is_taken_over_whole_or_not_at_all(session: Session) -> None:
