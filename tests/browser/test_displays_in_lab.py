@@ -79,7 +79,8 @@ CELLS = [
     "session.doctor()",
     "%mcp help",
 ]
-DISPLAYS = len(CELLS) - 1
+# One a cell; the first shows how the servers started.
+DISPLAYS = len(CELLS)
 LOOKS = [("JupyterLab Light", "true"), ("JupyterLab Dark", "false")]
 
 

@@ -15,7 +15,7 @@ from urllib.error import URLError
 
 import pytest
 from kit.lab import Lab
-from kit.pages import execute, opened, pictured, run_cell, written
+from kit.pages import execute, opened, pictured, ready, run_cell, written
 from kit.waiting import wait_until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -100,12 +100,12 @@ def test_the_small_widgets_stand_together_in_a_box(page: Any, lab: Lab) -> None:
     pictured(page, "box")
 
 
+@pytest.mark.defect("C16")
 def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> None:
     pytest.importorskip("notebook", reason="notebook is not installed: pip install notebook")
     written(lab, "seven.ipynb", [SETUP, "session.explore()", "session.panel()"])
     page.goto(f"{lab.url}/notebooks/seven.ipynb?token=test")
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    sync_api.expect(page.locator(".jp-NotebookKernelStatus, .jp-Notebook-ExecutionIndicator").first).to_be_visible()
+    ready(page)
     for number in range(3):
         page.locator(".jp-CodeCell .cm-content").nth(number).click()
         page.keyboard.press("Control+Enter")

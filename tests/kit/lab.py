@@ -27,6 +27,7 @@ OPTIONS = [
     "--ServerApp.ip=127.0.0.1",
     "--IdentityProvider.token=test",
     "--LabApp.expose_app_in_browser=True",
+    "--JupyterNotebookApp.expose_app_in_browser=True",
     "--LabApp.news_url=",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
 ]

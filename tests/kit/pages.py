@@ -25,6 +25,11 @@ def written(lab: Lab, name: str, cells: Iterable[str]) -> None:
 def opened(page: Any, lab: Lab, name: str) -> None:
     """Open a notebook and wait for its kernel."""
     page.goto(lab.address(name))
+    ready(page)
+
+
+def ready(page: Any) -> None:
+    """Wait for a notebook and its kernel. A cell that is run before there is a kernel may not run at all, and says nothing."""
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_function(f"() => window.jupyterapp && {_SESSION}?.session?.kernel?.status === 'idle'")
 
