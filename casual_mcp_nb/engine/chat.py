@@ -16,6 +16,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import Contexts
 from casual_mcp_nb.engine.exclusions import Exclusions
 from casual_mcp_nb.engine.follow import Relisting
+from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
@@ -368,11 +369,12 @@ class McpToolChat:
         """
         await load("casual_llm")
         history, new, turn_options = split_messages(messages, TurnOptions(**options))
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.create_task(self.run(new, turn_options, history=history, on_event=queue.put_nowait))
-        task.add_done_callback(lambda _: queue.put_nowait(None))
+        turn = Turn(Trace())
+        follower = Follower(turn.trace)
+        task = asyncio.create_task(self.run(new, turn_options, history=history, turn=turn, on_event=follower.on_event))
+        task.add_done_callback(follower.on_end)
         try:
-            while (event := await queue.get()) is not None:
+            async for event in follower:
                 yield event
             await task
         finally:

@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
+from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.control import SessionControl
-from casual_mcp_nb.notebook.follow import Follower
 from casual_mcp_nb.notebook.images import with_images
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS

@@ -20,7 +20,7 @@ from casual_mcp_nb.engine.limits import Limits
 from casual_mcp_nb.errors import AnswerLimitError
 from casual_mcp_nb.providers import ModelFactory, call
 from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.event import ServerLog, TextDelta
+from casual_mcp_nb.types.event import ServerLog, TextDelta, TurnFinished
 
 
 class Streaming(Provider):
@@ -69,6 +69,24 @@ async def test_an_answer_letter_by_letter_leaves_a_small_trace_with_all_its_text
     assert deltas[0].text == "x"
     assert len(turn.trace.to_json()) < 10 * 20_000
     assert len(deltas) < 20_000 / 10
+
+
+async def test_whoever_reads_a_stream_slowly_holds_nothing_up_and_reads_what_the_trace_holds() -> None:
+    piece = "blah " * 40
+    with Streaming(10_000, piece) as provider:
+        async with made(provider, Limits(answer_characters=3_000_000)) as chat:
+            stream = chat.stream("Go on")
+            read = [await anext(stream)]
+            # Nothing more is read before the turn is over.
+            await asyncio.wait([task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "McpToolChat.run"])
+            read += [event async for event in stream]
+    deltas = [event for event in read if isinstance(event, TextDelta)]
+    assert "".join(delta.text for delta in deltas) == piece * 10_000
+    assert 100 < len(deltas) < 1_000
+    assert isinstance(read[-1], TurnFinished)
+    # The trace is the only store.
+    assert chat._last is not None
+    assert all(event is kept for event, kept in zip(read, chat._last.trace, strict=True))
 
 
 @pytest.mark.defect("B4")

@@ -17,7 +17,7 @@ class Follower:
     Belongs to the loop on which it was made.
 
     Args:
-        trace: The trace; events are added on the engine thread.
+        trace: The trace; events may be added on another thread.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -27,7 +27,7 @@ class Follower:
         self._ended = False
 
     def on_event(self, event: Event) -> None:
-        """Take note that there is an event; called on the engine's loop."""
+        """Take note that there is an event; called on whatever thread adds it."""
         # One wake-up is enough for whatever came since the last one.
         if not self._news.is_set() and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
