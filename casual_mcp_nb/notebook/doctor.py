@@ -190,9 +190,8 @@ def _servers(session: SessionReports) -> Iterator[Finding]:
         if config is not None and config.transport == "sse":
             advice = "Ask its maker for an address of streamable HTTP, and leave out the transport."
             yield Finding("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
-    for notice in session.approval_problems:
-        advice = "Correct the name in the approval of this server."
-        yield Finding("Servers", notice.server or "", "warn", notice.text, advice)
+    for notice in (*session.approval_problems, *session.exclusion_problems):
+        yield Finding("Servers", notice.server or "", "warn", notice.text, "Correct the name there.")
     yield from _hidden_modules(session)
 
 

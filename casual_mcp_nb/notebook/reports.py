@@ -60,6 +60,12 @@ class SessionReports(SessionNouns):
         """The tools that a policy for approvals names and that their servers, as far as they are connected, do not have."""
         return tuple(self._chat.consent.unknown_tools())
 
+    @property
+    def exclusion_problems(self) -> tuple[Notice, ...]:
+        """The tools that `include_tools` and `exclude_tools` name and that their servers, as far as they are connected, do not
+        have."""
+        return self._chat.exclusions.notices(self._chat.catalog)
+
     async def _preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
         """The system prompt that the next turn would send. Connects when needed, asks no model.
 

@@ -64,6 +64,28 @@ def test_a_list_that_names_a_tool_which_does_not_exist_is_told_of_once_the_tools
     assert "drop_" not in notice.text.split(".")[0]
 
 
+@pytest.mark.parametrize(
+    ("fields", "unknown"),
+    [
+        ({"include_tools": ["raed", "write"]}, "'raed'"),
+        ({"exclude_tools": ["write", "delete_*"]}, "'delete_*'"),
+        ({"include_tools": ["read", "drop_*"]}, None),
+        ({}, None),
+    ],
+)
+def test_the_doctor_finds_a_list_that_names_a_tool_which_does_not_exist(fields: dict[str, Any], unknown: str | None) -> None:
+    with session_of(s=fields) as session:
+        warned = [finding for finding in session.doctor() if finding.verdict == "warn" and finding.part == "Servers"]
+    assert [finding.name for finding in warned] == (["s"] if unknown else [])
+    assert all(next(iter(fields)) in finding.found and str(unknown) in finding.found for finding in warned)
+
+
+def test_the_doctor_says_nothing_of_the_tools_of_a_server_that_is_not_connected() -> None:
+    session = session_of(s={"include_tools": ["raed"]})
+    assert [finding.verdict for finding in session.doctor() if finding.part == "Servers"] == ["ok"]
+    session.close()
+
+
 @pytest.mark.defect("D12")
 def test_a_server_that_is_switched_off_is_there_and_not_started_until_a_person_turns_it_on() -> None:
     with session_of(on={}, off={"disabled": True}) as session:
