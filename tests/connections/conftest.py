@@ -22,7 +22,7 @@ from casual_mcp_nb.types.server import ServerConfig
 def until() -> Callable[..., Awaitable[None]]:
     """Waits until a condition holds; fails after so many seconds."""
 
-    async def wait(condition: Callable[[], Any], seconds: float = 3.0) -> None:
+    async def wait(condition: Callable[[], Any], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 (processes and files signal nothing)
                 await asyncio.sleep(0.02)

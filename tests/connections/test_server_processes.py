@@ -61,7 +61,7 @@ async def test_a_close_that_is_cancelled_still_ends_the_process(
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.wait({closing})
-    await until(lambda: not processes(), 5)
+    await until(lambda: not processes())
 
 
 async def test_four_megabytes_on_stderr_neither_block_the_server_nor_fill_the_memory(
@@ -134,7 +134,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_kernel_tha
     finally:
         os.killpg(kernel.pid, signal.SIGKILL)
         await kernel.wait()
-    await until(lambda: not processes(), 5)
+    await until(lambda: not processes())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")

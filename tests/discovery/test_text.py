@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, joined, readable, stem, synonyms, terms, topics
@@ -118,10 +116,9 @@ def test_related_words_stand_for_each_other_both_ways(table: dict[str, tuple[str
     assert all(term not in others for term, others in table.items())
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("unit", ["/", ".", "@", "a", "A", "aB", "-", "\\", "://", "天", "é", " a.b@", "s"])
 def test_long_hostile_text_is_read_in_time_that_grows_with_its_length(unit: str) -> None:
     text = unit * (200_000 // len(unit))
-    started = time.perf_counter()
     clauses(readable(text))
     terms(text)
-    assert time.perf_counter() - started < 3

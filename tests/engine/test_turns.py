@@ -284,7 +284,7 @@ async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(chat: M
             added.set()
 
     task = asyncio.create_task(chat.run([UserMessage(content="x")], TurnOptions(model=model), turn=turn, on_event=note))
-    await asyncio.wait_for(asyncio.gather(server.hanging.wait(), added.wait()), 5)
+    await asyncio.wait_for(asyncio.gather(server.hanging.wait(), added.wait()), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -299,7 +299,7 @@ async def test_leaving_a_stream_early_stops_the_turn(chat: McpToolChat, server: 
     stream = chat.stream("x", model=scripted_model(call("lab__hang"), "never"))
     async for event in stream:
         if type(event).__name__ == "ToolStarted":
-            await asyncio.wait_for(server.hanging.wait(), 5)
+            await asyncio.wait_for(server.hanging.wait(), 30)
             break
     await stream.aclose()
     after = await ask(chat, "fine")

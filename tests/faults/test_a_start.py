@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from kit.history import assert_valid
 from kit.processes import marked
 from kit.scripted_http import Reply, ScriptedHttp
 from kit.turns import ask
+from kit.waiting import wait_until
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError
@@ -89,18 +89,15 @@ def test_in_a_kernel_the_error_of_a_cell_holds_the_end_of_the_servers_stderr(raw
 async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_long_before(
     opened: Opened, raw: Raw, mark: str
 ) -> None:
-    silent = raw({"init_timeout": 2.0}, handshake="silent", ignore_eof=True)
+    silent = raw({"init_timeout": 3.0}, handshake="silent", ignore_eof=True)
     chat = McpToolChat.from_config({"servers": beside(raw, silent)})
-    start = time.monotonic()
     connecting = asyncio.create_task(chat.fleet.connect())
     for name in ("left", "right"):
         result = await chat.fleet.call(ToolSpec(name, "a"), {})
         assert result.content[0].text == "ok"
-    assert time.monotonic() - start < 1
     assert chat.fleet.statuses["broken"].state == "starting"
     await connecting
-    assert 1.9 < time.monotonic() - start < 4
-    assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 2 s")
+    assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 3 s")
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
     await chat.close()
@@ -108,10 +105,10 @@ async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_lon
 
 @pytest.mark.fault(4)
 async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw, mark: str) -> None:
-    banner = raw({"init_timeout": 0.7}, handshake="silent", banner="Welcome to <b>1.0</b>!\x1b[2J")
+    banner = raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to <b>1.0</b>!\x1b[2J")
     chat = await opened(beside(raw, banner))
     error = chat.fleet.statuses["broken"].error or ""
-    assert error.startswith("no answer in 0.7 s")
+    assert error.startswith("no answer in 2 s")
     assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is no MCP message")
     assert "<b>1.0" not in chat.fleet.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
@@ -179,10 +176,11 @@ async def test_when_all_servers_fail_one_error_lists_each_reason_and_a_chat_with
 
 
 @pytest.mark.fault(10)
-async def test_three_servers_that_need_three_seconds_each_are_ready_in_less_than_five(opened: Opened, raw: Raw) -> None:
-    start = time.monotonic()
-    chat = await opened({name: raw(slow=3, calls={"a": OK}) for name in ("one", "two", "three")})
-    assert time.monotonic() - start < 5
+async def test_three_servers_that_are_ready_only_when_all_were_started_become_ready(
+    opened: Opened, raw: Raw, tmp_path: Path
+) -> None:
+    server = raw({"init_timeout": 30.0}, meets=[str(tmp_path), 3], calls={"a": OK})
+    chat = await opened(dict.fromkeys(("one", "two", "three"), server))
     assert [status.state for status in chat.fleet.statuses.values()] == ["ready"] * 3
 
 
@@ -244,24 +242,22 @@ async def test_a_remote_that_stays_silent_fails_at_its_limit_and_the_others_work
     opened: Opened, raw: Raw, transport: str
 ) -> None:
     with ScriptedHttp(lambda request: Reply(silent=True)) as server:
-        start = time.monotonic()
         chat = await opened(beside(raw, {"url": server.url, "transport": transport, "init_timeout": 1.5}))
-        assert time.monotonic() - start < 3
         assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 1.5 s")
         await assert_the_others_work(chat)
 
 
 @pytest.mark.fault(14)
-async def test_a_connect_that_is_cancelled_ends_within_two_seconds_and_a_second_one_works(raw: Raw, mark: str) -> None:
-    chat = McpToolChat.from_config({"servers": {"slow": raw(slow=4, calls={"a": OK}), "quick": raw(calls={"a": OK})}})
+async def test_a_connect_that_is_cancelled_ends_at_once_and_a_second_one_works(raw: Raw, mark: str, tmp_path: Path) -> None:
+    # It is ready when it is started for the second time.
+    slow = raw({"init_timeout": 600.0}, meets=[str(tmp_path), 2], calls={"a": OK})
+    chat = McpToolChat.from_config({"servers": {"slow": slow, "quick": raw(calls={"a": OK})}})
     connecting = asyncio.create_task(chat.fleet.connect())
-    await asyncio.wait({connecting}, timeout=1)
-    start = time.monotonic()
+    await asyncio.to_thread(wait_until, lambda: list(tmp_path.iterdir()), "the start of the slow server")
     connecting.cancel()
     await asyncio.wait({connecting})
     assert connecting.cancelled()
-    assert time.monotonic() - start < 2
-    assert "slow" not in " ".join(process.command for process in marked(mark))
+    assert "meets" not in " ".join(process.command for process in marked(mark))
     await chat.fleet.connect()
     turn = await ask(chat, calls(call("slow__a"), call("quick__a")), "done")
     assert [c.result for c in turn.tool_calls] == ["ok", "ok"]
@@ -283,9 +279,7 @@ async def test_a_request_without_a_handler_is_refused_at_once_and_the_turn_says_
     record = tmp_path / "record"
     plan = {"ask": method, "ask_params": ASKED[method], "answer": "asked"}
     chat = await opened({"asker": raw(calls={"a": plan}, record=str(record))})
-    start = time.monotonic()
     turn = await ask(chat, call("asker__a"), "done")
-    assert time.monotonic() - start < 2
     messages = [json.loads(line) for line in record.read_text().splitlines()]
     (hello,) = [message for message in messages if message.get("method") == "initialize"]
     assert hello["params"]["capabilities"] == {}

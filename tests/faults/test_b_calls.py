@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def received(record: Path, method: str) -> list[Any]:
     return [message for line in record.read_text().splitlines() if (message := json.loads(line)).get("method") == method]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 (files signal nothing)
             await asyncio.sleep(0.02)
@@ -109,9 +108,7 @@ async def test_a_call_that_never_returns_ends_at_its_limit_the_server_is_told_an
 ) -> None:
     record = tmp_path / "record"
     chat = await opened({"hung": raw({"call_timeout": 1.0}, calls={"hang": {}, "fine": OK}, record=str(record))})
-    start = time.monotonic()
     turn = await ask(chat, calls(call("hung__hang"), call("hung__fine")), call("hung__fine"), "done")
-    assert time.monotonic() - start < 3
     assert [c.status for c in turn.tool_calls] == ["timeout", "ok", "ok"]
     assert "servers.hung.call_timeout" in turn.tool_calls[0].result
     assert turn.answer == "done"
@@ -123,11 +120,9 @@ async def test_a_call_that_never_returns_ends_at_its_limit_the_server_is_told_an
 
 @pytest.mark.fault(20)
 async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(opened: Opened, raw: Raw) -> None:
-    busy = raw({"call_timeout": 0.6, "total_timeout": 3.0}, calls={"busy": {"progress": 0.2}})
+    busy = raw({"call_timeout": 1.0, "total_timeout": 2.5}, calls={"busy": {"progress": 0.1}})
     chat = await opened({"busy": busy})
-    start = time.monotonic()
     turn = await ask(chat, call("busy__busy"), "done")
-    assert 2.9 < time.monotonic() - start < 4
     assert turn.tool_calls[0].status == "timeout"
     assert "servers.busy.total_timeout" in turn.tool_calls[0].result
     assert len(turn.trace.of(ToolProgress)) > 10
@@ -136,10 +131,8 @@ async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(ope
 @pytest.mark.fault(22)
 async def test_a_reply_that_the_parser_refuses_fails_that_call_at_once_and_the_next_one_works(opened: Opened, raw: Raw) -> None:
     reply = REPLY.replace('"first"', "[" * 5000)
-    chat = await opened({"garbled": raw({"call_timeout": 5.0}, calls={"garbled": {"raw": reply}, "fine": OK})})
-    start = time.monotonic()
+    chat = await opened({"garbled": raw({"call_timeout": 600.0}, calls={"garbled": {"raw": reply}, "fine": OK})})
     turn = await ask(chat, call("garbled__garbled"), call("garbled__fine"), "done")
-    assert time.monotonic() - start < 1
     assert "reply cannot be read" in turn.tool_calls[0].result
     assert [c.status for c in turn.tool_calls] == ["error", "ok"]
     assert_valid(turn.messages)
@@ -213,18 +206,17 @@ async def test_a_foreign_id_is_ignored_a_second_reply_counts_once_and_half_a_mes
 
 @pytest.mark.fault(37)
 @pytest.mark.timeout(60)
-async def test_a_hundred_calls_of_one_turn_run_at_most_eight_at_once_and_all_have_a_result_in_order(
+async def test_a_hundred_and_four_calls_of_one_turn_run_eight_at_once_and_all_have_a_result_in_order(
     opened: Opened, raw: Raw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MCP_MAX_CALLS_PER_STEP", "100")
+    monkeypatch.setenv("MCP_MAX_CALLS_PER_STEP", "104")
     record = tmp_path / "record"
-    chat = await opened({"lab": raw(calls={"count": {"answer": "running", "delay": 0.2}}, record=str(record))})
-    start = time.monotonic()
-    turn = await ask(chat, calls(*(call("lab__count", n=number) for number in range(100))), "done")
-    assert 100 / 8 * 0.2 <= time.monotonic() - start < 8
-    assert [c.arguments for c in turn.tool_calls] == [{"n": number} for number in range(100)]
+    count = {"answer": "running", "together": 8, "delay": 0.1}
+    chat = await opened({"lab": raw(calls={"count": count}, record=str(record))})
+    turn = await ask(chat, calls(*(call("lab__count", n=number) for number in range(104))), "done")
+    assert [c.arguments for c in turn.tool_calls] == [{"n": number} for number in range(104)]
     assert {c.status for c in turn.tool_calls} == {"ok"}
-    assert max(int(c.result) for c in turn.tool_calls) == 8
+    assert {c.result for c in turn.tool_calls} == {"8"}
     asked, results = turn.messages[1], turn.messages[2:-1]
     assert [message.tool_call_id for message in results] == [made.id for made in asked.tool_calls]
     assert_valid(turn.messages)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,10 +117,8 @@ async def test_names_of_all_kinds_are_sent_in_a_form_that_providers_take_and_rea
 async def test_a_listing_without_end_stops_with_a_warning_and_the_chat_goes_on_with_what_came(
     opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start = time.monotonic()
     chat = await opened({"endless": raw(listing="endless", calls={"a": says("A")}), "sound": raw(calls={"b": says("B")})})
     turn = await ask(chat, calls(call("endless__a"), call("sound__b")), "done")
-    assert time.monotonic() - start < 5
     assert [c.result for c in turn.tool_calls] == ["A", "B"]
     assert [one["name"] for one in turn.steps[0].request.tools] == ["endless__a", "sound__b"]
     assert caplog.text.count("The list of tools of server 'endless' has no end") == 1

@@ -102,7 +102,7 @@ def test_no_server_outlives_its_kernel(plain_kernel: Kernel, tmp_path: Path, end
         os.kill(pid, signal.SIGKILL)
     else:
         getattr(plain_kernel, end)()
-    wait_gone(mark, 5.0)
+    wait_gone(mark)
 
 
 @pytest.mark.fault(74)
@@ -115,7 +115,7 @@ def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(tmp
     with Session.from_config(path) as session:
         assert {status.state for status in session.servers.values()} == {"ready"}
         assert len(marked(mark)) == 5
-    wait_gone(mark, 1.0)
+    wait_gone(mark)
 
 
 @pytest.mark.fault(18)

@@ -115,7 +115,7 @@ def test_the_process_ends_with_an_owner_that_is_killed_in_the_middle_of_a_job() 
         pid = int(owner.stdout.readline())
         assert not gone(pid)
         owner.kill()
-    wait_until(lambda: gone(pid), "the end of the worker of a killed process", 8)
+    wait_until(lambda: gone(pid), "the end of the worker of a killed process")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

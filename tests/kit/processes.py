@@ -44,7 +44,7 @@ def marked(mark: str) -> list[Process]:
     return found
 
 
-def wait_gone(mark: str, seconds: float = 5.0) -> None:
+def wait_gone(mark: str, seconds: float = 30.0) -> None:
     """Wait until no process carries the mark; fail after so many seconds, naming those that are left."""
     end = time.monotonic() + seconds
     while left := marked(mark):
@@ -53,7 +53,7 @@ def wait_gone(mark: str, seconds: float = 5.0) -> None:
         _wait_any(left, remaining)
 
 
-async def gone(mark: str, seconds: float = 5.0) -> None:
+async def gone(mark: str, seconds: float = 30.0) -> None:
     """As `wait_gone`, without holding up the loop."""
     await asyncio.to_thread(wait_gone, mark, seconds)
 

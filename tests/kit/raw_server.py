@@ -6,6 +6,8 @@ The plan, all keys optional:
     fails_until    it exits with "not repaired yet" until this file exists
     child          true or "stubborn": it starts a child that holds its stdout and stderr
     ignore_sigterm, ignore_eof
+    meets          [folder, count]: before the handshake it notes itself in the folder, and waits until so many are noted there
+    parts          the same when its input has ended; then it leaves a file `left-...` there
     stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the handshake
     handshake      "silent" or "error"
     discover       what `server/discover` gets: "silent", "garbage" or "end" (the process exits); else it is an unknown method
@@ -23,6 +25,7 @@ The plan, all keys optional:
         raw                     bytes (latin-1), `ID` stands for the id of the call
         die                     ends the process at once
         error, result           the answer; size: a text of so many characters instead
+        together                answers are held until so many calls run at once
         delay                   seconds before that answer; with `answer: "running"` the result is how many ran at once
         answer                  "asked", "running" or "environment" (the variables of the process, as JSON)
         die_after               ends the process so many seconds after the answer
@@ -75,6 +78,7 @@ class RawServer:
         self.plan = plan
         self.lock = threading.Lock()
         self.asked: dict[str, Any] = {}
+        self.held: list[tuple[object, dict[str, Any]]] = []
         self.running = 0
         self.most_running = 0
 
@@ -95,6 +99,9 @@ class RawServer:
                 self.send({"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(said))})
             elif method and "id" in message and self.plan.get("handshake") != "silent":
                 self.send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+        if "parts" in self.plan:
+            note = meet(*self.plan["parts"])
+            open(os.path.join(self.plan["parts"][0], f"left-{note}"), "w").close()
         while self.plan.get("ignore_eof"):
             signal.pause()
 
@@ -137,6 +144,8 @@ class RawServer:
             sys.exit(plan["exit"])
         if "banner" in plan:
             self.write(plan["banner"].encode() + b"\n")
+        if "meets" in plan:
+            meet(*plan["meets"])
         threading.Event().wait(plan.get("slow", 0))
 
     def initialize(self, message: dict[str, Any]) -> None:
@@ -196,10 +205,19 @@ class RawServer:
             os._exit(3)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
+        self.held.append((message["id"], plan))
+        if len(self.held) < plan.get("together", 1):
+            return
+        held, self.held = self.held, []
         if "delay" in plan:
-            threading.Timer(plan["delay"], self.finish, (message["id"], plan)).start()
+            threading.Timer(plan["delay"], self.finish_all, (held,)).start()
         else:
-            self.finish(message["id"], plan)
+            self.finish_all(held)
+
+    def finish_all(self, held: list[tuple[object, dict[str, Any]]]) -> None:
+        """Send the answers of calls."""
+        for call_id, plan in held:
+            self.finish(call_id, plan)
 
     def finish(self, call_id: object, plan: dict[str, Any]) -> None:
         """Send the answer of a call, if it has one."""
@@ -225,6 +243,15 @@ class RawServer:
             params = {"progressToken": token, "progress": step, "message": "on it"}
             self.send({"method": "notifications/progress", "params": params})
             threading.Event().wait(pause)
+
+
+def meet(folder: str, count: int) -> str:
+    """Leave a note in a folder and wait until there are so many; gives its name."""
+    note = str(os.getpid())
+    open(os.path.join(folder, note), "w").close()
+    while len(os.listdir(folder)) < count:
+        threading.Event().wait(0.01)
+    return note
 
 
 def complain(plan: dict[str, Any]) -> None:

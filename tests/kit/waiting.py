@@ -10,7 +10,7 @@ from pathlib import Path
 PAUSE_SECONDS = 0.01
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
     """Look again and again until a condition holds; fail after so many seconds, saying what did not happen."""
     end = time.monotonic() + seconds
     while not condition():

@@ -132,7 +132,7 @@ def test_a_session_takes_policies_for_servers_of_this_process() -> None:
         question = asked(session, ApprovalQuestion)
         assert (question.policy, question.reason) == ("always", "always")
         question.approve()
-        assert future.result(5).tool_calls[0].status == "ok"
+        assert future.result(30).tool_calls[0].status == "ok"
         assert session.call_tool("box:look").result == "looked", "who calls by hand is not asked"
 
 
@@ -210,7 +210,7 @@ def test_all_servers_together_have_a_limit_too() -> None:
         future = session.submit("x", model=scripted_model(together, "done"))
         wait_until(lambda: len(session.questions) == 6, "six are open")
         session.stop()
-        assert future.result(5).status == "stopped"
+        assert future.result(30).status == "stopped"
         wait_until(lambda: not session.questions, "what was asked in a call that has ended is closed")
 
 
@@ -223,7 +223,7 @@ def test_a_pause_of_the_step_mode_has_no_limit() -> None:
         with pytest.raises(TimeoutError):
             question.future.result(0.25)
         question.next()
-        assert future.result(5).status == "done"
+        assert future.result(30).status == "done"
 
 
 @pytest.mark.defect("E4")

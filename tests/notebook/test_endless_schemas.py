@@ -46,7 +46,7 @@ def test_no_process_of_a_check_is_left_when_the_session_is_closed(kernel: Kernel
     kernel.printed("print(session.call_tool('odd:odd').content[-1].text)")
     kernel.run("session.close()")
     pid = int(kernel.printed("import os; print(os.getpid())"))
-    wait_until(lambda: not workers(pid), "the end of the process for checks", 5)
+    wait_until(lambda: not workers(pid), "the end of the process for checks")
 
 
 def workers(parent: int) -> list[str]:

@@ -135,7 +135,7 @@ def test_a_worker_that_forgets_to_close_leaves_no_server() -> None:
         return session.servers["raw"].state
 
     assert in_fork(forgetful) == "ready"
-    wait_gone(mark, 5.0)
+    wait_gone(mark)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

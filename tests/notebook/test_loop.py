@@ -83,5 +83,5 @@ def test_many_threads_can_use_the_engine_at_once(engine: EngineThread) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert results == ["casual-mcp-engine"] * 8

@@ -41,7 +41,7 @@ def test_a_call_waits_for_its_approval_and_runs_then(session: Session) -> None:
     assert "Allow math to run add?" in question.text
     assert not future.done()
     question.approve()
-    turn = future.result(5)
+    turn = future.result(30)
     assert (turn.tool_calls[0].status, turn.tool_calls[0].result) == ("ok", "3")
     assert len(session.questions) == 0
 
@@ -56,7 +56,7 @@ def test_code_waits_for_the_next_question_and_not_for_ever(session: Session) -> 
     question.approve()
     with pytest.raises(UsageError, match="Nothing was asked"):
         session.questions.wait(0.0)
-    assert future.result(5).status == "done"
+    assert future.result(30).status == "done"
 
 
 def test_a_change_of_the_questions_is_told(session: Session) -> None:
@@ -64,7 +64,7 @@ def test_a_change_of_the_questions_is_told(session: Session) -> None:
     session.on_change(lambda: seen.append(len(session.questions)))
     future = session.submit("x", model=scripted_model(ADD, "3"))
     asked(session, ApprovalQuestion).deny()
-    future.result(5)
+    future.result(30)
     assert 1 in seen
     assert seen[-1] == 0
 
@@ -75,7 +75,7 @@ def test_a_denied_call_gives_the_model_the_reason_and_the_others_go_on(session: 
     future = session.submit("x", model=scripted_model(two, "done"))
     asked(session, ApprovalQuestion, 1).approve()
     asked(session, ApprovalQuestion).deny("Not today.")
-    turn = future.result(5)
+    turn = future.result(30)
     assert [call.status for call in turn.tool_calls] == ["denied", "ok"]
     assert turn.tool_calls[0].result.endswith("was not approved, so it was not run. Not today.")
     assert turn.answer == "done"
@@ -86,7 +86,7 @@ def test_a_denied_call_gives_the_model_the_reason_and_the_others_go_on(session: 
 def test_a_call_that_nobody_answers_for_is_denied_after_the_time_limit_and_the_model_reads_so(session: Session) -> None:
     session.questions.time_limit = 0.1
     two = calls(ADD, call("no_such_tool"))
-    turn = session.submit("x", model=scripted_model(two, "done")).result(5)
+    turn = session.submit("x", model=scripted_model(two, "done")).result(30)
     assert [call.status for call in turn.tool_calls] == ["denied", "error"]
     assert "Nobody answered within 0.1 s." in turn.tool_calls[0].result
     assert len(session.questions) == 0
@@ -100,19 +100,19 @@ def test_an_approval_for_the_conversation_holds_for_this_tool_only_and_until_a_n
     asked(session, ApprovalQuestion).approve(for_conversation=True)
     wait_until(lambda: len(session.questions) and session.questions[0].tool.name == "multiply", "the other tool is asked for")
     asked(session, ApprovalQuestion).approve()
-    assert [call.status for call in future.result(5).tool_calls] == ["ok", "ok", "ok"]
-    assert session.submit("y", model=scripted_model(ADD, "done")).result(5).tool_calls[0].status == "ok"
+    assert [call.status for call in future.result(30).tool_calls] == ["ok", "ok", "ok"]
+    assert session.submit("y", model=scripted_model(ADD, "done")).result(30).tool_calls[0].status == "ok"
     session.new_conversation()
     future = session.submit("z", model=scripted_model(ADD, "done"))
     asked(session, ApprovalQuestion).deny()
-    assert future.result(5).tool_calls[0].status == "denied"
+    assert future.result(30).tool_calls[0].status == "denied"
 
 
 def test_an_approval_for_the_conversation_answers_for_the_same_tool_beside_it(session: Session) -> None:
     future = session.submit("x", model=scripted_model(calls(ADD, call("math__add", a=5, b=6)), "done"))
     asked(session, ApprovalQuestion, 1)
     asked(session, ApprovalQuestion).approve(for_conversation=True)
-    assert [call.result for call in future.result(5).tool_calls] == ["3", "11"]
+    assert [call.result for call in future.result(30).tool_calls] == ["3", "11"]
 
 
 @pytest.mark.fault(97)
@@ -145,7 +145,7 @@ def test_a_question_is_answered_once(session: Session) -> None:
     question.approve()
     with pytest.raises(UsageError, match="not open any more"):
         question.deny()
-    future.result(5)
+    future.result(30)
     with pytest.raises(UsageError, match="not open any more"):
         session.questions.by_id(question.id)
 
@@ -154,7 +154,7 @@ def test_a_stop_ends_the_question_and_the_call_was_not_run(session: Session) -> 
     future = session.submit("x", model=scripted_model(ADD, "3"))
     question = asked(session, ApprovalQuestion)
     session.stop()
-    turn = future.result(1)
+    turn = future.result(30)
     assert (turn.status, turn.tool_calls[0].status) == ("stopped", "stopped")
     with pytest.raises(UsageError, match="not open any more"):
         question.approve()
@@ -181,7 +181,7 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
         ("meals", "choices", False),
     ]
     question.answer({"city": "Oslo", "nights": "3", "window": "yes", "class": "first"})
-    result = future.result(5).tool_calls[0].result
+    result = future.result(30).tool_calls[0].result
     assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals': ['dinner']}"
 
 
@@ -204,12 +204,12 @@ def test_a_mistake_in_a_form_is_told_and_the_question_stays_open(travel: Session
         question.answer(values)
     assert list(travel.questions) == [question]
     question.decline()
-    assert future.result(5).tool_calls[0].result.startswith("decline")
+    assert future.result(30).tool_calls[0].result.startswith("decline")
 
 
 def test_a_form_that_is_cancelled_or_not_answered_tells_the_server_nothing(travel: Session) -> None:
     travel.questions.time_limit = 0.1
-    turn = travel.submit("x", model=scripted_model(call("travel__book"), "done")).result(5)
+    turn = travel.submit("x", model=scripted_model(call("travel__book"), "done")).result(30)
     assert turn.tool_calls[0].result.startswith("cancel")
 
 
@@ -222,7 +222,7 @@ def test_a_link_of_a_server_is_text_and_is_answered_by_hand() -> None:
         assert question.address == "https://login.example/?a=1"
         assert "visit, by yourself: https://login.example/?a=1" in question.text
         question.accept()
-        assert json.loads(future.result(5).tool_calls[0].result) == {"action": "accept"}
+        assert json.loads(future.result(30).tool_calls[0].result) == {"action": "accept"}
 
 
 def test_the_time_limit_of_a_call_waits_while_a_person_is_asked() -> None:
@@ -246,17 +246,17 @@ def test_step_mode_pauses_before_each_call_of_the_model(session: Session) -> Non
     first.next()
     wait_until(lambda: len(session.questions) and session.questions[0] is not first, "the second step is asked for")
     asked(session, StepQuestion).next()
-    assert future.result(5).answer == "done"
+    assert future.result(30).answer == "done"
 
 
 def test_a_pause_can_be_left_for_the_rest_of_the_turn(session: Session) -> None:
     session.step_mode = True
     future = session.submit("x", model=scripted_model(call("no_tool"), call("no_tool"), "done"))
     asked(session, StepQuestion).run()
-    assert future.result(5).answer == "done"
+    assert future.result(30).answer == "done"
     future = session.submit("y", model=scripted_model("done"))
     asked(session, StepQuestion).stop()
-    assert future.result(5).status == "stopped"
+    assert future.result(30).status == "stopped"
 
 
 def test_a_text_is_edited_in_a_pause(session: Session) -> None:
@@ -269,7 +269,7 @@ def test_a_text_is_edited_in_a_pause(session: Session) -> None:
     with pytest.raises(UsageError, match="no text 'other'"):
         second.edit({"other": "z"})
     second.edit({key: "it went well"})
-    turn = future.result(5)
+    turn = future.result(30)
     assert [message.content for message in model.client.requests[1].messages if message.role in ("user", "tool")] == [
         "y",
         "it went well",
@@ -283,12 +283,12 @@ def test_step_mode_turned_off_in_a_turn_holds_from_the_next_step_on(session: Ses
     question = asked(session, StepQuestion)
     session.step_mode = False
     question.next()
-    assert future.result(5).answer == "done"
+    assert future.result(30).answer == "done"
 
 
 def test_a_turn_can_be_told_not_to_pause_or_to_await_a_function(session: Session) -> None:
     session.step_mode = True
-    assert session.submit("x", model=scripted_model("done"), step=False).result(5).answer == "done"
+    assert session.submit("x", model=scripted_model("done"), step=False).result(30).answer == "done"
     steps: list[int] = []
 
     async def gate(step: int, request: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -57,15 +56,14 @@ def test_recursion_ends_and_depth_has_a_limit() -> None:
 
 
 @pytest.mark.fault(42)
-def test_a_wide_schema_is_checked_in_a_moment_and_cut_with_the_required_parameters_first() -> None:
-    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(10_000)}, "required": ["p9000"]}
-    start = time.perf_counter()
+@pytest.mark.timeout(30)
+def test_a_wide_schema_is_checked_in_time_that_grows_with_it_and_cut_with_the_required_parameters_first() -> None:
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100_000)}, "required": ["p9000"]}
     assert unusable_part(wide) is None
     parameters, cuts = limited_parameters(wide)
-    assert time.perf_counter() - start < 0.5
     assert list(parameters["properties"])[:2] == ["p9000", "p0"]
     assert len(parameters["properties"]) == MAX_PROPERTIES
-    assert cuts == ["its parameters to 500 of 10,000"]
+    assert cuts == ["its parameters to 500 of 100,000"]
 
 
 def test_a_schema_within_the_bounds_is_given_as_it_is() -> None:
