@@ -8,7 +8,7 @@ import keyword
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -19,6 +19,20 @@ ECHO = ("none", "text", "output", "all")
 STRATEGIES = ("search", "browse")
 """The strategies of discovery, here again for the same reason."""
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The values of `reasoning_effort`, here again for the same reason."""
+
+_MODEL_OPTIONS = {
+    "--temperature": ("NUMBER", float),
+    "--top-p": ("NUMBER", float),
+    "--max-tokens": ("N", int),
+    "--seed": ("N", int),
+    "--stop": ("TEXT", str),
+    "--tool-choice": ("NAME", str),
+    "--reasoning-effort": ("|".join(EFFORTS), str),
+}
+"""Those of `ModelOptions` that fit a line, each with what it takes and its type; `Session.chat` checks their values."""
+
 CELL_OPTIONS = {
     "--model": "NAME",
     "--toolset": "NAME",
@@ -27,6 +41,7 @@ CELL_OPTIONS = {
     "--echo": "|".join(ECHO),
     "--no-discovery": "",
     "--max-steps": "N",
+    **{option: takes for option, (takes, _) in _MODEL_OPTIONS.items()},
     "--var": "NAME",
     "-o": "NAME",
 }
@@ -64,6 +79,7 @@ class CellArgs:
         echo: What the cell shows; None for the usual.
         no_discovery: Offer all tools at once.
         max_steps: Calls of the model at most; None for the usual.
+        model_options: The options that go to the model, by their names in `ModelOptions`.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
         output: The variable that takes the turn.
     """
@@ -75,6 +91,7 @@ class CellArgs:
     echo: str | None = None
     no_discovery: bool = False
     max_steps: int | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
     output: str | None = None
 
@@ -116,12 +133,17 @@ def parse_cell_line(line: str) -> CellArgs:
     parser.add_argument("--echo")
     parser.add_argument("--no-discovery", action="store_true")
     parser.add_argument("--max-steps", type=int)
+    for option, (_, kind) in _MODEL_OPTIONS.items():
+        parser.add_argument(option, type=kind)
     parser.add_argument("--var", dest="variables", action="append", default=[])
     parser.add_argument("-o", dest="output")
     known, unknown = parser.parse_known_args(words_of(line))
     if unknown:
         raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS)
-    args = CellArgs(**{**vars(known), "variables": tuple(map(variable_name, known.variables))})
+    values = vars(known)
+    names = [option.removeprefix("--").replace("-", "_") for option in _MODEL_OPTIONS]
+    model_options = {name: value for name in names if (value := values.pop(name)) is not None}
+    args = CellArgs(**{**values, "variables": tuple(map(variable_name, known.variables)), "model_options": model_options})
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
     if args.max_steps is not None and args.max_steps < 1:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.magics.args import CELL_OPTIONS, ECHO, STRATEGIES
+from casual_mcp_nb.magics.args import CELL_OPTIONS, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
 
-_NAMES_OF_OPTION = {"--model": "models", "--toolset": "tool_sets", "--template": "templates", "--var": "variables"}
+_NAMES_OF_OPTION = {
+    "--model": "models",
+    "--toolset": "tool_sets",
+    "--template": "templates",
+    "--tool-choice": "tools",
+    "--var": "variables",
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
-    if last == "--echo":
-        return ECHO
+    if "|" in CELL_OPTIONS.get(last, ""):
+        return CELL_OPTIONS[last].split("|")
     if last in _NAMES_OF_OPTION:
         found: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
         return found

@@ -80,6 +80,7 @@ class McpMagics(Magics):
             echo=cast("Echo", echo),
             discovery=False if args.no_discovery else None,
             max_steps=args.max_steps or self.max_steps,
+            **args.model_options,
         )
         if args.output:
             self._namespace[args.output] = turn

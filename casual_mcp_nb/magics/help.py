@@ -20,6 +20,13 @@ _OPTION_WORDS = {
     "--echo": "what the cell shows: nothing, the answer, the usual, or everything",
     "--no-discovery": "send all tools at once",
     "--max-steps": "calls of the model at most",
+    "--temperature": "how freely the model chooses its words",
+    "--top-p": "from which share of the likeliest tokens",
+    "--max-tokens": "limit of an answer in tokens",
+    "--seed": "the same answer again, where the provider can do that",
+    "--stop": "a text at which the answer ends",
+    "--tool-choice": "auto, none, required, or the tool that the first step calls",
+    "--reasoning-effort": "how much the model thinks before it answers",
     "--var": "put the variable NAME in where the text has {{ NAME }}; can be given again",
     "-o": "keep the turn in the variable NAME; `%mcp` takes it too",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kit.kernel import Kernel, started_kernel
+from kit.provider import Provider, answer
 
 pytestmark = pytest.mark.kernel
 
@@ -82,6 +83,8 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%%mcp --echo txt\nhello", "Did you mean 'text'"),
         ("%%mcp --var cty\n{{ cty }}", "Unknown variable 'cty'"),
         ("%%mcp --max-steps none\nhello", "invalid int"),
+        ("%%mcp --temperature 3\nhello", "temperature"),
+        ("%%mcp --reasoning-effort hihg\nhello", "Did you mean 'high'"),
         ("%%mcp --toolset number\nhello", "Did you mean 'numbers'"),
         ("session.chat('hello', echo='txt')", "Did you mean 'text'"),
     ],
@@ -127,6 +130,17 @@ def test_a_cell_keeps_its_turn_and_puts_in_only_the_variables_that_it_names(kern
     assert ran.status == "ok", ran.text()
     assert "in Tokyo when it is 14:30 in Oslo? {{ other }} {place}" in kernel.run("print(turn.prompt)").text()
     kernel.run("session.turns.pop()")
+
+
+def test_options_of_a_cell_go_to_the_model(kernel: Kernel) -> None:
+    options = "--temperature 0.5 --top-p 0.9 --max-tokens 50 --seed 7 --stop END --tool-choice none"
+    with Provider(answer("openai", "Fine.")) as provider:
+        kernel.run(f"kept = session\nsession = Session.from_config({provider.config('openai')!r})")
+        assert kernel.run(f"%%mcp {options}\nHow are you?").status == "ok"
+        kernel.run("session.close()\nsession = kept")
+    (request,) = provider.seen
+    sent = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 50, "seed": 7, "stop": ["END"]}
+    assert sent.items() <= request.body.items()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +189,7 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
         ("%mcp model pl", ["planner"]),
         ("%%mcp --toolset ", ["numbers"]),
         ("%%mcp --model p", ["planner"]),
-        ("%%mcp --te", ["--template"]),
+        ("%%mcp --te", ["--template", "--temperature"]),
     ],
 )
 def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: str, found: list[str]) -> None:
