@@ -152,6 +152,10 @@ class SessionTalk(SessionControl):
         if not self.engine.is_current:
             ended.wait(CLEAN_UP_SECONDS)
 
+    async def stop_async(self) -> None:
+        """`stop`, awaited."""
+        await self.engine.wait(self._dialogue.stop())
+
     def undo(self) -> Turn | None:
         """Take back the last turn of the conversation, with what it has discovered.
 

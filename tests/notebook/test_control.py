@@ -80,6 +80,16 @@ def test_stop_lets_a_blocked_chat_return_its_turn(session: Session, hanging: thr
         assert blocked.result(30).status == "stopped"
 
 
+async def test_stop_can_be_awaited_on_the_loop_that_awaits_the_turn(session: Session, hanging: threading.Event) -> None:
+    await session.stop_async()
+    task = asyncio.create_task(session.chat_async("x", model=scripted_model(call("box__hang"), "never")))
+    assert await asyncio.to_thread(hanging.wait, 10)
+    await session.stop_async()
+    assert not session.busy
+    assert session.turns[-1].status == "stopped"
+    assert (await task).status == "stopped"
+
+
 async def test_stop_lets_an_awaited_chat_return_its_turn(session: Session, hanging: threading.Event) -> None:
     task = asyncio.create_task(session.chat_async("x", model=scripted_model(call("box__hang"), "never")))
     assert await asyncio.to_thread(hanging.wait, 10)
