@@ -1,4 +1,7 @@
-"""Run the tests in the project's own environment, which is made when it is missing: `python3 tests/run.py [pytest options]`."""
+"""Run the tests in the project's own environment, which is made when it is missing: `python3 tests/run.py [pytest options]`.
+
+Without options all of them run, on all processors, the files of tests side by side.
+"""
 
 import subprocess
 import sys
@@ -9,5 +12,7 @@ sys.path.insert(0, str(ROOT / ".ci"))
 
 import environment  # noqa: E402
 
+ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile"]
+
 if __name__ == "__main__":
-    sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *sys.argv[1:]], cwd=ROOT).returncode)
+    sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *(sys.argv[1:] or ALL)], cwd=ROOT).returncode)

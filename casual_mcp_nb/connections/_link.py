@@ -39,6 +39,8 @@ DISCOVER_SHARE = 1 / 3
 """The part of the start's limit after which a server that does not answer `server/discover` is offered the older handshake."""
 WATCH_SECONDS = 0.25
 """How often a look is taken whether the server's process is still there."""
+LAST_ANSWER_SECONDS = 2.0
+"""How long after the end of a process at its start an answer of it is waited for."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,8 @@ class Link:
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
             if stderr.pid is not None and process_ended(stderr.pid):
+                # What it answered before its end may still have to be read.
+                await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
                 self.give_up()
                 return
 

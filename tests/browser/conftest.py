@@ -30,6 +30,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    sync_api.expect.set_options(timeout=30_000)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         yield browser

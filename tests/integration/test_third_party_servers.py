@@ -51,7 +51,8 @@ def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_s
     turn = session.chat("go", model=scripted_model("done"))
     offered = {tool["name"]: tool["parameters"] for tool in turn.trace.of(StepStarted)[0].request.tools}
     assert [name for name in offered if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)] == []
-    assert offered == {tool.wire_name: tool.input_schema for tool in session.tools}
+    assert offered == {tool.wire_name: tool.input_schema for tool in session.tools if tool.restriction is None}
+    assert [tool.wire_name for tool in session.tools if tool.restriction] == ["everything__simulate-research-query"]
     # It lists two types for one argument, which casual-llm's own conversion refuses.
     assert offered["thinking__sequentialthinking"]["properties"]["nextThoughtNeeded"]["type"] == ["boolean", "string"]
 

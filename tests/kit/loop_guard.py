@@ -191,9 +191,10 @@ class LoopGuard:
 
     def _clocks(self, frames: dict[int, FrameType]) -> dict[int, float]:
         """What each thread has computed so far, without the collector."""
-        return {
-            ident: cpu - max(0.0, self._collecting.get(ident, 0.0)) for ident in frames if (cpu := _computed(ident)) is not None
-        }
+        clocks = {ident: cpu for ident in frames if (cpu := _computed(ident)) is not None}
+        collected = {ident: self._collecting.get(ident, 0.0) for ident in clocks}
+        # Below zero it is at work just now: the time at which it began is taken off already.
+        return {ident: cpu - (time if (time := collected[ident]) >= 0 else time + cpu) for ident, cpu in clocks.items()}
 
     def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
         """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
@@ -204,6 +205,8 @@ class LoopGuard:
             # The main thread is that of the tests and of cells: what they compute there is theirs.
             main = ident == threading.main_thread().ident
             ours = not main and any(line.startswith("casual_mcp_nb/") for line in trace)
+            # A loop that has come to its next wait by now: the callback before it was noted as it ended.
+            ours = ours and not any("(run_forever)" in line for line in trace)
             # What the watcher waited for a processor is not in `late`; what is left, it waited for the interpreter.
             if computed > max(self.limit, late * self._share) and ident not in self._running and ours:
                 name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage, UserMessage
 from fastmcp import Client, FastMCP
@@ -149,9 +150,19 @@ def provider(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one certificate: each client of an SDK reads all that this machine trusts, and nothing here is encrypted."""
+    first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
+    path = tmp_path_factory.mktemp("trusted") / "one.pem"
+    path.write_text(first + end + "\n")
+    return path
+
+
 @pytest.fixture(autouse=True)
-def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_certificate: Path) -> None:
     """Whatever this machine has set, the SDKs find no key, no profile and no address."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(one_certificate))
     for provider in ("OPENAI", "ANTHROPIC", "OLLAMA"):
         for name in ("API_KEY", "BASE_URL", "AUTH_TOKEN", "HOST", "PROFILE"):
             monkeypatch.delenv(f"{provider}_{name}", raising=False)
