@@ -73,9 +73,15 @@ async def test_so_it_is_in_a_chat_without_a_session(name: str) -> None:
     assert "max_steps" in caught.value.matches
 
 
+@pytest.fixture
+def shell() -> Iterator[InteractiveShell]:
+    """IPython's shell, which the tests that follow in this process do not find."""
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
 @pytest.mark.defect("C4")
-def test_so_it_is_in_a_cell() -> None:
-    shell = InteractiveShell.instance()
+def test_so_it_is_in_a_cell(shell: InteractiveShell) -> None:
     shell.run_line_magic("load_ext", "casual_mcp_nb")
     with pytest.raises(UnknownNameError) as caught:
         shell.run_cell_magic("mcp", "--modle planner", "hello")
@@ -93,8 +99,7 @@ def test_a_signature_lists_every_option(session: Session, name: str) -> None:
 
 
 @pytest.mark.defect("C4")
-def test_options_are_completed(session: Session) -> None:
-    shell = InteractiveShell.instance()
+def test_options_are_completed(session: Session, shell: InteractiveShell) -> None:
     shell.user_ns["session"] = session
     for text in ("session.chat('x', mo", "session.chat_async('x', mo", "session.submit('x', mo"):
         with provisionalcompleter():
