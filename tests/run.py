@@ -12,7 +12,8 @@ sys.path.insert(0, str(ROOT / ".ci"))
 
 import environment  # noqa: E402
 
-ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile"]
+# In the order of collection: a browser leaves a loop in its process, in which no other test could start its own.
+ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 if __name__ == "__main__":
     sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *(sys.argv[1:] or ALL)], cwd=ROOT).returncode)
