@@ -126,8 +126,8 @@ async def ours(config: Config) -> Row:
     model, question = _model_and_question()
     chat = McpToolChat.from_config({"mcpServers": config})
     clock = Clock()
-    await chat.fleet.connect()
-    assert len(await chat.fleet.catalog()) >= TOOLS
+    await chat.server_manager.connect()
+    assert len(await chat.server_manager.catalog()) >= TOOLS
     row = clock.row() | {"imports": imports}
     await chat.chat([question], model=model)
     row["second chat"] = await _timed(lambda: chat.chat([question], model=model))

@@ -25,7 +25,7 @@ from typing import Any
 import discovery_sample
 from discovery_rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 
-from casual_mcp_nb.discovery._meaning import embedded_text
+from casual_mcp_nb.discovery._embedding import embedded_text
 from casual_mcp_nb.types.tool import ToolSpec
 
 CUT, DEPTH = 5, 10

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from casual_mcp_nb.discovery._meaning import embedded_text
+from casual_mcp_nb.discovery._embedding import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.types.tool import ToolSpec
 

@@ -26,7 +26,7 @@ from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
 from fastmcp import Client, FastMCP
 from fastmcp.tools import Tool
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.types.config import Config
@@ -70,8 +70,8 @@ class Ours:
     def __init__(self, tools: int, discovery: bool) -> None:
         modes = {"desk": "loaded", "many": "deferred"}
         selection = Selection.model_validate({"servers": modes, "discovery": discovery})
-        fleet = Fleet({}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None)
-        self._chat = McpToolChat(fleet, ModelFactory(Config()), selection=selection)
+        server_manager = ServerManager({}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None)
+        self._chat = McpToolChat(server_manager, ModelFactory(Config()), selection=selection)
         self._model = Model(AtOnce("desk__add"), "at-once")  # type: ignore[arg-type]
 
     async def __aenter__(self) -> Self:

@@ -212,10 +212,10 @@ async def called(servers: dict[str, Any], tool: str) -> float:
     from casual_mcp_nb.errors import ServerError
 
     async with McpToolChat.from_config({"servers": servers}) as chat:
-        catalog = await chat.fleet.catalog()
+        catalog = await chat.server_manager.catalog()
         started = time.perf_counter()
         with contextlib.suppress(ServerError):
-            await chat.fleet.call(catalog.resolve(tool), {})
+            await chat.server_manager.call(catalog.resolve(tool), {})
         return time.perf_counter() - started
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any
 
 
@@ -342,7 +343,10 @@ def brief(value: object, limit: int = 80) -> str:
     return f"{text[:limit]}…" if len(text) > limit else text
 
 
-def shown(text: str, limit: int = 80) -> str:
-    """`text` in quotes for a message: control characters escaped, cut at `limit` characters."""
+def shown(value: str | PurePath, limit: int = 80) -> str:
+    """Quote a text for a message: control characters escaped, cut at `limit` characters. Of a path the end is kept."""
+    text = str(value)
     escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
-    return f"'{escaped[:limit]}…'" if len(escaped) > limit else f"'{escaped}'"
+    if len(escaped) <= limit:
+        return f"'{escaped}'"
+    return f"'…{escaped[-limit:]}'" if isinstance(value, PurePath) else f"'{escaped[:limit]}…'"

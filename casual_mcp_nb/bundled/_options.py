@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import ToolServer
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{self.prog}: {message}; valid: {self.format_usage().strip()}")
 
@@ -33,7 +33,7 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
         ValueError: An option is unknown or its value cannot be used.
     """
     module = import_module(server.module)
-    parser = _Parser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
+    parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):
         module.add_options(parser)
     built: ToolServer = module.build(**vars(parser.parse_args(list(args))))

@@ -10,7 +10,7 @@ from casual_mcp_nb.config.problems import KeyPath, Problem
 
 
 @dataclass
-class Adapted:
+class AdaptedConfig:
     """A config in our own form. Its repr has no value.
 
     Args:

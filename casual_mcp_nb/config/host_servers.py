@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from casual_mcp_nb.config.adapted import Adapted
+from casual_mcp_nb.config.adapted import AdaptedConfig
 from casual_mcp_nb.config.problems import KeyPath, dotted
 from casual_mcp_nb.config.switches import exclude
 from casual_mcp_nb.errors import closest, did_you_mean
@@ -82,7 +82,7 @@ _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
-def adapt_server(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """Bring one server into our form; one that only its host can start is left out.
 
     Args:
@@ -115,7 +115,7 @@ def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
     return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())
 
 
-def _drop(adapted: Adapted, name: str) -> None:
+def _drop(adapted: AdaptedConfig, name: str) -> None:
     """Take a server out, also out of the toolsets that name it."""
     del adapted.data["servers"][name]
     tool_sets = adapted.data.get("tool_sets")
@@ -125,17 +125,17 @@ def _drop(adapted: Adapted, name: str) -> None:
             chosen.pop(name, None)
 
 
-def leave_out(adapted: Adapted, name: str, why: str) -> None:
+def leave_out(adapted: AdaptedConfig, name: str, why: str) -> None:
     """Take out a server that is switched off and cannot be read; a note says so."""
     adapted.notes.append(f"{_where(adapted, name)} is disabled and left out: {why}.")
     _drop(adapted, name)
 
 
-def _where(adapted: Adapted, name: str) -> str:
+def _where(adapted: AdaptedConfig, name: str) -> str:
     return dotted(adapted.as_written(("servers", name)))
 
 
-def _switch(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+def _switch(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
     said = {key: server.pop(key) for key in _SWITCHES if key in server}
     for key, value in said.items():
         if not isinstance(value, bool):
@@ -144,7 +144,7 @@ def _switch(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
         server["enabled"] = False
 
 
-def _flatten(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
     """Take apart a command that is a list (opencode) or an object (older Zed), and lists of names with values (jupyter-ai)."""
     command = server.get("command")
     if isinstance(command, dict):
@@ -162,7 +162,7 @@ def _flatten(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
             server[key] = {pair["name"]: pair.get("value", "") for pair in pairs}
 
 
-def _rename(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
     for theirs, ours in _NAMES.items():
         if ours == "exclude_tools" and isinstance(server.get(ours), list) and isinstance(server.get(theirs), list):
             server[ours] = [*server[ours], *server.pop(theirs)]
@@ -180,7 +180,7 @@ def _rename(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
         _remark(adapted, at, "auth")
 
 
-def _choose_tools(adapted: Adapted, at: KeyPath, server: dict[str, Any]) -> None:
+def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
     """Read `tools` as a list of names (Copilot CLI) or an object with a switch for each (fastmcp), and both lists (Gemini)."""
     tools = server.pop("tools", None)
     if isinstance(tools, list) and "include_tools" not in server:
@@ -243,7 +243,7 @@ def _set_transport(server: dict[str, Any]) -> None:
             server["transport"] = _TRANSPORTS.get(plain, transport)
 
 
-def _split_command(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """A whole command line, or an address, where only the name of a program can stand."""
     command = server.get("command")
     if not isinstance(command, str) or server.get("args"):
@@ -264,13 +264,13 @@ def _split_command(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
         adapted.notes.append(f"{_where(adapted, name)}: its command is taken apart into a program and {len(words) - 1} args.")
 
 
-def _remark(adapted: Adapted, at: KeyPath, text: str) -> None:
+def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
     name = str(at[1])
     before = adapted.remarks.get(name)
     adapted.remarks[name] = f"{before}, {text}" if before else text
 
 
-def _ignore_rest(adapted: Adapted, name: str, server: dict[str, Any]) -> None:
+def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """Leave out every key that is not ours. One that looks like a key which takes something away is an error."""
     at: KeyPath = ("servers", name)
     known = [*ServerConfig.model_fields, ENV_FILE]

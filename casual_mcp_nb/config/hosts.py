@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from casual_mcp_nb.config.adapted import Adapted
+from casual_mcp_nb.config.adapted import AdaptedConfig
 from casual_mcp_nb.config.host_servers import adapt_server
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.problems import KeyPath, Problem, dotted
@@ -34,23 +34,23 @@ from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.nesting import is_too_deep
 
 MAX_DEPTH = 64
-_MOST_IN_A_NOTE = 8
+_MAX_IN_A_NOTE = 8
 _SPELLINGS = frozenset({"mcpservers", "contextservers"})
 _WAYS = frozenset({"command", "url", "serverUrl", "httpUrl"})
 _OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "excluded"})
 _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 
 
-def adapt(source: Mapping[str, Any]) -> Adapted:
+def adapt(source: Mapping[str, Any]) -> AdaptedConfig:
     """Take the servers from wherever a host has them, other hosts' names for ours, and leave out keys that only hosts use.
 
     Args:
         source: The config as plain objects; it is left as it is.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
-        return Adapted({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
+        return AdaptedConfig({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
-    adapted = Adapted(data)
+    adapted = AdaptedConfig(data)
     switches = switches_of(data)
     _take_inputs(adapted, data.pop("inputs", None))
     _take_registry_entry(adapted)
@@ -73,11 +73,11 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _take_inputs(adapted: Adapted, inputs: Any) -> None:
+def _take_inputs(adapted: AdaptedConfig, inputs: Any) -> None:
     adapted.inputs += [Input.of(each) for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
 
 
-def _take_registry_entry(adapted: Adapted) -> None:
+def _take_registry_entry(adapted: AdaptedConfig) -> None:
     """Put the server that a `server.json` describes in the place of all that it says."""
     data = adapted.data
     if not is_registry_entry(data):
@@ -93,7 +93,7 @@ def _take_registry_entry(adapted: Adapted) -> None:
     data["mcpServers"] = {entry.name: entry.server} if entry.server else {}
 
 
-def _sections(adapted: Adapted) -> list[tuple[KeyPath, Any]]:
+def _sections(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
     """Take out every section of servers that is not ours, with its key path."""
     data = adapted.data
     found: list[tuple[KeyPath, Any]] = []
@@ -109,7 +109,7 @@ def _sections(adapted: Adapted) -> list[tuple[KeyPath, Any]]:
     return found
 
 
-def _in_settings(adapted: Adapted, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
+def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
     """The servers below `mcp`: in a section of its own (VS Code, marimo, opencode 2), or by name (opencode)."""
     _take_inputs(adapted, mcp.get("inputs"))
     found: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
@@ -130,7 +130,7 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
     return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
 
 
-def _ignore_file_keys(adapted: Adapted) -> None:
+def _ignore_file_keys(adapted: AdaptedConfig) -> None:
     """Drop keys that belong to other programs; in a host's own file that is every key that we do not know."""
     known = Config.model_fields.keys()
     ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in known)]
@@ -138,10 +138,8 @@ def _ignore_file_keys(adapted: Adapted) -> None:
         del adapted.data[key]
     words = [word for key in ignored if key != "$schema" for word in [_word(key, known if key not in _FILE_KEYS else ())]]
     if words:
-        more = (
-            f" and {len(words) - _MOST_IN_A_NOTE} more are" if len(words) > _MOST_IN_A_NOTE else " are" if words[1:] else " is"
-        )
-        adapted.notes.append(f"{', '.join(words[:_MOST_IN_A_NOTE])}{more} ignored.")
+        more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
+        adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
 
 
 def _word(key: str, known: Any = ()) -> str:
@@ -149,7 +147,7 @@ def _word(key: str, known: Any = ()) -> str:
     return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
 
 
-def _merge(adapted: Adapted, sections: list[tuple[KeyPath, Any]]) -> None:
+def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
     """Put the servers of all sections into one."""
     if not sections:
         if isinstance(adapted.data.get("servers"), list):

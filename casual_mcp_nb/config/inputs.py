@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from casual_mcp_nb.errors import shown
 
 REFERENCE = re.compile(r"\$\{input:([^}:]+)")
-_LONGEST_QUESTION = 300
+_MAX_QUESTION = 300
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _question(wanted: Input) -> str:
     words = " ".join((wanted.description or wanted.id).split())
     extra = f" ({' / '.join(wanted.options)})" if wanted.options else ""
     default = f" [{wanted.default}]" if wanted.default and not wanted.secret else ""
-    return f"{shown(f'{words}{extra}{default}', _LONGEST_QUESTION)[1:-1]}: "
+    return f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
 
 
 def _somebody_is_there() -> bool:

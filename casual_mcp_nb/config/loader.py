@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from casual_mcp_nb.config.adapted import Adapted
+from casual_mcp_nb.config.adapted import AdaptedConfig
 from casual_mcp_nb.config.document import Document, parse_document, read_document
 from casual_mcp_nb.config.environment import Environment, env_entries, read_environment
 from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
@@ -22,10 +22,10 @@ from casual_mcp_nb.config.prices import file_of, read_prices
 from casual_mcp_nb.config.problems import Problem, cross_problems, dotted, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
+from casual_mcp_nb.types.base_config import ConfigOrigin, header_problem
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.keys import key_variables
 from casual_mcp_nb.types.options import option_notes
-from casual_mcp_nb.types.strict import Origin, header_problem
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
     failure = _read_price_file(data, document.folder)
     if document.folder:
         _resolve_paths(data, document.folder)
-    origin = Origin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
+    origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
     try:
         config, found = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
@@ -120,7 +120,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
     return config, _as_written([*document.problems, *adapted.problems], substitution.problems, found, adapted), failure
 
 
-def _leave_out_unreadable(adapted: Adapted, substitution: Substitution) -> None:
+def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
     """Take out the servers that are switched off and need what is not there: nobody is asked for them, and nothing fails."""
     servers = adapted.data.get("servers")
     for name, server in list(servers.items()) if isinstance(servers, dict) else ():
@@ -149,7 +149,7 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 
 
 def _as_written(
-    early: Iterable[Problem], missing: Iterable[Problem], found: Iterable[Problem], adapted: Adapted
+    early: Iterable[Problem], missing: Iterable[Problem], found: Iterable[Problem], adapted: AdaptedConfig
 ) -> list[Problem]:
     """All problems under the keys that the person wrote, without those that only follow from a missing variable."""
     unset = list(missing)
@@ -158,7 +158,7 @@ def _as_written(
     return [*early, *(Problem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
 
 
-def _in_full(problem: Problem, adapted: Adapted) -> str:
+def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
     """A problem of a whole server, with what was ignored in it: a misspelt key is the likeliest reason."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}; ignored: {remark}" if remark else problem.text

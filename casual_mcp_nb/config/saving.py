@@ -22,7 +22,7 @@ from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BOM = b"\xef\xbb\xbf"
 _KEY = "tool_sets"
-_LONGEST_LINE = 100
+_MAX_LINE = 100
 _DECODER = json.JSONDecoder()
 
 
@@ -125,7 +125,7 @@ class _Style:
         """`value` as JSON; what is short, and not the toolset itself, in one line."""
         flat = json.dumps(value, ensure_ascii=self.ascii)
         fits = not isinstance(value, dict) or not any(isinstance(part, dict | list) for part in value.values())
-        if self.indent is None or not value or not isinstance(value, dict | list) or (fits and len(flat) <= _LONGEST_LINE):
+        if self.indent is None or not value or not isinstance(value, dict | list) or (fits and len(flat) <= _MAX_LINE):
             return flat
         inner = self.line(depth + 1)
         if isinstance(value, list):

@@ -9,13 +9,13 @@ from casual_mcp_nb.connections._log import keep_out_of_log, route_library_logs
 from casual_mcp_nb.connections.cache import ToolCache
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.convert import error_text, result_from_mcp, tool_from_mcp, tools_from_mcp
-from casual_mcp_nb.connections.fleet import Fleet
 from casual_mcp_nb.connections.handlers import Handlers
+from casual_mcp_nb.connections.server_manager import ServerManager
 
 __all__ = [
     "Connection",
-    "Fleet",
     "Handlers",
+    "ServerManager",
     "ToolCache",
     "error_text",
     "keep_out_of_log",

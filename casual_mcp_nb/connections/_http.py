@@ -33,7 +33,7 @@ BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 CLOSED_IN_CALL = f"{CLOSED}; it is not repeated by itself, as it may have had an effect"
 
 
-def http_transport(config: ServerConfig, kind: str, watch: HttpWatch) -> ClientTransport:
+def http_transport(config: ServerConfig, kind: str, watch: ResponseMonitor) -> ClientTransport:
     """The transport to a remote server.
 
     Args:
@@ -54,7 +54,7 @@ def http_transport(config: ServerConfig, kind: str, watch: HttpWatch) -> ClientT
 
 
 @dataclass
-class HttpWatch:
+class ResponseMonitor:
     """Looks at each HTTP answer: bounds its body, and remembers the last error, which the SDK reports without its status.
 
     Args:
@@ -114,7 +114,7 @@ class HttpWatch:
 class _Client(httpx2.AsyncClient):
     """A client in which a connection that breaks costs the request on it; the SDK would end the whole session."""
 
-    def __init__(self, watch: HttpWatch, **options: Any) -> None:
+    def __init__(self, watch: ResponseMonitor, **options: Any) -> None:
         super().__init__(event_hooks={"response": [watch]}, **options)
         self._watch = watch
 
@@ -193,7 +193,7 @@ async def _beginning(response: httpx2.Response) -> bytes:
     return body
 
 
-def _bound(response: httpx2.Response, watch: HttpWatch, look: Callable[[bytes], None]) -> None:
+def _bound(response: httpx2.Response, watch: ResponseMonitor, look: Callable[[bytes], None]) -> None:
     limit = MAX_SSE_MESSAGE_BYTES if watch.sse else MAX_MESSAGE_BYTES
     stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     lines = LineLimit(limit, b"data: " if stream else b"", whole=not stream, asked=_asked(response.request))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from casual_mcp_nb.connections._log import route_library_logs
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
 
-async def link_class(in_process: bool = False) -> type[Link]:
-    """`Link` with everything below it; the first use takes up to two seconds on a worker thread.
+async def link_class(in_process: bool = False) -> type[McpSession]:
+    """`McpSession` with everything below it; the first use takes up to two seconds on a worker thread.
 
     Args:
         in_process: Whether it is for a server of this process, which needs fastmcp's server side too.
@@ -21,11 +21,11 @@ async def link_class(in_process: bool = False) -> type[Link]:
     return await asyncio.to_thread(_import_link, in_process)
 
 
-def _import_link(in_process: bool) -> type[Link]:
+def _import_link(in_process: bool) -> type[McpSession]:
     importlib.import_module("casual_mcp_nb.connections._http")
     if in_process:
         importlib.import_module("fastmcp.server.server")
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
     route_library_logs()
-    return Link
+    return McpSession

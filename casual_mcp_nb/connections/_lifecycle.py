@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._imports import link_class
-from casual_mcp_nb.connections._mask import shown_address
 from casual_mcp_nb.connections._reasons import closed_error, connect_error, lost_reason, root_cause, start_reason
+from casual_mcp_nb.connections._redactor import shown_address
 from casual_mcp_nb.connections._transport import open_route
 from casual_mcp_nb.connections._ways import Way, first_way, legacy_way, notes_of, older_way
 from casual_mcp_nb.errors import ConnectError
@@ -19,7 +19,7 @@ from casual_mcp_nb.types.session import ServerState
 if TYPE_CHECKING:
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Lifecycle:
         hooks: Hooks,
         secrets: Collection[str],
     ) -> None:
-        self.link: Link | None = None
+        self.link: McpSession | None = None
         self.state: ServerState = "closed"
         self.error: str | None = None
         self.seconds: float | None = None
@@ -148,7 +148,7 @@ class Lifecycle:
                 )
                 await self._start()
 
-    async def ensure(self) -> Link:
+    async def ensure(self) -> McpSession:
         """The live session: the one there is, or a new one for what was never started or has died since."""
         if not self.alive:
             async with self._lock:
@@ -224,7 +224,7 @@ class Lifecycle:
             await self._end_link(self.link, grace=0)
             await self._open_older(older, make_link, deadline, failed)
 
-    async def _open_by(self, way: Way, make_link: type[Link], deadline: float) -> None:
+    async def _open_by(self, way: Way, make_link: type[McpSession], deadline: float) -> None:
         if self._closed:
             raise closed_error(self._name)
         route = await open_route(way.transport, self._config, self._server, self._secrets)
@@ -248,7 +248,7 @@ class Lifecycle:
         if not self.link.alive:
             raise ConnectionError(self.link.broken_by or "it ended right after the handshake")
 
-    async def _open_older(self, way: Way, make_link: type[Link], deadline: float, failed: str) -> None:
+    async def _open_older(self, way: Way, make_link: type[McpSession], deadline: float, failed: str) -> None:
         start = asyncio.get_running_loop().time()
         try:
             await self._open_by(way, make_link, deadline)
@@ -265,13 +265,13 @@ class Lifecycle:
             return None
         return older_way(self.way, self._config, self._name, self.link, start)
 
-    def _end_link(self, link: Link, **grace: float) -> asyncio.Future[None]:
+    def _end_link(self, link: McpSession, **grace: float) -> asyncio.Future[None]:
         task = asyncio.create_task(link.close(**grace))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return asyncio.shield(task)
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: McpSession) -> None:
         self._end_link(link)
         if link is self.link and self.state == "ready":
             self._set("failed", lost_reason(link.broken_by))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from casual_mcp_nb.connections._mask import clean, mask
+from casual_mcp_nb.connections._redactor import clean, mask
 
 logger = logging.getLogger("casual_mcp_nb.connections")
 # Without a handler of its own, Python would print warnings into the cell.

@@ -16,7 +16,7 @@ CHECK_SECONDS = 2.0
 MAX_STEPS = 2_000
 """How many parts of a value are looked at here; what has more goes to the other process."""
 MAX_DEPTH = 20
-LONGEST_REASON = 500
+MAX_REASON = 500
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -73,8 +73,8 @@ class OutputCheck:
         if answer is None:
             return "", False
         if "invalid" in answer:
-            return f"The tool's own output schema is not valid: {self._mask(answer['invalid'])[:LONGEST_REASON]}", True
-        reason = f"at {self._mask(answer['path'])}: {self._mask(answer['message'])}"[:LONGEST_REASON]
+            return f"The tool's own output schema is not valid: {self._mask(answer['invalid'])[:MAX_REASON]}", True
+        reason = f"at {self._mask(answer['path'])}: {self._mask(answer['message'])}"[:MAX_REASON]
         return f"The structured content does not fit the tool's own output schema: {reason}", True
 
 

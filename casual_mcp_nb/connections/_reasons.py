@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from casual_mcp_nb.connections._mask import clean, mask
+from casual_mcp_nb.connections._redactor import clean, mask
 from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolTimeoutError, shown
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from casual_mcp_nb.connections._launch import ANNOUNCEMENT
-from casual_mcp_nb.connections._mask import clean, mask
+from casual_mcp_nb.connections._redactor import clean, mask
 
 KEPT_BYTES = 32 * 1024
 TAIL_LINES = 20

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.connections._mask import Mask
 from casual_mcp_nb.connections._messages import MAX_MESSAGE_BYTES, LineLimit
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
+from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.connections._stderr import StderrLog
 from casual_mcp_nb.types.server import ServerConfig
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from fastmcp.client.transports.base import ClientTransport
 
-    from casual_mcp_nb.connections._http import HttpWatch
+    from casual_mcp_nb.connections._http import ResponseMonitor
 
 
 class NotStartable(Exception):
@@ -26,7 +26,7 @@ class NotStartable(Exception):
 
 # No repr: the transports' own show their whole address.
 @dataclass(repr=False)
-class Route:
+class TransportContext:
     """How a server is reached.
 
     Args:
@@ -41,9 +41,9 @@ class Route:
     transport: ClientTransport
     stderr: StderrLog | None = None
     lines: LineLimit | None = None
-    http: HttpWatch | None = None
+    http: ResponseMonitor | None = None
     release: Callable[[], None] = lambda: None
-    mask: Mask = field(default_factory=Mask)
+    mask: Redactor = field(default_factory=Redactor)
 
     def better(self, reason: str, start: float) -> str:
         """What HTTP says of a failure since a time on the loop's clock, where it says more than `reason` does."""
@@ -59,14 +59,18 @@ def transport_kind(config: ServerConfig | None) -> str:
     return config.transport or "stdio"
 
 
-async def open_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
+async def open_route(
+    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+) -> TransportContext:
     """As `make_route`, without holding the loop: to build a bundled server takes a moment."""
     if config is not None and kind == "in-process":
         return await asyncio.to_thread(make_route, kind, config, server, secrets)
     return make_route(kind, config, server, secrets)
 
 
-def make_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]) -> Route:
+def make_route(
+    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+) -> TransportContext:
     """The way to a server; a new one for each connection.
 
     Args:
@@ -82,15 +86,15 @@ def make_route(kind: str, config: ServerConfig | None, server: FastMCP[Any] | No
         route = _in_process(config, server)
     else:
         route = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
-    route.mask = Mask(secrets)
+    route.mask = Redactor(secrets)
     return route
 
 
-def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Route:
+def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> TransportContext:
     from fastmcp.client.transports import FastMCPTransport
 
     if server is not None:
-        return Route(FastMCPTransport(server))
+        return TransportContext(FastMCPTransport(server))
     from casual_mcp_nb.bundled import build
 
     try:
@@ -99,10 +103,10 @@ def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Rou
         raise NotStartable(str(error)) from error
     if built is None:
         raise NotStartable("it has neither a config nor a server object")
-    return Route(FastMCPTransport(built), release=built.close)
+    return TransportContext(FastMCPTransport(built), release=built.close)
 
 
-def _stdio(config: ServerConfig, secrets: Collection[str]) -> Route:
+def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
     from casual_mcp_nb.connections._session import StdioTransport
 
     try:
@@ -115,11 +119,11 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> Route:
     stderr = StderrLog(secrets)
     lines = LineLimit(MAX_MESSAGE_BYTES)
     transport = StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file, lines)
-    return Route(transport, stderr, lines)
+    return TransportContext(transport, stderr, lines)
 
 
-def _http(config: ServerConfig, kind: str) -> Route:
-    from casual_mcp_nb.connections._http import HttpWatch, http_transport
+def _http(config: ServerConfig, kind: str) -> TransportContext:
+    from casual_mcp_nb.connections._http import ResponseMonitor, http_transport
 
-    watch = HttpWatch(sse=kind == "sse")
-    return Route(http_transport(config, kind, watch), http=watch)
+    watch = ResponseMonitor(sse=kind == "sse")
+    return TransportContext(http_transport(config, kind, watch), http=watch)

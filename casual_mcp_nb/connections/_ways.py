@@ -11,7 +11,7 @@ from casual_mcp_nb.connections._transport import transport_kind
 from casual_mcp_nb.types.server import Protocol, ServerConfig
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
 NOT_STREAMABLE = (400, 404, 405)
 """After these a client tries the older transport: MCP specification, Transports, "Backwards Compatibility"."""
@@ -40,7 +40,7 @@ def first_way(config: ServerConfig | None) -> Way:
     return Way(transport_kind(config), config.protocol if config else "auto")
 
 
-def older_way(way: Way, config: ServerConfig | None, name: str, link: Link, start: float) -> Way | None:
+def older_way(way: Way, config: ServerConfig | None, name: str, link: McpSession, start: float) -> Way | None:
     """The way to try after a start that failed, or None where no other would help.
 
     Args:
@@ -71,7 +71,7 @@ def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
 
 
-def notes_of(way: Way, config: ServerConfig | None, name: str, link: Link | None) -> tuple[str, ...]:
+def notes_of(way: Way, config: ServerConfig | None, name: str, link: McpSession | None) -> tuple[str, ...]:
     """What is worth knowing of how a server was connected."""
     notes = [way.note] if way.note else []
     version = link.greeting.protocol_version if link else None

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.connections._call import Clocks, LimitReached, Limits, OnProgress, limited_call
+from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, CallTimeout, OnProgress, limited_call
 from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
-from casual_mcp_nb.connections._mask import Mask, secrets_of, shown_address
 from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._reasons import died_error, no_answer, refused_error, root_cause, timeout_error
+from casual_mcp_nb.connections._redactor import Redactor, secrets_of, shown_address
 from casual_mcp_nb.connections._ways import cannot_ask
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import (
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp_types import CallToolResult, Tool
 
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
-LONGEST_INSTRUCTIONS = 10_000
-MANY_TOOLS = 1_000
+MAX_INSTRUCTIONS = 10_000
+MAX_TOOLS_ON_LOOP = 1_000
 
 
 class _SessionForgotten(Exception):
@@ -75,14 +75,14 @@ class Connection:
         self.config = config
         self.cache = ToolCache(self._fetch, cache_ttl)
         self._handlers = handlers or Handlers()
-        self._limits = Limits.of(config)
+        self._limits = CallLimits.of(config)
         self._secrets = secrets_of(config).union(secrets)
-        self._mask = Mask((config.certain_secrets() if config else Secrets()).union(secrets))
+        self._mask = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
         keep_out_of_log(self._secrets)
         self._own_worker = Worker() if worker is None else None
         self._outputs = OutputCheck(worker or self._own_worker or Worker(), self._mask, self._limits.call)
         self._list_until: float | None = None
-        self._clocks = Clocks()
+        self._clocks = CallDeadlines()
         options = client_options(self._handlers, name, self._mask, self._clocks)
         hooks = Hooks(options, self._list_first, self._changed, self._tools_changed, self._refused)
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets)
@@ -106,7 +106,7 @@ class Connection:
             address=shown_address(self.config, self._secrets),
             protocol_version=link.greeting.protocol_version if link else None,
             version=link.greeting.version if link else None,
-            instructions=link.greeting.instructions[:LONGEST_INSTRUCTIONS] if link else "",
+            instructions=link.greeting.instructions[:MAX_INSTRUCTIONS] if link else "",
             capabilities=link.greeting.capabilities if link else (),
             extensions=link.greeting.extensions if link else (),
             notes=now.notes,
@@ -256,7 +256,7 @@ class Connection:
         start = asyncio.get_running_loop().time()
         try:
             raw = await limited_call(link, self._limits, self._clocks, name, arguments, on_progress, meta)
-        except LimitReached as limit:
+        except CallTimeout as limit:
             stray = link.stray_output if link.strayed_at >= start else None
             stalled = link.route.lines.stalled if link.route.lines else None
             if stalled is not None:
@@ -312,11 +312,11 @@ class Connection:
         except TimeoutError:
             setting = f"servers.{self.name}.init_timeout" if self.config else ""
             raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
-        if len(listed) < MANY_TOOLS:
+        if len(listed) < MAX_TOOLS_ON_LOOP:
             return [self._mask.tool(tool) for tool in tools_from_mcp(listed, self.name)]
         return await asyncio.to_thread(_many_from_mcp, listed, self.name, self._mask)
 
-    async def _call_error(self, tool: str, error: Exception, link: Link, start: float) -> ToolCallError:
+    async def _call_error(self, tool: str, error: Exception, link: McpSession, start: float) -> ToolCallError:
         if not is_answer(error):
             link.give_up()
         reason = link.broken_by or link.route.better(root_cause(error, self._secrets), start)
@@ -326,7 +326,7 @@ class Connection:
             await link.route.stderr.wait_end(0.3)
         return died_error(self.name, tool, reason, link.stderr_tail)
 
-    def _advice(self, texts: Iterable[str], link: Link) -> str:
+    def _advice(self, texts: Iterable[str], link: McpSession) -> str:
         """What to know of a call that failed with these texts, where the protocol is at fault; else nothing."""
         version = link.greeting.protocol_version
         if not cannot_ask(texts, version):
@@ -353,7 +353,7 @@ class Connection:
                 logger.exception("The handler for changes of servers failed.")
 
 
-def _many_from_mcp(listed: Sequence[Tool], server: str, mask: Mask) -> list[ToolSpec]:
+def _many_from_mcp(listed: Sequence[Tool], server: str, mask: Redactor) -> list[ToolSpec]:
     """As `tools_from_mcp`, on another thread, with the hashes that the cache asks for next: both would hold the loop."""
     tools = [mask.tool(tool) for tool in tools_from_mcp(listed, server)]
     for tool in tools:

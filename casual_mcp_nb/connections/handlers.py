@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from casual_mcp_nb.connections._call import Clocks
+from casual_mcp_nb.connections._deadlines import CallDeadlines
 from casual_mcp_nb.connections._log import logger
-from casual_mcp_nb.connections._mask import Mask
+from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.asking import AnswerLimits
 
-LONGEST_LOG = 10_000
+MAX_LOG = 10_000
 
 
 class OpenRequests:
@@ -75,7 +75,7 @@ class Handlers:
     open_requests: OpenRequests = field(default_factory=OpenRequests, repr=False)
 
 
-def client_options(handlers: Handlers, server: str, mask: Mask, clocks: Clocks) -> dict[str, Any]:
+def client_options(handlers: Handlers, server: str, mask: Redactor, clocks: CallDeadlines) -> dict[str, Any]:
     """The handlers as fastmcp's client takes them, each told the server's name. What is not set is not declared."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, mask)}
     if handlers.elicitation is not None:
@@ -99,7 +99,7 @@ def tell(handlers: Handlers, server: str, text: str) -> None:
     logger.warning("Server %s: %s", shown(server), text)
 
 
-async def _ask(handlers: Handlers, clocks: Clocks, mask: Mask, server: str, message: str, *asked: Any) -> Any:
+async def _ask(handlers: Handlers, clocks: CallDeadlines, mask: Redactor, server: str, message: str, *asked: Any) -> Any:
     from mcp_types import ElicitResult
 
     kind, params, context = asked
@@ -137,8 +137,8 @@ def _say(handlers: Handlers, server: str, text: str) -> None:
     logger.warning("Server %s: %s", shown(server), text)
 
 
-async def _on_log(handlers: Handlers, server: str, mask: Mask, message: Any) -> None:
-    text = mask(_log_text(message.data))[:LONGEST_LOG]
+async def _on_log(handlers: Handlers, server: str, mask: Redactor, message: Any) -> None:
+    text = mask(_log_text(message.data))[:MAX_LOG]
     if handlers.log is not None:
         handlers.log(server, str(message.level), text)
     else:

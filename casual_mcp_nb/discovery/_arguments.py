@@ -26,7 +26,7 @@ _QUOTES = " \t\r\n`'\""
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchArguments:
     """The arguments of one search; empty where one was not given. `dropped` names were too many to be looked up."""
 
     query: str = ""
@@ -35,7 +35,7 @@ class Asked:
     dropped: int = 0
 
 
-def read_arguments(args: object) -> Asked:
+def read_arguments(args: object) -> SearchArguments:
     """The arguments of a search, whatever a model sent.
 
     Raises:
@@ -43,10 +43,10 @@ def read_arguments(args: object) -> Asked:
     """
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
-    asked = Asked(
+    asked = SearchArguments(
         _query(given.get("query")), _server(given.get("server_name")), tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
     )
-    if asked == Asked():
+    if asked == SearchArguments():
         unknown = [shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")][:5]
         also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
         raise UsageError(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats
+from casual_mcp_nb.discovery._embedding import EmbeddingScorer
 from casual_mcp_nb.discovery._exact import ExactNames
 from casual_mcp_nb.discovery._fields import texts
-from casual_mcp_nb.discovery._meaning import Meaning
-from casual_mcp_nb.discovery._order import Order
+from casual_mcp_nb.discovery._ranker import Ranker
+from casual_mcp_nb.discovery._score_explainer import ScoreExplainer
 from casual_mcp_nb.discovery._scorer import Scored, Scorer
-from casual_mcp_nb.discovery._shares import Shares
 from casual_mcp_nb.discovery.text import MAX_QUERY
-from casual_mcp_nb.types.search import Explanation, TermShare
+from casual_mcp_nb.types.search import Explanation, TermScore
 from casual_mcp_nb.types.tool import ToolSpec
 
 
@@ -32,9 +32,9 @@ class Engine:
         self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
-        self._ranking = Order(bm25)
+        self._ranking = Ranker(bm25)
         self._names = ExactNames(self._tools)
-        self._meaning = Meaning(embed, self._tools) if embed else None
+        self._meaning = EmbeddingScorer(embed, self._tools) if embed else None
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
@@ -52,7 +52,7 @@ class Engine:
         """What a tool's score is made of; the arguments are those of `ToolSearchIndex.explain`."""
         document = self._places[tool.server, tool.name]
         scored = self._score(query, server)
-        parts = Shares(self._scorer, scored, document, self._tools[document])
+        parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
         raw = float(scored.scores[document])
         if not raw:
             return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server)
@@ -62,7 +62,7 @@ class Engine:
         if score != raw:
             better = next(found for found, _ in ranked if self._ranking.same(found, document))
             name = self._tools[better].tool_name
-            shares += (TermShare("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
+            shares += (TermScore("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server)
 
     def _score(self, query: str, server: str | None) -> Scored:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.types.tool import ToolSpec
 
 
-class Field(NamedTuple):
+class IndexField(NamedTuple):
     """A field of the index: its name for people, its weight, and how far its length counts (BM25's b)."""
 
     name: str
@@ -17,11 +17,11 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field("name", 3.0),
-    Field("server", 1.5, b=0.0),
-    Field("description", 1.0),
-    Field("parameter name", 0.7),
-    Field("details", 0.6),
+    IndexField("name", 3.0),
+    IndexField("server", 1.5, b=0.0),
+    IndexField("description", 1.0),
+    IndexField("parameter name", 0.7),
+    IndexField("details", 0.6),
 )
 
 _MAX_NAME = 200

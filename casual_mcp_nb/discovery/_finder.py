@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.discovery._arguments import Asked
+from casual_mcp_nb.discovery._arguments import SearchArguments
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._names import ToolNames
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
@@ -17,7 +17,7 @@ from casual_mcp_nb.types.tool import ToolName, ToolSpec
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-_MANY_UNKNOWN = 3
+_MAX_UNKNOWN = 3
 _RANKED_SIBLINGS = 12
 
 
@@ -56,7 +56,7 @@ class Finder:
         self._given_index = index
         self._limit = limit
 
-    def find(self, asked: Asked, loaded: Set[ToolName] = frozenset()) -> Found:
+    def find(self, asked: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
         """The tools that are asked for, and what to say about those that are not there.
 
         Args:
@@ -126,7 +126,7 @@ class Finder:
         left = dict.fromkeys(tools)
         return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
 
-    def by_names(self, asked: Asked, server: str | None) -> Found:
+    def by_names(self, asked: SearchArguments, server: str | None) -> Found:
         """The tools with the names that are asked for, of one server or of all; a name of very many tools finds none."""
         found = Found()
         unknown = []
@@ -139,9 +139,9 @@ class Finder:
                 found.tools.update(dict.fromkeys(tools))
             elif not tools:
                 unknown.append(name)
-        found.notes += [self._unknown_name(name, server) for name in unknown[:_MANY_UNKNOWN]]
-        if len(unknown) > _MANY_UNKNOWN:
-            found.notes.append(f"{len(unknown) - _MANY_UNKNOWN} more of the names are unknown.")
+        found.notes += [self._unknown_name(name, server) for name in unknown[:_MAX_UNKNOWN]]
+        if len(unknown) > _MAX_UNKNOWN:
+            found.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
         if asked.dropped:
             found.notes.append(f"Only the first {len(asked.names)} names were looked up, {asked.dropped} were not.")
         return found

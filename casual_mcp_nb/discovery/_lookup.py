@@ -25,7 +25,7 @@ Entries = tuple[Ints, Floats]
 """Numbers, in order, each with a value."""
 
 
-class Memory:
+class LruCache:
     """What was found for each term; all is forgotten where it becomes too much.
 
     Args:
@@ -60,7 +60,7 @@ class Lookup:
     def __init__(self, bm25: FieldedBM25) -> None:
         self._bm25 = bm25
         self.idf: Mapping[str, float] = bm25.idf
-        self._memory = Memory()
+        self._memory = LruCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
         """What terms, each with its weight, are worth to each document."""
@@ -77,13 +77,13 @@ class Lookup:
     def best(self, asked: str, document: int) -> tuple[str, float]:
         """The indexed term by which a document answers a term best, and what that is worth."""
         best, worth = asked, 0.0
-        for term, weight in self.stand_ins(asked):
+        for term, weight in self.expansions(asked):
             value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
             if value > worth:
                 best, worth = term, value
         return best, worth
 
-    def stand_ins(self, term: str) -> list[tuple[str, float]]:
+    def expansions(self, term: str) -> list[tuple[str, float]]:
         """The indexed terms that a term of the query is looked up by, each with its weight; itself first."""
         idf = self.idf
         others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
@@ -94,7 +94,7 @@ class Lookup:
         return [(term, 1.0), *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items())]
 
     def _looked_up(self, term: str) -> Entries:
-        standing = [(self._bm25.vocabulary[other], weight) for other, weight in self.stand_ins(term)]
+        standing = [(self._bm25.vocabulary[other], weight) for other, weight in self.expansions(term)]
         if len(standing) == 1 and standing[0][1] == 1:
             return self._bm25.postings.of(standing[0][0])
         best = np.zeros(self._bm25.corpus_size)

@@ -19,7 +19,7 @@ import numpy as np
 
 from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats, Ints, query_weight
 from casual_mcp_nb.discovery._lookup import Lookup
-from casual_mcp_nb.discovery._servers import Servers
+from casual_mcp_nb.discovery._servers import ServerRanker
 from casual_mcp_nb.discovery.text import clauses, emphasis, joined, readable, terms
 
 NAME_COVERED = 0.4
@@ -78,7 +78,7 @@ class Scorer:
         self.bm25 = bm25
         self.lookup = Lookup(bm25)
         servers = len(np.unique(server_of))
-        self._servers = Servers(self.lookup, server_of, servers) if servers > 1 else None
+        self._servers = ServerRanker(self.lookup, server_of, servers) if servers > 1 else None
 
     def score(
         self, query: str, allowed: Floats | None = None, called: Sequence[int] = (), meaning: Floats | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from casual_mcp_nb.discovery._bm25 import Floats, Ints
-from casual_mcp_nb.discovery._lookup import Entries, Lookup, Memory
+from casual_mcp_nb.discovery._lookup import Entries, Lookup, LruCache
 
 SERVER = 0.4
 """What the fit of a tool's server adds, as a part of the tool's own score."""
@@ -17,7 +17,7 @@ _B = 0.75
 """How far the number of a server's tools counts."""
 
 
-class Servers:
+class ServerRanker:
     """How well servers fit a request: BM25 over servers, where a term counts by how many of a server's tools speak of it.
 
     Args:
@@ -32,7 +32,7 @@ class Servers:
         self._count = count
         sizes = np.bincount(server_of, minlength=count)
         self._norms: Floats = 1 - _B + _B * sizes / sizes.mean()
-        self._memory = Memory()
+        self._memory = LruCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
         """What each tool's server adds to it, as a part of its own score.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from casual_mcp_nb.discovery._arguments import Asked, read_category, read_names
+from casual_mcp_nb.discovery._arguments import SearchArguments, read_category, read_names
 from casual_mcp_nb.discovery._cards import compose, marked
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._finder import Finder
@@ -32,7 +32,7 @@ _ALIKE = 5
 _NAMES = {"type": "array", "items": {"type": "string"}}
 
 
-class _Shelf:
+class ActiveTools:
     """What the tools of one turn share: what there is, and what is active.
 
     Args:
@@ -63,7 +63,7 @@ class _Shelf:
             UsageError: There are no names, or they cannot be read.
         """
         names, dropped = read_names(args)
-        found = self.finder.by_names(Asked(names=names, dropped=dropped), None)
+        found = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
         return list(found.tools), found.notes
 
 
@@ -72,7 +72,7 @@ class BrowseToolkitTool:
 
     name = BROWSE_TOOLKIT
 
-    def __init__(self, shelf: _Shelf, categories: str) -> None:
+    def __init__(self, shelf: ActiveTools, categories: str) -> None:
         self._shelf = shelf
         self._categories = categories
 
@@ -123,7 +123,7 @@ class LoadToolsTool:
 
     name = LOAD_TOOLS
 
-    def __init__(self, shelf: _Shelf) -> None:
+    def __init__(self, shelf: ActiveTools) -> None:
         self._shelf = shelf
 
     @property
@@ -172,7 +172,7 @@ class UnloadToolsTool:
 
     name = UNLOAD_TOOLS
 
-    def __init__(self, shelf: _Shelf) -> None:
+    def __init__(self, shelf: ActiveTools) -> None:
         self._shelf = shelf
 
     @property
@@ -224,7 +224,7 @@ def browse_tools(
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.
     """
-    shelf = _Shelf(deferred, max_active_tools, loaded, always)
+    shelf = ActiveTools(deferred, max_active_tools, loaded, always)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [BrowseToolkitTool(shelf, line), LoadToolsTool(shelf), UnloadToolsTool(shelf)]
     return {tool.name: tool for tool in tools}

@@ -27,8 +27,8 @@ from casual_mcp_nb.display.session import clients_view, models_view, selection_v
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
-from casual_mcp_nb.display.turn import Shown, answer_view, transcript_view, turn_view, whole_turn_view
-from casual_mcp_nb.display.view import LADDER, Limits, Text, View, fit
+from casual_mcp_nb.display.turn import TurnDetail, answer_view, transcript_view, turn_view, whole_turn_view
+from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, fit
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
@@ -38,7 +38,7 @@ from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import (
     Clients,
-    Exploration,
+    ExplorerSnapshot,
     Manifest,
     Models,
     Servers,
@@ -72,7 +72,7 @@ Detail = Literal["text", "output", "all"]
 MAX_BYTES = 64 * 1024
 """The most that one output takes, all its forms together, in bytes of UTF-8."""
 
-WHOLE = Limits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
+WHOLE = DisplayLimits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
 """For files, which need not be small."""
 
 _BARE_TEXT = 2_000
@@ -81,7 +81,7 @@ _reported: set[str] = set()
 
 
 @singledispatch
-def view_of(noun: Any, limits: Limits) -> View:
+def view_of(noun: Any, limits: DisplayLimits) -> View:
     """What `noun` shows within `limits`; its texts are not cleaned yet, which `fit` does.
 
     Raises:
@@ -97,7 +97,7 @@ view_of.register(Models, models_view)
 view_of.register(Tools, tools_view)
 view_of.register(ToolSpec, tool_view)
 view_of.register(Manifest, manifest_view)
-view_of.register(Exploration, exploration_view)
+view_of.register(ExplorerSnapshot, exploration_view)
 view_of.register(ToolSets, tool_sets_view)
 view_of.register(SearchResults, search_view)
 view_of.register(Explanation, explanation_view)
@@ -168,14 +168,14 @@ def document(conversation: Conversation, form: Literal["html", "markdown"], titl
     return to_page(view, title) if form == "html" else f"{to_markdown(view)}\n"
 
 
-def _detailed(detail: Detail, now: float | None) -> Callable[[Any, Limits], View]:
+def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits], View]:
     match detail:
         case "text":
             return lambda turn, limits: answer_view(turn, limits)
         case "all":
             return lambda turn, limits: whole_turn_view(turn, limits, now)
         case _:
-            return lambda turn, limits: turn_view(turn, limits, Shown(now=now))
+            return lambda turn, limits: turn_view(turn, limits, TurnDetail(now=now))
 
 
 def _bare_html(view: View) -> dict[str, str]:
@@ -191,7 +191,7 @@ def _forms(view: View) -> dict[str, str]:
 
 
 def _drawn(
-    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, Limits], View] | None = None
+    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, DisplayLimits], View] | None = None
 ) -> dict[str, str]:
     try:
         return _within_limits(noun, draw, look or view_of)
@@ -200,10 +200,12 @@ def _drawn(
         return draw(_bare(type(noun).__name__, _repr(noun)))
 
 
-def _within_limits(noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, Limits], View]) -> dict[str, str]:
+def _within_limits(
+    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, DisplayLimits], View]
+) -> dict[str, str]:
     rung = 0
-    while rung < len(LADDER):
-        limits = LADDER[rung]
+    while rung < len(SIZE_TIERS):
+        limits = SIZE_TIERS[rung]
         view = fit(look(noun, limits), limits)
         forms = draw(view)
         size = sum(len(form.encode()) for form in forms.values())
@@ -215,7 +217,7 @@ def _within_limits(noun: Any, draw: Callable[[View], dict[str, str]], look: Call
 
 
 def _bare(title: str, text: str) -> View:
-    return fit(View("bare", title, (Text(cut(text, _BARE_TEXT), code=True),)), LADDER[0])
+    return fit(View("bare", title, (Text(cut(text, _BARE_TEXT), code=True),)), SIZE_TIERS[0])
 
 
 def _repr(noun: Any) -> str:

@@ -12,12 +12,12 @@ from casual_mcp_nb.display.view import (
     Bar,
     Block,
     Cell,
-    Facts,
+    DisplayLimits,
     Image,
-    Limits,
-    Mark,
+    KeyValues,
     Name,
     Section,
+    Status,
     Table,
     Text,
     View,
@@ -29,17 +29,17 @@ from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, Tools
 from casual_mcp_nb.types.image import Picture
 from casual_mcp_nb.types.step import ToolCall
 
-_STATUS: dict[CallStatus, Mark] = {
-    "running": Mark("▸ running", "busy"),
-    "ok": Mark("✓ ok", "good"),
-    "error": Mark("✗ error", "bad"),
-    "denied": Mark("⊘ denied", "bad"),
-    "stopped": Mark("■ stopped", "quiet"),
-    "timeout": Mark("✗ time-out", "bad"),
-    "unknown": Mark("? outcome not known", "bad"),
+_STATUS: dict[CallStatus, Status] = {
+    "running": Status("▸ running", "busy"),
+    "ok": Status("✓ ok", "good"),
+    "error": Status("✗ error", "bad"),
+    "denied": Status("⊘ denied", "bad"),
+    "stopped": Status("■ stopped", "quiet"),
+    "timeout": Status("✗ time-out", "bad"),
+    "unknown": Status("? outcome not known", "bad"),
 }
-_WAITING = Mark("… waits for you", "busy")
-_LONGEST_ADDRESS = 200
+_WAITING = Status("… waits for you", "busy")
+_MAX_ADDRESS = 200
 
 
 class ImageBudget:
@@ -56,7 +56,7 @@ class ImageBudget:
         return True
 
 
-def call_view(call: ToolCall, limits: Limits) -> View:
+def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """One call by itself."""
     section = call_section(call, False, limits.text, ImageBudget(limits.images))
     return View("call", section.title, section.blocks, mark=section.mark, note=section.note)
@@ -79,7 +79,7 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit)]
     if live and not call.waiting:
-        blocks.append(Facts(_running(call, now)))
+        blocks.append(KeyValues(_running(call, now)))
     if call.result:
         label = "Result" if call.unedited is None else "Result, edited by hand"
         blocks.append(Text(call.result, label=label, code=True, limit=limit))
@@ -91,14 +91,14 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     return Section(call.name, tuple(blocks), mark, note, fold="closed" if call.status == "ok" else "open")
 
 
-def _search_section(call: ToolCall, search: ToolsSearched, mark: Mark, limit: int) -> Section:
+def _search_section(call: ToolCall, search: ToolsSearched, mark: Status, limit: int) -> Section:
     new = sum(row.newly_loaded for row in search.rows)
     note = f"{words.count(len(search.rows), 'tool')} found, {new:,} newly loaded, now {words.count(search.offered, 'tool')}"
     best = max((row.score for row in search.rows if row.score is not None), default=None)
     if search.unloaded:
         note = f"{words.count(len(search.unloaded), 'tool')} unloaded, now {words.count(search.offered, 'tool')}"
     rows = tuple(_search_row(row, best) for row in search.rows)
-    rows += tuple((Name(str(tool)), "", Mark("- unloaded")) for tool in search.unloaded)
+    rows += tuple((Name(str(tool)), "", Status("- unloaded")) for tool in search.unloaded)
     found: Block = Table(columns("Tool", "Score", "State"), rows) if rows else Text("No tool was found.")
     answer = Section("What the model read", (Text(call.result, code=True, limit=limit),), fold="closed")
     query = search.query or "tools by name or server"
@@ -106,7 +106,7 @@ def _search_section(call: ToolCall, search: ToolsSearched, mark: Mark, limit: in
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
-    state = Mark("+ newly loaded", "good") if row.newly_loaded else "already loaded"
+    state = Status("+ newly loaded", "good") if row.newly_loaded else "already loaded"
     score = "same server" if row.same_server else words.score(row.score)
     return (Name(str(row.tool)), Bar(score, fraction(row.score, best)), state)
 
@@ -129,7 +129,7 @@ def _progress(progress: ToolProgress) -> Bar:
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
     """The images of a message, where there is room for them; else what they are, in words."""
     return tuple(
-        Text(f"image at {picture.address.partition('://')[2][:_LONGEST_ADDRESS]}, from {source} (not fetched)")
+        Text(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address
         else _picture("image", picture.media_type.lower(), picture.data, source, images)
         for picture in pictures

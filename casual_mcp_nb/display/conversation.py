@@ -6,8 +6,8 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_table
-from casual_mcp_nb.display.turn import Shown, turn_blocks, turn_mark
-from casual_mcp_nb.display.view import Bar, Block, Cell, Limits, Section, Table, Text, View, columns, fraction
+from casual_mcp_nb.display.turn import TurnDetail, turn_blocks, turn_mark
+from casual_mcp_nb.display.view import Bar, Block, Cell, DisplayLimits, Section, Table, Text, View, columns, fraction
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import StepStarted
 from casual_mcp_nb.types.trace import Turn
@@ -16,7 +16,7 @@ _EXCERPT = 60
 _COLUMNS = columns("Turn", "State", "Prompt", "Answer", "Model calls #", "Tool calls #", "Tokens sent", "Took #")
 
 
-def conversation_view(conversation: Conversation, limits: Limits) -> View:
+def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
     """A row for each turn, what each said, and what all took; of a long one the last turns."""
     if not len(conversation):
         return View("conversation", "Conversation", (Text("Nothing has been said yet."),))
@@ -35,11 +35,11 @@ def conversation_view(conversation: Conversation, limits: Limits) -> View:
     return View("conversation", "Conversation", tuple(blocks), note=_note(conversation))
 
 
-def document_view(conversation: Conversation, limits: Limits) -> View:
+def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
     """All of a conversation: every turn, with what was new in each request since the one before it, and what all took."""
     turns, last = [], None
     for number, turn in enumerate(conversation):
-        blocks = turn_blocks(turn, limits, Shown(requests="whole", since=last))
+        blocks = turn_blocks(turn, limits, TurnDetail(requests="whole", since=last))
         note = words.seconds(turn.seconds)
         turns.append(Section(f"Turn {number + 1}", blocks, mark=turn_mark(turn), note=note, fold="open"))
         sent = turn.trace.of(StepStarted)

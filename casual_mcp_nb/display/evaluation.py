@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
-from casual_mcp_nb.types.evaluation import Evaluation, Finding, Lint, Miss, StrategyScore
+from casual_mcp_nb.display.view import Bar, Block, Cell, DisplayLimits, KeyValues, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.evaluation import Evaluation, Lint, LintFinding, Miss, StrategyScore
 from casual_mcp_nb.types.tool import ToolName
 
 _SCORES = (
@@ -21,7 +21,7 @@ _SCORES = (
 )
 
 
-def evaluation_view(evaluation: Evaluation, limits: Limits) -> View:
+def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
     """A row of figures for each strategy, and its misses with what kept the right tool out."""
     scores = evaluation.scores[: limits.rows]
     facts = (
@@ -34,7 +34,7 @@ def evaluation_view(evaluation: Evaluation, limits: Limits) -> View:
     table = Table(columns(*_SCORES), tuple(map(_score_row, scores)), len(evaluation.scores) - len(scores))
     each = max(2, limits.rows // max(1, len(scores)))
     misses = [_misses(score, each) for score in scores if score.misses]
-    return View("evaluation", "Discovery evaluation", (Facts(facts), table, *misses))
+    return View("evaluation", "Discovery evaluation", (KeyValues(facts), table, *misses))
 
 
 def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
@@ -54,7 +54,7 @@ def _miss_row(miss: Miss) -> tuple[Cell, ...]:
     return (miss.case.query, wanted, _names(miss.found) or "nothing", miss.reason)
 
 
-def lint_view(lint: Lint, limits: Limits) -> View:
+def lint_view(lint: Lint, limits: DisplayLimits) -> View:
     """The findings of each kind, folded."""
     note = f"{words.count(len(lint), 'finding')} in {words.count(lint.tools, 'tool')}"
     kinds = lint.by_kind()
@@ -65,7 +65,7 @@ def lint_view(lint: Lint, limits: Limits) -> View:
     return View("lint", "Catalog lint", tuple(blocks), note=note)
 
 
-def _findings(kind: str, findings: tuple[Finding, ...], limit: int) -> Section:
+def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Section:
     rows = tuple((Name(str(finding.tool)), finding.text) for finding in findings[:limit])
     table = Table(columns("Tool", "Finding"), rows, len(findings) - len(rows))
     return Section(kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed")

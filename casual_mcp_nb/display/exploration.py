@@ -6,13 +6,13 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.session import offered_words, tool_set_words
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view
-from casual_mcp_nb.display.view import Bar, Block, Cell, Column, Facts, Limits, Section, Table, View, fraction
+from casual_mcp_nb.display.view import Bar, Block, Cell, Column, DisplayLimits, KeyValues, Section, Table, View, fraction
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Exploration
+from casual_mcp_nb.types.session import ExplorerSnapshot
 
 
-def exploration_view(exploration: Exploration, limits: Limits) -> View:
+def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
     """What the model is shown of each server, what that costs, and what it reads about the rest."""
     selection, manifest = exploration.selection, exploration.manifest
     tool_set = "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
@@ -27,7 +27,7 @@ def exploration_view(exploration: Exploration, limits: Limits) -> View:
     if off:
         facts.append(("Single tools off", ", ".join(off[: limits.rows])))
     blocks: list[Block] = [
-        Facts(tuple(facts)),
+        KeyValues(tuple(facts)),
         Section("Servers", (_servers(exploration, limits), *failures(exploration.servers, limits))),
     ]
     if manifest.text:
@@ -46,7 +46,7 @@ def _discovery(selection: Selection) -> str:
     return f"{how}; every server is deferred" if selection.defer_all else how
 
 
-def _servers(exploration: Exploration, limits: Limits) -> Table:
+def _servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Table:
     table = server_table(exploration.servers, limits)
     most = max(exploration.prices.values(), default=0)
     rows = tuple(

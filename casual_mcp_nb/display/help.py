@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import groupby
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Block, Cell, Limits, Mark, Name, Section, Table, Text, View, columns
-from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.types.help import Help, HelpRow
 
-_VERDICTS: dict[Verdict, Mark] = {
-    "ok": Mark("✓ ok", "good"),
-    "warn": Mark("! warning", "quiet"),
-    "fail": Mark("✗ fails", "bad"),
+_VERDICTS: dict[CheckStatus, Status] = {
+    "ok": Status("✓ ok", "good"),
+    "warn": Status("! warning", "quiet"),
+    "fail": Status("✗ fails", "bad"),
 }
 
 
-def help_view(text: Help, limits: Limits) -> View:
+def help_view(text: Help, limits: DisplayLimits) -> View:
     """The commands of each group."""
     return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
 
@@ -26,11 +26,11 @@ def _commands(rows: tuple[HelpRow, ...]) -> Table:
     return Table(columns("Write", "What it does", "For example"), tuple(cells))
 
 
-def diagnosis_view(diagnosis: Diagnosis, limits: Limits) -> View:
+def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """What was found, part by part, and what to do about it."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
-    mark = Mark("✗ something fails", "bad") if bad else Mark("✓ all that is needed works", "good")
+    mark = Status("✗ something fails", "bad") if bad else Status("✓ all that is needed works", "good")
     blocks: list[Block] = [
         Section(part, (_findings(list(findings), limits),))
         for part, findings in groupby(diagnosis, lambda finding: finding.part)
@@ -39,7 +39,7 @@ def diagnosis_view(diagnosis: Diagnosis, limits: Limits) -> View:
     return View("diagnosis", "Doctor", tuple(blocks) or (Text("Nothing was looked at."),), mark=mark, note=note)
 
 
-def _findings(findings: list[Finding], limits: Limits) -> Table:
+def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
     rows = tuple(
         (Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice) for finding in findings[: limits.rows]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from casual_mcp_nb.display.plain import cell_text
-from casual_mcp_nb.display.view import Block, Facts, Image, Section, Table, Text, View
+from casual_mcp_nb.display.view import Block, Image, KeyValues, Section, Table, Text, View
 
 # Jupyter typesets formulas also where a dollar or a backslash is escaped, but never inside code.
 _ACTIVE = re.compile(
@@ -48,7 +48,7 @@ def _block(block: Block) -> list[str]:
     match block:
         case Table():
             return _table(block)
-        case Facts():
+        case KeyValues():
             return ["\n".join(f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows)]
         case Text():
             body = fenced(block.text)

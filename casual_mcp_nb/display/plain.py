@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.display.view import Block, Cell, Facts, Image, Section, Table, Text, View
+from casual_mcp_nb.display.view import Block, Cell, Image, KeyValues, Section, Table, Text, View
 
 
 def to_text(view: View) -> str:
@@ -19,7 +19,7 @@ def _block(block: Block) -> list[str]:
     match block:
         case Table():
             return _table(block)
-        case Facts():
+        case KeyValues():
             width = max((len(label) for label, _ in block.rows), default=0)
             return [f"{label.ljust(width)}  {cell_text(cell)}" for label, cell in block.rows]
         case Text():

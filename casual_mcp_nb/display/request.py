@@ -11,7 +11,7 @@ from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import change_table, make_up_table
 from casual_mcp_nb.display.tools import SUMMARY
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Table, Text, View, columns
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step, StepDiff, text_of
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 _FIRST_MESSAGES = 2
 
 
-def request_view(request: Request, limits: Limits) -> View:
+def request_view(request: Request, limits: DisplayLimits) -> View:
     """Exactly what one call of the model was given."""
     note = f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
     return View("request", "Request", request_blocks(request, limits), note=note)
 
 
-def request_blocks(request: Request, limits: Limits) -> tuple[Block, ...]:
+def request_blocks(request: Request, limits: DisplayLimits) -> tuple[Block, ...]:
     """The options of a request, its make-up, its messages and the tools that it offers."""
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
-        *((Section("Options", (Facts(options),)),) if options else ()),
+        *((Section("Options", (KeyValues(options),)),) if options else ()),
         Section("Made of", (make_up_table(request.tokens),)),
         Section("Messages", _messages(request.messages, limits), note=_how_many(request)),
         Section("Tools offered", _offered(request.tools, limits), note=words.count(len(request.tools), "tool")),
@@ -45,7 +45,7 @@ def _how_many(request: Request) -> str:
     return f"{count}; {request.left_out:,} older ones left out" if request.left_out else count
 
 
-def step_view(step: Step, limits: Limits) -> View:
+def step_view(step: Step, limits: DisplayLimits) -> View:
     """A call of the model: what it took, what was new in the request, what it answered, what it called."""
     usage = step.usage
     answer = words.tokens(usage.completion_tokens, usage.origin) if usage else words.UNKNOWN
@@ -63,7 +63,7 @@ def step_view(step: Step, limits: Limits) -> View:
     if step.finish_reason:
         facts.append(("Ended because", step.finish_reason))
     images = ImageBudget(limits.images)
-    blocks: list[Block] = [Facts(tuple(facts))]
+    blocks: list[Block] = [KeyValues(tuple(facts))]
     if step.text:
         blocks.append(Section("Said", (Text(step.text, prose=True),)))
     if step.tool_calls:
@@ -74,14 +74,14 @@ def step_view(step: Step, limits: Limits) -> View:
     return View("step", f"Step {step.index + 1}", tuple(blocks))
 
 
-def diff_view(diff: StepDiff, limits: Limits) -> View:
+def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
     """What a request has that the one before it had not."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "the first request of its turn"
     return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
 
 
-def change_blocks(diff: StepDiff, limits: Limits) -> tuple[Block, ...]:
+def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
     """How a request differs from the one before it."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
@@ -101,7 +101,7 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
     return (Section("Tools", (Text("\n".join(lines), code=True),), note=note),)
 
 
-def _messages(messages: Sequence[ChatMessage], limits: Limits) -> tuple[Block, ...]:
+def _messages(messages: Sequence[ChatMessage], limits: DisplayLimits) -> tuple[Block, ...]:
     if not messages:
         return (Text("None."),)
     numbers = list(range(len(messages)))
@@ -128,7 +128,7 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
     )
 
 
-def _offered(tools: Sequence[Mapping[str, Any]], limits: Limits) -> tuple[Block, ...]:
+def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits) -> tuple[Block, ...]:
     if not tools:
         return (Text("None."),)
     shown = tools[: limits.rows]

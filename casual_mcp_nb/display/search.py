@@ -5,15 +5,28 @@ from __future__ import annotations
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tools import SUMMARY
-from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns, fraction
-from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermShare
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Table,
+    Text,
+    View,
+    columns,
+    fraction,
+)
+from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermScore
 
 _EXPLAINED = 10
 
 
-def search_view(results: SearchResults, limits: Limits) -> View:
+def search_view(results: SearchResults, limits: DisplayLimits) -> View:
     """The ranked tools with their scores; a short list explains each rank."""
-    facts = Facts((("Query", results.query), ("Found", _found(results))))
+    facts = KeyValues((("Query", results.query), ("Found", _found(results))))
     if not results.hits:
         return View(
             "search",
@@ -29,13 +42,13 @@ def search_view(results: SearchResults, limits: Limits) -> View:
     return View("search", "Search", tuple(blocks))
 
 
-def explanation_view(explanation: Explanation, limits: Limits) -> View:
+def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
     """Why a tool has its place: the share of each term, and the terms that it does not have."""
     about = (("Query", explanation.query), ("Rank", _rank(explanation)), ("Verdict", explanation.verdict))
     return View(
         "explanation",
         f"Why {explanation.tool.wire_name}",
-        (Facts(about), *_shares(explanation)),
+        (KeyValues(about), *_shares(explanation)),
         note=f"score {words.score(explanation.score)}",
     )
 
@@ -54,7 +67,7 @@ def _hit_row(hit: SearchHit, best: float) -> tuple[Cell, ...]:
     )
 
 
-def _why(hit: SearchHit, limits: Limits) -> Section:
+def _why(hit: SearchHit, limits: DisplayLimits) -> Section:
     explanation = hit.explain()
     return Section(f"Why {hit.tool.wire_name}", _shares(explanation), note=_rank(explanation), fold="closed")
 
@@ -67,7 +80,7 @@ def _rank(explanation: Explanation) -> str:
 
 
 def _shares(explanation: Explanation) -> tuple[Block, ...]:
-    missing = Facts((("Terms that it does not have", ", ".join(explanation.missing) or "none"),))
+    missing = KeyValues((("Terms that it does not have", ", ".join(explanation.missing) or "none"),))
     if not explanation.shares:
         return (Text("No term of the query stands in this tool."), missing)
     rows = [_share_row(share, explanation.score) for share in explanation.shares]
@@ -76,7 +89,7 @@ def _shares(explanation: Explanation) -> tuple[Block, ...]:
     return (table, missing)
 
 
-def _share_row(share: TermShare, score: float) -> tuple[Cell, ...]:
+def _share_row(share: TermScore, score: float) -> tuple[Cell, ...]:
     part = fraction(share.share, score)
     text = words.score(share.share) if part is None else f"{words.score(share.share)} ({words.percent(part)})"
     term = f"{share.term} (for {share.asked})" if share.asked else share.term

@@ -4,26 +4,39 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Tags, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Status,
+    Table,
+    Tags,
+    Text,
+    View,
+    columns,
+)
 from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
 
-_STATES: dict[ServerState, Mark] = {
-    "ready": Mark("✓ ready", "good"),
-    "starting": Mark("… starting", "busy"),
-    "failed": Mark("✗ failed", "bad"),
-    "closed": Mark("○ closed", "quiet"),
+_STATES: dict[ServerState, Status] = {
+    "ready": Status("✓ ready", "good"),
+    "starting": Status("… starting", "busy"),
+    "failed": Status("✗ failed", "bad"),
+    "closed": Status("○ closed", "quiet"),
 }
 _COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens (estimated) #", "Transport", "Took #")
 
 
-def server_table(servers: Servers, limits: Limits) -> Table:
+def server_table(servers: Servers, limits: DisplayLimits) -> Table:
     """A row for each server."""
     shown = list(servers.items())[: limits.rows]
     rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in shown)
     return Table(_COLUMNS, rows, len(servers) - len(rows))
 
 
-def failures(servers: Servers, limits: Limits) -> tuple[Section, ...]:
+def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     """Why servers failed, with the end of their stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     shown = max(1, limits.rows // 5)
@@ -36,7 +49,7 @@ def failures(servers: Servers, limits: Limits) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def servers_view(servers: Servers, limits: Limits) -> View:
+def servers_view(servers: Servers, limits: DisplayLimits) -> View:
     """All servers with their state, mode and price."""
     if not servers:
         return View("servers", "Servers", (Text("There are none."),))
@@ -46,7 +59,7 @@ def servers_view(servers: Servers, limits: Limits) -> View:
     return View("servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note)
 
 
-def server_view(status: ServerStatus, limits: Limits) -> View:
+def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     """One server as a card."""
     facts: list[tuple[str, Cell]] = [
         ("Tools", _offer(status)),
@@ -63,7 +76,7 @@ def server_view(status: ServerStatus, limits: Limits) -> View:
     facts += [
         (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names
     ]
-    blocks: list[Block] = [Facts(tuple(facts))]
+    blocks: list[Block] = [KeyValues(tuple(facts))]
     if status.error or status.stderr_tail:
         blocks.append(
             Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection, Strategy
 from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
@@ -27,7 +27,7 @@ def model_words(name: str | None, provider: str | None = None) -> str:
     return f"{name} ({provider})" if provider else name
 
 
-def session_view(session: SessionStatus, limits: Limits) -> View:
+def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     """The servers, the model, and what the first call costs with and without deferral."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
@@ -38,11 +38,11 @@ def session_view(session: SessionStatus, limits: Limits) -> View:
         ("Conversation", words.count(session.turns, "turn")),
     )
     blocks: list[Block] = [
-        Facts(about),
+        KeyValues(about),
         Section(
             "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
         ),
-        Section("First call", (Facts(_price(session)),), note="before anything is said"),
+        Section("First call", (KeyValues(_price(session)),), note="before anything is said"),
     ]
     if session.notes:
         blocks.append(Section("Notes", (Text("\n".join(session.notes[: limits.rows])),)))
@@ -70,7 +70,7 @@ def _price(session: SessionStatus) -> tuple[tuple[str, str], ...]:
     )
 
 
-def models_view(models: Models, limits: Limits) -> View:
+def models_view(models: Models, limits: DisplayLimits) -> View:
     """The models with their providers, and whether a key is set."""
     rows = tuple(
         (
@@ -79,7 +79,7 @@ def models_view(models: Models, limits: Limits) -> View:
             PLANNER if row.provider == "offline" else row.model,
             row.client,
             row.key,
-            Mark("● default", "busy") if row.default else "",
+            Status("● default", "busy") if row.default else "",
         )
         for row in models.rows[: limits.rows]
     )
@@ -87,7 +87,7 @@ def models_view(models: Models, limits: Limits) -> View:
     return View("models", "Models", (table if rows else Text("There are none."),), note=words.count(len(models), "model"))
 
 
-def clients_view(clients: Clients, limits: Limits) -> View:
+def clients_view(clients: Clients, limits: DisplayLimits) -> View:
     """The clients with their providers, and whether a key is set."""
     rows = tuple(
         (Name(row.name), row.provider, row.address or "the provider's own", row.key, ", ".join(row.models) or "none")
@@ -97,7 +97,7 @@ def clients_view(clients: Clients, limits: Limits) -> View:
     return View("clients", "Clients", (table if rows else Text("There are none."),), note=words.count(len(clients), "client"))
 
 
-def selection_view(selection: Selection, limits: Limits) -> View:
+def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     """What the person chose: toolset, mode of each server, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
@@ -114,7 +114,7 @@ def selection_view(selection: Selection, limits: Limits) -> View:
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
     servers: Block = table if rows else Text("Each has the mode of its config.")
-    return View("selection", "Selection", (Facts(tuple(facts)), Section("Servers", (servers,))))
+    return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
 
 
 def _defer_all(selection: Selection) -> str:
@@ -124,10 +124,10 @@ def _defer_all(selection: Selection) -> str:
     return f"yes: loaded servers count as deferred{but}"
 
 
-def system_prompt_view(prompt: SystemPrompt, limits: Limits) -> View:
+def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
     """The system prompt exactly as the model reads it, and its price."""
     text = Text(prompt.text or "It is empty.", code=True, limit=limits.document)
-    facts = Facts(
+    facts = KeyValues(
         (
             ("Template", Name(prompt.template) if prompt.template else "none"),
             ("Price", words.tokens(prompt.tokens, "estimated")),

@@ -6,15 +6,28 @@ from collections.abc import Mapping
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_table
-from casual_mcp_nb.display.view import Bar, Block, Cell, Facts, Limits, Name, Section, Table, Text, View, columns, fraction
+from casual_mcp_nb.display.view import (
+    Bar,
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Name,
+    Section,
+    Table,
+    Text,
+    View,
+    columns,
+    fraction,
+)
 from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.stats import ChatStats
 
 
-def stats_view(stats: ChatStats, limits: Limits) -> View:
+def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     """Tokens with their make-up, what deferral saved, tokens of each step, searches, calls by tool and by server."""
     blocks: list[Block] = [
-        Section("Tokens", (Facts(_tokens(stats)),)),
+        Section("Tokens", (KeyValues(_tokens(stats)),)),
         *_make_up(stats, limits),
         Section("Discovery", _discovery(stats)),
         _calls("Calls by tool", "Tool", stats.tool_calls.by_tool),
@@ -45,7 +58,7 @@ def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     return (("Cost", str(cost)), *((("Not in this cost", missing),) if cost.unknown_calls else ()))
 
 
-def _make_up(stats: ChatStats, limits: Limits) -> tuple[Section, ...]:
+def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
     if not stats.steps:
         return ()
     note = words.tokens(stats.sent_tokens, stats.parts.origin)
@@ -59,8 +72,8 @@ def _discovery(stats: ChatStats) -> tuple[Block, ...]:
     if stats.discovery is None and not stats.llm_calls:
         return (Text("No turns yet."),)
     if stats.discovery is None:
-        return (Facts((("Searches", "discovery was off"),)),)
-    counts = Facts(
+        return (KeyValues((("Searches", "discovery was off"),)),)
+    counts = KeyValues(
         (
             ("Searches", words.number(stats.discovery.search_calls)),
             ("Tools discovered", words.number(stats.discovery.tools_discovered)),

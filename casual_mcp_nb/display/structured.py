@@ -7,7 +7,7 @@ from typing import Any
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.view import Block, Column, Facts, Section, Table
+from casual_mcp_nb.display.view import Block, Column, KeyValues, Section, Table
 
 _COLUMNS = 8
 _ROWS = 50
@@ -20,7 +20,7 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
     value = _unwrapped(value)
     if isinstance(value, Mapping) and len(value) > 1 and _is_flat(value):
         rows = tuple((str(name), _cell(item)) for name, item in list(value.items())[:_ROWS])
-        return (Section("As fields", (Facts(rows),), note=words.count(len(value), "field"), fold="closed"),)
+        return (Section("As fields", (KeyValues(rows),), note=words.count(len(value), "field"), fold="closed"),)
     if isinstance(value, Sequence) and not isinstance(value, str | bytes) and value and all(map(_is_flat, value[:_ROWS])):
         return (Section("As a table", (_table(value),), note=words.count(len(value), "row"), fold="closed"),)
     return ()

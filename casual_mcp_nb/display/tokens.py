@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.view import Bar, Cell, Facts, Limits, Stack, Table, columns, fraction
+from casual_mcp_nb.display.view import Bar, Cell, DisplayLimits, KeyValues, StackedBar, Table, columns, fraction
 from casual_mcp_nb.types.stats import ChatStats, StepStats
 from casual_mcp_nb.types.tokens import TokenParts
 
@@ -31,13 +31,13 @@ def make_up_table(parts: TokenParts) -> Table:
     return Table(columns("Part", f"Tokens ({parts.origin}) #", "Share"), tuple(rows))
 
 
-def stack(parts: TokenParts, most: int, text: str | None = None) -> Stack:
+def stack(parts: TokenParts, most: int, text: str | None = None) -> StackedBar:
     """The make-up as one bar, on a scale on which `most` tokens take the full width."""
     shown = words.number(parts.total) if text is None else text
-    return Stack(shown, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
+    return StackedBar(shown, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
 
 
-def step_table(steps: Sequence[StepStats], limits: Limits) -> Table:
+def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     """What each request was made of, and its answer; of many steps the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
@@ -63,10 +63,10 @@ def answer_words(step: StepStats) -> str:
     return f"{words.number(step.completion_tokens)} ({step.answer_origin})"
 
 
-def deferral_facts(stats: ChatStats) -> Facts:
+def deferral_facts(stats: ChatStats) -> KeyValues:
     """What all requests took, what they would have taken with nothing deferred, and the difference, either way."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
-    return Facts(
+    return KeyValues(
         (
             ("All requests", words.tokens(sent, stats.parts.origin)),
             ("With nothing deferred", words.tokens(without, "estimated")),

@@ -9,7 +9,21 @@ from typing import Any
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.schema import parameters, pretty
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.view import Block, Cell, Facts, Fold, Limits, Mark, Name, Section, Table, Tags, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    Fold,
+    KeyValues,
+    Name,
+    Section,
+    Status,
+    Table,
+    Tags,
+    Text,
+    View,
+    columns,
+)
 from casual_mcp_nb.types.config import ExcludeSpec
 from casual_mcp_nb.types.session import Manifest, Tools, ToolSets
 from casual_mcp_nb.types.tool import ToolSpec
@@ -20,7 +34,7 @@ SUMMARY = 80
 _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens (estimated) #", "Description")
 
 
-def tools_view(tools: Tools, limits: Limits) -> View:
+def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     """The tools of each server, with their price."""
     groups = tools.catalog.by_server
     if not groups:
@@ -61,7 +75,7 @@ def behaviour(tool: ToolSpec) -> Tags:
     return Tags(tool.annotations.badges if tool.annotations else ())
 
 
-def tool_view(tool: ToolSpec, limits: Limits) -> View:
+def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     """One tool as a card."""
     rows = parameters(tool.input_schema)
     facts: list[tuple[str, Cell]] = [("Server", Name(tool.server)), ("Tool", Name(tool.name))]
@@ -72,7 +86,7 @@ def tool_view(tool: ToolSpec, limits: Limits) -> View:
     facts += [("Behaviour", behaviour(tool)), ("Price", words.tokens(tool.tokens, "estimated"))]
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [
-        Facts(tuple(facts)),
+        KeyValues(tuple(facts)),
         Section("Description", (Text(tool.description or "The server gives none."),)),
         Section("Parameters", (table if rows else Text("It takes none."),)),
         Section("Schema", (Text(pretty(tool.input_schema), code=True),), fold="closed"),
@@ -82,7 +96,7 @@ def tool_view(tool: ToolSpec, limits: Limits) -> View:
     return View("tool", tool.wire_name, tuple(blocks))
 
 
-def manifest_view(manifest: Manifest, limits: Limits) -> View:
+def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     """The manifest exactly as the model reads it, and its price beside that of what it stands for."""
     if not manifest.text:
         return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
@@ -94,13 +108,13 @@ def manifest_view(manifest: Manifest, limits: Limits) -> View:
         ("Saved", words.saving(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens)),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
-    blocks = (Facts(price), Section("As the model reads it", (text,)))
+    blocks = (KeyValues(price), Section("As the model reads it", (text,)))
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
 
-def tool_sets_view(tool_sets: ToolSets, limits: Limits) -> View:
+def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
     """The toolsets, which one is in force, and what each lets through."""
-    mark = Mark("✗ does not fit", "bad") if tool_sets.problem else Mark("● in force", "busy")
+    mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in force", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
             Name(name),

@@ -10,26 +10,26 @@ from casual_mcp_nb.display.calls import ImageBudget, call_section, picture_block
 from casual_mcp_nb.display.request import change_blocks, request_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.tokens import deferral_facts, step_table
-from casual_mcp_nb.display.view import Block, Cell, Facts, Limits, Mark, Section, Text, View, unfolded
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Section, Status, Text, View, unfolded
 from casual_mcp_nb.types.event import ContextTrimmed, ModelRetry, ModelWait, Notice, Request, ServerLog, TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step
 from casual_mcp_nb.types.trace import Turn
 
-_STATUS: dict[TurnStatus, Mark] = {
-    "running": Mark("▸ running", "busy"),
-    "done": Mark("✓ done", "good"),
-    "stopped": Mark("■ stopped", "quiet"),
-    "failed": Mark("✗ failed", "bad"),
+_STATUS: dict[TurnStatus, Status] = {
+    "running": Status("▸ running", "busy"),
+    "done": Status("✓ done", "good"),
+    "stopped": Status("■ stopped", "quiet"),
+    "failed": Status("✗ failed", "bad"),
 }
-_CUT = Mark("✂ cut at the token limit", "bad")
+_CUT = Status("✂ cut at the token limit", "bad")
 _FIRST_STEPS = 3
 _FIRST_CALLS = 2
 
 
 @dataclass(frozen=True)
-class Shown:
+class TurnDetail:
     """How much of a turn is shown.
 
     Args:
@@ -44,27 +44,27 @@ class Shown:
     since: Request | None = None
 
 
-def turn_view(turn: Turn, limits: Limits, shown: Shown | None = None) -> View:
+def turn_view(turn: Turn, limits: DisplayLimits, shown: TurnDetail | None = None) -> View:
     """Prompt, steps with their searches and calls, answer, error, notices, logs, tokens."""
-    return View("turn", "Turn", turn_blocks(turn, limits, shown or Shown()), mark=turn_mark(turn), note=_took(turn, shown))
+    return View("turn", "Turn", turn_blocks(turn, limits, shown or TurnDetail()), mark=turn_mark(turn), note=_took(turn, shown))
 
 
-def whole_turn_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
     """Everything of a turn, unfolded, with the request of each step."""
-    return unfolded(turn_view(turn, limits, Shown("new", now)))
+    return unfolded(turn_view(turn, limits, TurnDetail("new", now)))
 
 
-def transcript_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
     """What followed on the prompt, as a chat shows it: the answer at the end."""
     if not len(turn.trace):
         return turn_view(turn, limits)
-    shown, steps, images = Shown(now=now), turn.steps, ImageBudget(limits.images)
+    shown, steps, images = TurnDetail(now=now), turn.steps, ImageBudget(limits.images)
     blocks = (*_timeline(turn, steps, limits, shown, images), *_remarks(turn, limits), *_answer(turn, steps, limits))
     title = model_words(turn.started.model, turn.started.provider)
     return View("transcript", title, blocks, mark=turn_mark(turn), note=_took(turn, shown))
 
 
-def answer_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
+def answer_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
     """Only the answer, as far as it has come, and the error."""
     if not len(turn.trace):
         return turn_view(turn, limits)
@@ -73,21 +73,21 @@ def answer_view(turn: Turn, limits: Limits, now: float | None = None) -> View:
     return View("answer", "Answer", tuple(block for part in parts for block in part.blocks), mark=mark)
 
 
-def turn_mark(turn: Turn) -> Mark:
+def turn_mark(turn: Turn) -> Status:
     """How a turn is."""
     if not len(turn.trace):
-        return Mark("… not started", "quiet")
+        return Status("… not started", "quiet")
     return _STATUS[turn.status]
 
 
-def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:
+def turn_blocks(turn: Turn, limits: DisplayLimits, shown: TurnDetail) -> tuple[Block, ...]:
     """What a turn is shown as, below its title."""
     if not len(turn.trace):
         return ()
     steps = turn.steps
     images = ImageBudget(limits.images)
     blocks: list[Block] = [
-        Facts(_facts(turn)),
+        KeyValues(_facts(turn)),
         _prompt(turn, images),
         *_timeline(turn, steps, limits, shown, images),
         *_answer(turn, steps, limits),
@@ -101,7 +101,7 @@ def turn_blocks(turn: Turn, limits: Limits, shown: Shown) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _remarks(turn: Turn, limits: Limits) -> tuple[Section, ...]:
+def _remarks(turn: Turn, limits: DisplayLimits) -> tuple[Section, ...]:
     return (
         *_trimmings(turn.trimmings),
         *_waits(turn.waits, limits),
@@ -117,7 +117,7 @@ def _prompt(turn: Turn, images: ImageBudget) -> Section:
     return Section("Prompt", (Text(turn.prompt), *before, *pictures), note="edited" if before else "")
 
 
-def _took(turn: Turn, shown: Shown | None) -> str:
+def _took(turn: Turn, shown: TurnDetail | None) -> str:
     if not len(turn.trace):
         return ""
     return words.seconds(shown.now if shown and shown.now is not None and turn.running else turn.seconds)
@@ -150,7 +150,7 @@ def _whole(stats: ChatStats) -> str:
     return f"{words.tokens(sent, stats.parts.origin)}; if every tool were loaded {all_loaded}: {words.saving(sent, without)}"
 
 
-def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown, images: ImageBudget) -> list[Section]:
+def _timeline(turn: Turn, steps: list[Step], limits: DisplayLimits, shown: TurnDetail, images: ImageBudget) -> list[Section]:
     if not steps:
         return []
     kept = steps
@@ -168,7 +168,7 @@ def _timeline(turn: Turn, steps: list[Step], limits: Limits, shown: Shown, image
     return [Section("Steps", tuple(sections), note=words.count(len(steps), "model call"))]
 
 
-def _with_request(section: Section, step: Step, shown: Shown, limits: Limits) -> Section:
+def _with_request(section: Section, step: Step, shown: TurnDetail, limits: DisplayLimits) -> Section:
     before = step.previous or shown.since
     if before is None and shown.requests == "whole":
         request = Section("Request", request_blocks(step.request, limits), fold="closed")
@@ -205,7 +205,7 @@ def _answer_tokens(step: Step) -> str:
     return f"{words.number(step.usage.completion_tokens)} ({step.usage.origin})"
 
 
-def _answer(turn: Turn, steps: list[Step], limits: Limits) -> list[Section]:
+def _answer(turn: Turn, steps: list[Step], limits: DisplayLimits) -> list[Section]:
     last = steps[-1] if steps else None
     text = last.text if last and not last.tool_calls else ""
     sections: list[Section] = []
@@ -228,14 +228,14 @@ def _trimmings(trimmings: list[ContextTrimmed]) -> list[Section]:
     return [Section("Left out", (said,), note=words.count(last.messages, "message"))]
 
 
-def _waits(waits: list[ModelWait], limits: Limits) -> list[Section]:
+def _waits(waits: list[ModelWait], limits: DisplayLimits) -> list[Section]:
     if not waits:
         return []
     lines = [f"Step {wait.step + 1}: {words.seconds(wait.seconds)} for {wait.reason}." for wait in waits[-limits.rows :]]
     return [Section("Waits", (Text("\n".join(lines)),), note=words.count(len(waits), "wait"))]
 
 
-def _retries(retries: list[ModelRetry], limits: Limits) -> list[Section]:
+def _retries(retries: list[ModelRetry], limits: DisplayLimits) -> list[Section]:
     if not retries:
         return []
     lines = [
@@ -245,14 +245,14 @@ def _retries(retries: list[ModelRetry], limits: Limits) -> list[Section]:
     return [Section("Retries", (Text("\n".join(lines)),), note=words.count(len(retries), "failed request"))]
 
 
-def _notices(notices: list[Notice], limits: Limits) -> list[Section]:
+def _notices(notices: list[Notice], limits: DisplayLimits) -> list[Section]:
     if not notices:
         return []
     lines = [f"{notice.server}: {notice.text}" if notice.server else notice.text for notice in notices[-limits.rows :]]
     return [Section("Notices", (Text("\n".join(lines)),), note=words.count(len(notices), "notice"))]
 
 
-def _logs(logs: list[ServerLog], limits: Limits) -> list[Section]:
+def _logs(logs: list[ServerLog], limits: DisplayLimits) -> list[Section]:
     if not logs:
         return []
     lines = [f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :]]

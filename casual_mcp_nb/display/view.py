@@ -16,7 +16,7 @@ Fold = Literal["open", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DisplayLimits:
     """How much a display shows.
 
     Args:
@@ -34,12 +34,12 @@ class Limits:
     images: int = 24_000
 
 
-LADDER = (
-    Limits(),
-    Limits(36, 120, 800, 8_000, 12_000),
-    Limits(20, 80, 300, 4_000, 0),
-    Limits(8, 60, 120, 1_500, 0),
-    Limits(2, 40, 60, 400, 0),
+SIZE_TIERS = (
+    DisplayLimits(),
+    DisplayLimits(36, 120, 800, 8_000, 12_000),
+    DisplayLimits(20, 80, 300, 4_000, 0),
+    DisplayLimits(8, 60, 120, 1_500, 0),
+    DisplayLimits(2, 40, 60, 400, 0),
 )
 """From the most to the least that is shown: a display that is too large is drawn with the next."""
 
@@ -48,7 +48,7 @@ _FIXED_PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Status:
     """A state: a symbol with its word; the tone only adds a colour."""
 
     kind: ClassVar[str] = "mark"
@@ -71,7 +71,7 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `Stack`."""
+    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`."""
 
     kind: ClassVar[str] = "bar"
     text: str
@@ -80,7 +80,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class StackedBar:
     """A number with a bar made of parts; `fractions` are what each takes of the full width, 0 to 1 together."""
 
     kind: ClassVar[str] = "stack"
@@ -96,7 +96,7 @@ class Name:
     text: str
 
 
-Cell = str | Mark | Tags | Bar | Stack | Name
+Cell = str | Status | Tags | Bar | StackedBar | Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KeyValues:
     """Labels with their values."""
 
     kind: ClassVar[str] = "facts"
@@ -162,12 +162,12 @@ class Section:
     kind: ClassVar[str] = "section"
     title: str
     blocks: tuple[Block, ...]
-    mark: Mark | None = None
+    mark: Status | None = None
     note: str = ""
     fold: Fold | None = None
 
 
-Block = Table | Facts | Text | Image | Section
+Block = Table | KeyValues | Text | Image | Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class View:
     name: str
     title: str
     blocks: tuple[Block, ...]
-    mark: Mark | None = None
+    mark: Status | None = None
     note: str = ""
 
 
@@ -222,31 +222,31 @@ def _unfolded(block: Block) -> Block:
     return replace(block, blocks=tuple(map(_unfolded, block.blocks)), fold="open" if block.fold else None)
 
 
-def fit(view: View, limits: Limits) -> View:
+def fit(view: View, limits: DisplayLimits) -> View:
     """The view with every text cleaned and every text and table cut to `limits`."""
     return replace(
         view,
         title=_line(view.title, limits),
         blocks=_fit_blocks(view.blocks, limits),
-        mark=view.mark and Mark(_line(view.mark.text, limits), view.mark.tone),
+        mark=view.mark and Status(_line(view.mark.text, limits), view.mark.tone),
         note=_line(view.note, limits),
     )
 
 
-def _fit_blocks(blocks: tuple[Block, ...], limits: Limits) -> tuple[Block, ...]:
+def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block, ...]:
     most = limits.rows + _FIXED_PARTS
     kept = tuple(_fit_block(block, limits) for block in blocks[:most])
     return (*kept, Text(f"{len(blocks) - most:,} more")) if len(blocks) > most else kept
 
 
-def _fit_block(block: Block, limits: Limits) -> Block:
+def _fit_block(block: Block, limits: DisplayLimits) -> Block:
     match block:
         case Table():
             rows = tuple(tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows])
             titles = tuple(replace(column, title=_line(column.title, limits)) for column in block.columns)
             return Table(titles, rows, block.hidden + len(block.rows) - len(rows))
-        case Facts():
-            return Facts(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
+        case KeyValues():
+            return KeyValues(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
         case Text():
             limit = min(block.limit or limits.text, limits.document)
             return replace(block, label=_line(block.label, limits), text=clean(cut(block.text, limit, max(20, limit // 20))))
@@ -257,12 +257,12 @@ def _fit_block(block: Block, limits: Limits) -> Block:
                 block,
                 title=_line(block.title, limits),
                 blocks=_fit_blocks(block.blocks, limits),
-                mark=block.mark and Mark(_line(block.mark.text, limits), block.mark.tone),
+                mark=block.mark and Status(_line(block.mark.text, limits), block.mark.tone),
                 note=_line(block.note, limits),
             )
 
 
-def _fit_cell(cell: Cell, limits: Limits) -> Cell:
+def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
     match cell:
         case str():
             return _line(cell, limits)
@@ -272,5 +272,5 @@ def _fit_cell(cell: Cell, limits: Limits) -> Cell:
             return replace(cell, text=_line(cell.text, limits))
 
 
-def _line(text: str, limits: Limits) -> str:
+def _line(text: str, limits: DisplayLimits) -> str:
     return one_line(cut(text, limits.cell))

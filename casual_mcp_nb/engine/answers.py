@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.errors import AnswerLimitError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TextPieces:
         self._emit(text)
 
 
-async def within(limits: Limits, answer: Awaitable[T]) -> T:
+async def within(limits: TurnLimits, answer: Awaitable[T]) -> T:
     """Wait for an answer of a model as long as one may take.
 
     Raises:

@@ -45,7 +45,7 @@ class ApprovalRequest:
     change: ToolChange | None = None
 
 
-Verdict = bool | str
+ApprovalAnswer = bool | str
 """True lets the call run, and nothing else does: False denies it, and a text denies it and tells the model why."""
 
 
@@ -54,12 +54,12 @@ class Decision:
     """What the person says to a call.
 
     Args:
-        verdict: See `Verdict`.
+        verdict: See `ApprovalAnswer`.
         scope: What a True holds for in this conversation: the `call`, all calls of the `tool` with this definition, or, where
             the reason is `unannotated`, all tools of the `server` that are not destructive.
     """
 
-    verdict: Verdict
+    verdict: ApprovalAnswer
     scope: Scope = "call"
 
 
@@ -67,7 +67,7 @@ class NoOneToAsk(Exception):
     """An approver found that there is nobody who could answer."""
 
 
-Approver = Callable[[ApprovalRequest], Awaitable[Verdict | Decision]]
+Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 """Asks the person."""
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
-from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
+from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.progress import ProgressThrottle
 from casual_mcp_nb.engine.read_on import CutResults, how_to_read_on
 from casual_mcp_nb.engine.repeats import Repeats
@@ -45,7 +45,7 @@ class Calls:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        limits: Limits,
+        limits: TurnLimits,
         emit: Callable[[Event], None],
         now: Callable[[], float],
         cut_results: CutResults,
@@ -58,7 +58,7 @@ class Calls:
         self._slots = asyncio.Semaphore(limits.parallel_calls)
         self.repeats = Repeats()
 
-    async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[Outcome]:
+    async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
         """Run the calls of a step side by side; those beyond the limit are refused.
 
         Args:
@@ -78,7 +78,7 @@ class Calls:
             self._emit(Notice(said, at=self._now()))
         return [self._not_run(step, call, why[call.id]) if call.id in why else next(ran) for call in calls]
 
-    async def _call(self, step: int, call: AssistantToolCall) -> Outcome:
+    async def _call(self, step: int, call: AssistantToolCall) -> CallOutcome:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call.id, *report, self._now())))
         self._started(step, call, arguments)
@@ -106,11 +106,11 @@ class Calls:
             self._emit(Notice(said, tool.server, self._now()))
         return replace(outcome, text=text)
 
-    def _not_run(self, step: int, call: AssistantToolCall, text: str) -> Outcome:
+    def _not_run(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
         self._started(step, call, parse_arguments(call.function.arguments))
         tool = self._dispatcher.owner(call.function.name)
         self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))
-        return Outcome("error", text)
+        return CallOutcome("error", text)
 
     def _started(self, step: int, call: AssistantToolCall, arguments: dict[str, Any] | str) -> None:
         name = call.function.name
@@ -128,6 +128,6 @@ class Calls:
         return format_result(cut, self._limits.result_format, call.function.name, arguments)
 
 
-async def _side_by_side(calls: Sequence[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
+async def _side_by_side(calls: Sequence[Coroutine[Any, Any, CallOutcome]]) -> list[CallOutcome]:
     # Most steps make one call, which needs no task of its own.
     return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)

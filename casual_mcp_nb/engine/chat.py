@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import Fleet, Handlers, keep_out_of_log, route_library_logs
+from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, route_library_logs
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
+from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.context import Contexts
+from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.exclusions import Exclusions
 from casual_mcp_nb.engine.follow import Relisting
 from casual_mcp_nb.engine.follower import Follower
-from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
-from casual_mcp_nb.engine.prepare import prepared
+from casual_mcp_nb.engine.preflight import PreflightChecks, Told, recorder
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.start import Checks, Told, recorder
-from casual_mcp_nb.engine.view import MANY_TOOLS, ToolView, ViewCache
-from casual_mcp_nb.engine.watch import ToolWatch
+from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
+from casual_mcp_nb.engine.view import MAX_TOOLS_ON_LOOP, ToolView, ViewCache
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
-from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.stats import ChatStats
@@ -54,7 +54,7 @@ class McpToolChat:
     It belongs to one event loop. Use it as an async context manager, or call `close` at the end.
 
     Args:
-        fleet: The connections.
+        server_manager: The connections.
         models: The models.
         selection: What the model sees; edit it at any time, a turn reads it when it begins.
         tool_sets: The toolsets that a selection can name.
@@ -74,13 +74,13 @@ class McpToolChat:
 
     def __init__(
         self,
-        fleet: Fleet,
+        server_manager: ServerManager,
         models: ModelFactory,
         *,
         selection: Selection | None = None,
         tool_sets: Mapping[str, ToolSetConfig] | None = None,
         templates: TemplateLibrary | None = None,
-        limits: Limits | None = None,
+        limits: TurnLimits | None = None,
         system: str | None = None,
         approver: Approver | None = None,
         approval: Mapping[str, Policies] | None = None,
@@ -88,33 +88,33 @@ class McpToolChat:
         answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
     ) -> None:
-        self.fleet = fleet
+        self.server_manager = server_manager
         self.models = models
         self.selection = selection or Selection()
         self.tool_sets = dict(tool_sets or {})
-        self.templates = templates or TemplateLibrary.for_config(None, fleet.worker)
-        self.limits = limits or Limits()
+        self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
+        self.limits = limits or TurnLimits()
         self.system = system
         self._secrets = secrets
         self._views = ViewCache()
-        self.contexts = Contexts()
-        self.checks = Checks()
+        self.contexts = ContextWindows()
+        self.checks = PreflightChecks()
         self.told = Told()
-        self._watch = ToolWatch(self._pinned)
+        self._watch = ToolChangeTracker(self._pinned)
         self.consent = Consent(
             self._watch,
-            fleet.config_of,
-            overrides=checked_overrides(approval, fleet.statuses),
+            server_manager.config_of,
+            overrides=checked_overrides(approval, server_manager.statuses),
             approver=approver,
             can_ask=can_ask,
             limits=answer_limits,
         )
         self.cut_results = CutResults()
-        self._relisting = Relisting(lambda: self.fleet.fresh, self.look)
-        self.exclusions = Exclusions(fleet.config_of)
+        self._relisting = Relisting(lambda: self.server_manager.fresh, self.look)
+        self.exclusions = Exclusions(server_manager.config_of)
         self._running: set[Run] = set()
         self._last: Turn | None = None
-        self.selection.bind(ChatNames(fleet, self.tool_sets, lambda: self._watch.catalog))
+        self.selection.bind(ChatNames(server_manager, self.tool_sets, lambda: self._watch.catalog))
 
     @classmethod
     def from_config(
@@ -168,21 +168,21 @@ class McpToolChat:
             changed=changed,
             answer_limits=answer_limits,
         )
-        fleet = Fleet(
+        server_manager = ServerManager(
             loaded.servers,
             in_process=in_process,
             cache_ttl=settings.tool_cache_ttl,
             handlers=handlers,
-            secrets=loaded.certain_secrets(),
+            secrets=loaded.high_confidence_secrets(),
         )
         chat = cls(
-            fleet,
+            server_manager,
             ModelFactory(loaded),
             selection=initial_selection(loaded, in_process or {}),
             tool_sets=loaded.tool_sets,
-            templates=TemplateLibrary.for_config(loaded.folder, fleet.worker),
+            templates=TemplateLibrary.for_config(loaded.folder, server_manager.worker),
             system=system,
-            limits=Limits(
+            limits=TurnLimits(
                 max_steps=settings.max_chat_iterations,
                 max_calls_per_step=settings.max_calls_per_step,
                 result_tokens=loaded.tool_results.max_tokens,
@@ -197,7 +197,7 @@ class McpToolChat:
         return chat
 
     async def __aenter__(self) -> Self:
-        await self.fleet.connect()
+        await self.server_manager.connect()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -206,19 +206,19 @@ class McpToolChat:
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
         self._relisting.close()
-        await self.fleet.close()
+        await self.server_manager.close()
         await self.models.close()
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: what is open belongs to the parent."""
-        self.fleet.abandon()
+        self.server_manager.abandon()
         # The lock of the old one may have been held at the fork.
         self._views = ViewCache()
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
-        self.fleet.wake(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
-        await self.fleet.connect()
+        self.server_manager.wake(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
+        await self.server_manager.connect()
         await self.look()
         view = self.current_view(selection)
         await view.measure()
@@ -226,11 +226,11 @@ class McpToolChat:
 
     async def look(self) -> None:
         """Take note of the tools of the servers that are ready, listed anew where their lists are stale. Does not connect."""
-        catalog = await self.fleet.catalog()
-        if catalog is not self._watch.catalog and len(catalog) > MANY_TOOLS:
-            await asyncio.to_thread(self._watch.look, catalog)
+        catalog = await self.server_manager.catalog()
+        if catalog is not self._watch.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
+            await asyncio.to_thread(self._watch.update, catalog)
         else:
-            self._watch.look(catalog)
+            self._watch.update(catalog)
 
     async def followed(self, view: ToolView) -> ToolView:
         """The view of a running turn as it is after what servers changed meanwhile; the same one where that is nothing.
@@ -304,18 +304,18 @@ class McpToolChat:
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
         emit = recorder(turn.trace, on_event)
-        run = await prepared(self, messages, options, history, emit, recall)
+        run = await build_run(self, messages, options, history, emit, recall)
         self._last = turn
         self._running.add(run)
         try:
-            await run.to_the_end()
+            await run.run()
             emit(TurnFinished("done", at=run.now()))
         except asyncio.CancelledError:
             emit(TurnFinished("stopped", "Stopped before the end; what was done up to there is kept.", run.now()))
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            said = masked(text, self._secrets)
+            said = redacted(text, self._secrets)
             turn.exception = error if said == text else CasualMcpError(said)
             emit(TurnFinished("failed", said, run.now()))
         finally:
@@ -391,7 +391,7 @@ class McpToolChat:
         return self._watch.notices()
 
     def _pinned(self, server: str) -> bool:
-        config = self.fleet.config_of(server)
+        config = self.server_manager.config_of(server)
         return config is not None and config.pin_tools
 
     def _log(self, server: str, level: str, text: str) -> None:

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.engine.approval import (
+    ApprovalAnswer,
     ApprovalRequest,
     Approver,
     Decision,
     NoOneToAsk,
     Policy,
     Reason,
-    Verdict,
     policy_of,
     reason_to_ask,
 )
-from casual_mcp_nb.engine.watch import ToolWatch
+from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.errors import closest, shown
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
@@ -65,7 +65,7 @@ class Consent:
 
     def __init__(
         self,
-        watch: ToolWatch,
+        watch: ToolChangeTracker,
         config_of: Callable[[str], ServerConfig | None],
         *,
         overrides: Mapping[str, Policies] | None = None,
@@ -107,7 +107,7 @@ class Consent:
         arguments: dict[str, Any],
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
-    ) -> Verdict:
+    ) -> ApprovalAnswer:
         """Whether a call may run; the person is asked where it must be.
 
         Args:
@@ -196,7 +196,7 @@ def _failed(error: Exception) -> Decision:
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
 
 
-def _unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Verdict:
+def _unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> ApprovalAnswer:
     """Let a call run that nobody can be asked about, and say so once for each server."""
     tool = request.tool
     if tool.server not in answers.told:

@@ -20,7 +20,7 @@ _LEAST_WINDOW = 1_000
 """Fewer tokens than any server's own window has."""
 
 
-class Measure:
+class TokenCalibration:
     """What a model counts for what is estimated here, learnt from its reports. It outlives turns."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Fit:
+class TrimResult:
     """What of a conversation goes into a request.
 
     Args:
@@ -58,7 +58,7 @@ class Fit:
 
 
 @dataclass
-class Context:
+class ContextWindow:
     """The conversation of one turn against the window of its model.
 
     An exchange is what the person says up to what they say next, with all calls and results between: left out as a whole, a
@@ -74,7 +74,7 @@ class Context:
 
     window: int | None = None
     reserve: int = 0
-    measure: Measure = field(default_factory=Measure)
+    measure: TokenCalibration = field(default_factory=TokenCalibration)
     count: Callable[[str], int] = estimate_tokens
     _sizes: list[tuple[bool, int]] = field(default_factory=list)
     _left_out: int = 0
@@ -95,7 +95,7 @@ class Context:
         """Measure the messages from this place on anew: one of them was changed."""
         del self._sizes[place:]
 
-    def fit(self, messages: Sequence[ChatMessage], rest: int) -> Fit:
+    def fit(self, messages: Sequence[ChatMessage], rest: int) -> TrimResult:
         """What goes into the next request.
 
         Args:
@@ -113,7 +113,7 @@ class Context:
             self._left_out = starts[exchange]
         sent = self._sizes[self._left_out :]
         counted = self.measure.of(size)
-        return Fit(
+        return TrimResult(
             left_out=self._left_out,
             exchanges=exchange,
             history=sum(tokens for is_result, tokens in sent if not is_result),
@@ -122,21 +122,24 @@ class Context:
         )
 
 
-class Contexts:
+class ContextWindows:
     """What is known of how each model counts. It outlives turns."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, int | None], tuple[Measure, Callable[[str], int] | None]] = {}
+        self._known: dict[tuple[str, str, int | None], tuple[TokenCalibration, Callable[[str], int] | None]] = {}
 
-    async def of(self, model: ChatModel) -> Context:
+    async def of(self, model: ChatModel) -> ContextWindow:
         """The context for a turn with this model."""
         key = (model.provider, model.model, model.context_window)
         if key not in self._known:
-            self._known[key] = (Measure(), await asyncio.to_thread(counter_for, model) if model.context_window else None)
+            self._known[key] = (
+                TokenCalibration(),
+                await asyncio.to_thread(counter_for, model) if model.context_window else None,
+            )
         return context_of(model, *self._known[key])
 
 
-def context_of(model: ChatModel, measure: Measure, count: Callable[[str], int] | None) -> Context:
+def context_of(model: ChatModel, measure: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
     """The context for a turn with this model; its window is used up to what its answer may take.
 
     Args:
@@ -147,7 +150,7 @@ def context_of(model: ChatModel, measure: Measure, count: Callable[[str], int] |
     window = model.context_window
     most = model.wanted.max_tokens
     reserve = min(most or min(_ROOM_FOR_AN_ANSWER, window // 8), window // 2) if window else 0
-    return Context(window, reserve, measure, count or estimate_tokens)
+    return ContextWindow(window, reserve, measure, count or estimate_tokens)
 
 
 def exchanges(messages: Sequence[ChatMessage]) -> Iterator[int]:

@@ -10,7 +10,7 @@ from casual_mcp_nb.errors import AnswerCutError, shown
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
 
 END_AFTER = 3
 """After how many answers in a row that were cut in a call the turn ends."""
@@ -24,7 +24,7 @@ class CutAnswers:
         self._told = False
         self._in_a_row = 0
 
-    def notice(self, step: int, answer: ModelAnswer, max_tokens: int | None) -> str | None:
+    def notice(self, step: int, answer: ModelResponse, max_tokens: int | None) -> str | None:
         """Take note of an answer.
 
         Args:
@@ -69,13 +69,13 @@ class CutAnswers:
             )
 
 
-def _where(answer: ModelAnswer, max_tokens: int | None) -> str:
+def _where(answer: ModelResponse, max_tokens: int | None) -> str:
     if answer.finish_reason == "model_context_window_exceeded":
         return "the end of what the model can read"
     return f"max_tokens = {max_tokens:,}" if max_tokens else "the model's limit of tokens"
 
 
-def _advice(answer: ModelAnswer, max_tokens: int | None) -> str:
+def _advice(answer: ModelResponse, max_tokens: int | None) -> str:
     if answer.finish_reason == "model_context_window_exceeded":
         return "Start a new conversation, or defer tools."
     raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"

@@ -41,7 +41,7 @@ class ToolCaller(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """How a call ended: its status, the text for the model, the result as it came, and what a search found."""
 
     status: CallStatus
@@ -101,7 +101,7 @@ class Dispatcher:
 
     async def run(
         self, name: str, arguments: dict[str, Any] | str, on_progress: ProgressHandler, on_approval: ApprovalHandler
-    ) -> Outcome:
+    ) -> CallOutcome:
         """Run one call; every failure becomes an outcome with words for the model, only a cancellation passes.
 
         Args:
@@ -111,33 +111,33 @@ class Dispatcher:
             on_approval: Called with True when the person is asked, and with False when the answer is there.
         """
         if isinstance(arguments, str):
-            return Outcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
+            return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if name in self.synthetic:
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
-            return Outcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
+            return CallOutcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
         if tool is None and self.follow is not None:
             # A call before it in the same answer may have brought the tool.
             await self.follow()
             tool = self.offered(name)
         if tool is None:
-            return Outcome("error", await self._refusal(name))
+            return CallOutcome("error", await self._refusal(name))
         verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
         if verdict is not True:
             why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
-            return Outcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
+            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
         return await self._call(tool, arguments, on_progress)
 
-    async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> Outcome:
+    async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> CallOutcome:
         try:
             result = await self.caller.call(tool, arguments, on_progress=on_progress, meta=self.meta)
         except ToolTimeoutError as error:
-            return Outcome("timeout", f"Error: {error}")
+            return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:
-            return Outcome("error", f"Error: {error}")
-        return Outcome("error" if result.is_error else "ok", await result_words(result), result)
+            return CallOutcome("error", f"Error: {error}")
+        return CallOutcome("error" if result.is_error else "ok", await result_words(result), result)
 
     async def _refusal(self, name: str) -> str:
         tool = self.view.catalog.get(name)
@@ -153,7 +153,7 @@ class Dispatcher:
         return f"Error: Tool {shown(name)} is not available. {hint}"
 
 
-_MOST_MATCHES = 12
+_MAX_MATCHES = 12
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -164,7 +164,7 @@ def _meant(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> st
     if len(matches) == 1:
         return f"You mean {shown(matches[0])}: call it by exactly this name."
     offered = [*(tool.wire_name for tool in tools), *synthetic]
-    return did_you_mean(matches[:_MOST_MATCHES] or closest(name, offered), offered)
+    return did_you_mean(matches[:_MAX_MATCHES] or closest(name, offered), offered)
 
 
 def _folded(name: str) -> str:

@@ -13,7 +13,7 @@ from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tokens import estimate_tokens
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.connections import Fleet
+    from casual_mcp_nb.connections import ServerManager
     from casual_mcp_nb.engine.view import ToolView
 
 TOKENS_EACH = 500
@@ -27,24 +27,28 @@ _HEAD = (
 _TAGS = re.compile(rf"<(?=\s*/?\s*{_TAG})", re.IGNORECASE)
 
 
-def with_instructions(system: str, view: ToolView, fleet: Fleet) -> str:
+def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
     """Add to a system prompt what the servers in use say about their use.
 
     Args:
         system: The system prompt.
         view: What the model sees: servers with tools in it are in use. Its selection can switch all instructions off.
-        fleet: The connections; the config of a server can switch off its own.
+        server_manager: The connections; the config of a server can switch off its own.
     """
     if not view.selection.instructions:
         return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    said = instructions_of(status for name, status in _willing(fleet).items() if name in used)
+    said = instructions_of(status for name, status in _willing(server_manager).items() if name in used)
     return "\n\n".join(filter(None, [system, said]))
 
 
-def _willing(fleet: Fleet) -> Mapping[str, ServerStatus]:
-    configs = {name: fleet.config_of(name) for name in fleet.statuses}
-    return {name: status for name, status in fleet.statuses.items() if (config := configs[name]) is None or config.instructions}
+def _willing(server_manager: ServerManager) -> Mapping[str, ServerStatus]:
+    configs = {name: server_manager.config_of(name) for name in server_manager.statuses}
+    return {
+        name: status
+        for name, status in server_manager.statuses.items()
+        if (config := configs[name]) is None or config.instructions
+    }
 
 
 def instructions_of(statuses: Iterable[ServerStatus]) -> str:

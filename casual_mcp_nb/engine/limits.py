@@ -8,7 +8,7 @@ from casual_mcp_nb.engine.results import ResultFormat
 
 
 @dataclass(frozen=True)
-class Limits:
+class TurnLimits:
     """What a turn may take.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -16,13 +16,15 @@ class ChatNames:
     """Checks names when they are assigned; a `SelectionNames`. A server that has not listed its tools may have any tool.
 
     Args:
-        fleet: Knows the servers.
+        server_manager: Knows the servers.
         tool_sets: The toolsets by name.
         catalog: Gives the tools that are known now.
     """
 
-    def __init__(self, fleet: Fleet, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]) -> None:
-        self._fleet = fleet
+    def __init__(
+        self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], catalog: Callable[[], Catalog]
+    ) -> None:
+        self._server_manager = server_manager
         self._tool_sets = tool_sets
         self._catalog = catalog
 
@@ -36,7 +38,7 @@ class ChatNames:
         catalog = self._catalog()
         servers = {
             name: status if name in catalog.by_server else replace(status, state="starting")
-            for name, status in self._fleet.statuses.items()
+            for name, status in self._server_manager.statuses.items()
         }
         name = tool_set if isinstance(tool_set, str) else None
         check_tool_set(resolve_tool_set(tool_set, self._tool_sets), servers, catalog, name=name)
@@ -47,8 +49,8 @@ class ChatNames:
         Raises:
             UnknownNameError: It does not.
         """
-        if name not in self._fleet.statuses:
-            raise UnknownNameError("server", str(name), self._fleet.statuses)
+        if name not in self._server_manager.statuses:
+            raise UnknownNameError("server", str(name), self._server_manager.statuses)
 
     def check_tool(self, name: str) -> None:
         """Check that a tool exists, unless it can belong to a server that has not listed its tools.
@@ -63,6 +65,6 @@ class ChatNames:
             self.check_server(owner)
         else:
             owner = name.partition("__")[0]
-        all_listed = self._fleet.statuses.keys() <= catalog.by_server.keys()
+        all_listed = self._server_manager.statuses.keys() <= catalog.by_server.keys()
         if all_listed or owner in catalog.by_server or catalog.named(name):
             catalog.resolve(name)

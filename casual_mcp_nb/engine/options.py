@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.gate import Gate
+from casual_mcp_nb.engine.before_model_call import BeforeModelCall
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.options import OPTION_NAMES, ModelOptions, ReasoningEffort, RequestOptions
@@ -35,7 +35,7 @@ class TurnOptions:
         max_steps: Calls of the model at most; None for the engine's limit.
         meta: Handed through to the servers with each call.
         stream: False asks the model for each answer in one piece.
-        gate: Is awaited before each call of the model, see `Gate`; None for no pause.
+        gate: Is awaited before each call of the model, see `BeforeModelCall`; None for no pause.
         temperature: As of `RequestOptions`, like all that follow; None for the model's own.
         max_tokens: Limit of each answer.
         top_p: Share of the likeliest tokens.
@@ -60,7 +60,7 @@ class TurnOptions:
     max_steps: int | None = None
     meta: Mapping[str, Any] | None = None
     stream: bool | None = None
-    gate: Gate | None = None
+    gate: BeforeModelCall | None = None
     temperature: float | None = None
     max_tokens: int | None = None
     top_p: float | None = None
@@ -113,7 +113,7 @@ class CommonTurnFields(ModelOptions, total=False):
 class TurnFields(CommonTurnFields, total=False):
     """The fields of `TurnOptions` that `McpToolChat.chat` has no argument of its own for."""
 
-    gate: Gate | None
+    gate: BeforeModelCall | None
 
 
 class AllTurnFields(TurnFields, total=False):

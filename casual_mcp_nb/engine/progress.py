@@ -10,7 +10,7 @@ Report = tuple[float, float | None, str | None]
 SECONDS_BETWEEN = 0.1
 REPORTS_AT_FULL_RATE = 100
 """After so many reports, and after each further so many, the time between two of them doubles."""
-LONGEST_MESSAGE = 1_000
+MAX_MESSAGE = 1_000
 
 
 class ProgressThrottle:
@@ -39,7 +39,7 @@ class ProgressThrottle:
     def take(self, progress: float, total: float | None, message: str | None) -> None:
         """Take the next report."""
         self.received += 1
-        self._pending = (progress, total, message[:LONGEST_MESSAGE] if message else message)
+        self._pending = (progress, total, message[:MAX_MESSAGE] if message else message)
         if self._loop.time() >= self._next:
             self._pass()
         elif self._timer is None:

@@ -14,7 +14,7 @@ TELL_AFTER = 3
 END_AFTER = 5
 """After how many the turn ends."""
 
-_LONGEST_REASON = 200
+_MAX_REASON = 200
 
 
 class Repeats:
@@ -41,7 +41,7 @@ class Repeats:
         steps = self._steps[hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()]
         steps.add(step)
         if len(steps) >= END_AFTER:
-            reason = " ".join(text[: _LONGEST_REASON * 2].split())[:_LONGEST_REASON]
+            reason = " ".join(text[: _MAX_REASON * 2].split())[:_MAX_REASON]
             self._error = RepeatedCallError(
                 f"The model made the same call of {shown(name)} {len(steps)} times, and it failed each time in the same way: "
                 f"{reason}",

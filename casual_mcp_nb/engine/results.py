@@ -19,7 +19,7 @@ STRUCTURED = "Structured content:"
 """What stands before structured content that differs from the text."""
 
 _LARGE = 100_000
-_MOST_CHARACTERS_PER_TOKEN = 4
+_MAX_CHARACTERS_PER_TOKEN = 4
 
 
 def result_text(result: ToolResult) -> str:
@@ -84,7 +84,7 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 def characters_within(text: str, tokens: int) -> int:
     """How many characters from the beginning of a text take about so many tokens; its length where all of it does."""
     # No character takes more than a token by the estimate, and few texts have more than four characters in one.
-    most = min(len(text), tokens * _MOST_CHARACTERS_PER_TOKEN)
+    most = min(len(text), tokens * _MAX_CHARACTERS_PER_TOKEN)
     if most <= tokens:
         return most
     estimated = estimate_tokens(text[:most])

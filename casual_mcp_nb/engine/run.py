@@ -9,21 +9,21 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
+from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit, place_of
 from casual_mcp_nb.engine.calls import Calls
-from casual_mcp_nb.engine.context import Context, Fit
+from casual_mcp_nb.engine.context import ContextWindow, TrimResult
 from casual_mcp_nb.engine.cut import CutAnswers
-from casual_mcp_nb.engine.dispatch import Dispatcher, Outcome
+from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
 from casual_mcp_nb.engine.follow import changes, news
-from casual_mcp_nb.engine.gate import Edit, Gate, place_of
-from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.preflight import Told
 from casual_mcp_nb.engine.read_on import DEFINITION as READ_ON
 from casual_mcp_nb.engine.read_on import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.read_on import CutResults, ReadResultTool, Recall, was_cut
-from casual_mcp_nb.engine.start import Told
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
-from casual_mcp_nb.providers.base import Adapted
-from casual_mcp_nb.providers.limits import Waiting
+from casual_mcp_nb.providers.base import RequestAdapted
+from casual_mcp_nb.providers.limits import RateLimitWait
 from casual_mcp_nb.types.event import (
     READ_RESULT,
     ContextTrimmed,
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import ChatModel, ModelAnswer, Retrying
+    from casual_mcp_nb.providers.base import ChatModel, ModelResponse, RetryScheduled
 
-MOST_LOGS = 1_000
+MAX_LOGS = 1_000
 """How many log messages of servers a turn keeps."""
-MOST_LOG_CHARACTERS = 500_000
+MAX_LOG_CHARACTERS = 500_000
 """How long they may be together."""
 
 
@@ -87,12 +87,12 @@ class Run:
     messages: list[ChatMessage]
     discovered: dict[str, ToolSpec]
     system: str
-    limits: Limits
+    limits: TurnLimits
     emit: Callable[[Event], None]
     stream: bool = True
-    gate: Gate | None = None
+    gate: BeforeModelCall | None = None
     clock: Callable[[], float] = time.monotonic
-    context: Context = field(default_factory=Context)
+    context: ContextWindow = field(default_factory=ContextWindow)
     followed: Callable[[ToolView], Awaitable[ToolView]] | None = None
     change_notices: Callable[[], Sequence[Notice]] = tuple
     told: list[Notice] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Run:
     recall: Recall = lambda _: None
     once: Told = field(default_factory=Told)
     _logged: int = 0
-    _log_room: int = MOST_LOG_CHARACTERS
+    _log_room: int = MAX_LOG_CHARACTERS
     _logs_left_out: bool = False
     _trimmed: ContextTrimmed | None = None
     _too_large: bool = False
@@ -117,7 +117,7 @@ class Run:
         asked = (message.tool_calls or () for message in self.messages if message.role == "assistant")
         self._names = CallNames((call.id for calls in asked for call in calls), self.dispatcher.wire_name)
 
-    async def to_the_end(self) -> None:
+    async def run(self) -> None:
         """Take step after step until the model asks for no more tools.
 
         Raises:
@@ -158,7 +158,7 @@ class Run:
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
         """Run the calls side by side and take their results into the conversation, in the order of the calls."""
-        from casual_mcp_nb.types.kept import result_message
+        from casual_mcp_nb.types.provider_state import result_message
 
         outcomes = await self._calls.run(step, calls, self._cut.refusals(calls))
         for call, outcome in zip(calls, outcomes, strict=True):
@@ -227,7 +227,7 @@ class Run:
     def _asked(self, step: int) -> ChatModel:
         return self.model if step == 0 else self.model.unforced()
 
-    def _edit(self, step: int, edit: Edit) -> None:
+    def _edit(self, step: int, edit: MessageEdit) -> None:
         place = place_of(edit, self.messages)
         before = text_of(self.messages[place].content)
         text = edit.text if edit.text or edit.call_id is None else EMPTY_RESULT
@@ -245,14 +245,14 @@ class Run:
         """Take a log message of a server, unless there were too many already."""
         self._logged += 1
         self._log_room -= len(text)
-        if self._logged <= MOST_LOGS and self._log_room >= 0:
+        if self._logged <= MAX_LOGS and self._log_room >= 0:
             self.emit(ServerLog(server, level, text, self.now()))
         elif not self._logs_left_out:
             self._logs_left_out = True
-            most = f"{MOST_LOGS:,} log messages, or {MOST_LOG_CHARACTERS:,} characters of them"
+            most = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
             self.emit(Notice(f"There were more than {most}; the rest is left out.", server, self.now()))
 
-    def _load(self, step: int, call: AssistantToolCall, outcome: Outcome) -> None:
+    def _load(self, step: int, call: AssistantToolCall, outcome: CallOutcome) -> None:
         assert outcome.search is not None
         self.discovered.update((tool.wire_name, tool) for tool in outcome.search.newly_loaded_tools)
         for notice in cut_notices(outcome.search.newly_loaded_tools):
@@ -267,11 +267,11 @@ class Run:
         unloaded = tuple(tool.tool_name for tool in outcome.search.unloaded)
         self.emit(ToolsSearched(step, call.id, query, outcome.search.rows, offered, self.now(), unloaded))
 
-    async def _answer(self, step: int, request: Request) -> ModelAnswer:
+    async def _answer(self, step: int, request: Request) -> ModelResponse:
         most = self.limits.answer_characters
         pieces = TextPieces(lambda text: self.emit(TextDelta(step, text, self.now())), most)
 
-        def took(event: str | Retrying | Waiting | Adapted) -> None:
+        def took(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
             pieces.take(event) if isinstance(event, str) else self._waits(step, event)
 
         asking = self._asked(step).complete(request.messages, request.tools, on_event=took, stream=self.stream)
@@ -284,10 +284,10 @@ class Run:
             raise too_long(most)
         return answer
 
-    def _waits(self, step: int, event: Retrying | Waiting | Adapted) -> None:
-        if isinstance(event, Adapted):
+    def _waits(self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted) -> None:
+        if isinstance(event, RequestAdapted):
             self._tell(event.notice)
-        elif isinstance(event, Waiting):
+        elif isinstance(event, RateLimitWait):
             self.emit(ModelWait(step, event.seconds, event.reason, self.now()))
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
@@ -296,7 +296,7 @@ class Run:
         for new in self.once.new([text]):
             self.emit(Notice(new, at=self.now()))
 
-    def _say_what_was_cut(self, step: int, request: Request, answer: ModelAnswer) -> None:
+    def _say_what_was_cut(self, step: int, request: Request, answer: ModelResponse) -> None:
         cut = self._cut.notice(step, answer, request.options.get("max_tokens"))
         if cut is not None:
             self.emit(Notice(cut, at=self.now()))
@@ -306,7 +306,7 @@ class Run:
             advice = "its server seems to have cut the beginning. Set context_window in the model's config."
             self._tell(f"{size}: {advice}")
 
-    def _say_what_fits(self, step: int, fit: Fit) -> None:
+    def _say_what_fits(self, step: int, fit: TrimResult) -> None:
         window = self.context.window or 0
         if fit.left_out and (self._trimmed is None or self._trimmed.messages != fit.left_out):
             self._trimmed = ContextTrimmed(step, fit.left_out, fit.exchanges, window, self.now())

@@ -30,8 +30,8 @@ from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-MANY_TOOLS = 1_000
-MOST_NOTICES = 20
+MAX_TOOLS_ON_LOOP = 1_000
+MAX_NOTICES = 20
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ToolView:
 
     async def measure(self) -> None:
         """Have everything priced; on another thread where there is much, so that the loop is not held."""
-        if len(self.catalog) > MANY_TOOLS and "undeferred_tokens" not in self.__dict__:
+        if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False) -> ToolSearchIndex:
@@ -188,10 +188,10 @@ def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
     cut = [tool for tool in tools if tool.cuts]
     said = [
         Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
-        for tool in cut[:MOST_NOTICES]
+        for tool in cut[:MAX_NOTICES]
     ]
-    more = [Notice(f"{len(cut) - MOST_NOTICES:,} more tools are too long for a model and were cut.")]
-    return (*said, *more) if len(cut) > MOST_NOTICES else tuple(said)
+    more = [Notice(f"{len(cut) - MAX_NOTICES:,} more tools are too long for a model and were cut.")]
+    return (*said, *more) if len(cut) > MAX_NOTICES else tuple(said)
 
 
 def compile_view(

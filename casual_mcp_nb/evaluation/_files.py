@@ -41,7 +41,7 @@ def _rows(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown(str(path))} cannot be read: {error}.") from error
+        raise UsageError(f"{shown(Path(path))} cannot be read: {error}.") from error
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{Path(path).name}, line {number}", _object(line, f"{Path(path).name}, line {number}")

@@ -30,7 +30,7 @@ Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Found]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """What came of one case: the first k tools, which needs they meet, the rest of its figures, and the miss if it is one."""
 
     found: tuple[ToolName, ...]
@@ -40,12 +40,12 @@ class Outcome:
     miss: Miss | None
 
 
-def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[Outcome]:
+def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[CaseResult]:
     """`judged`, all at once: what an executor does."""
     return list(judged(strategy, tools, cases, k))
 
 
-def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> Iterator[Outcome]:
+def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> Iterator[CaseResult]:
     """Search for each case.
 
     Args:
@@ -62,13 +62,15 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
         yield _outcome(case, ranked, k, searcher, by_name)
 
 
-def _outcome(case: Case, ranked: Sequence[ToolName], k: int, searcher: object, by_name: Mapping[ToolName, ToolSpec]) -> Outcome:
+def _outcome(
+    case: Case, ranked: Sequence[ToolName], k: int, searcher: object, by_name: Mapping[ToolName, ToolSpec]
+) -> CaseResult:
     found = tuple(ranked[:k])
     met = tuple(not need.isdisjoint(found) for need in case.needs)
     wanted = frozenset().union(*case.needs)
     first = next((rank for rank, name in enumerate(ranked, 1) if name in wanted), None)
     servers = {name.server for name in wanted}
-    return Outcome(
+    return CaseResult(
         found=found,
         met=met or (True,),
         reciprocal_rank=1 / first if first else 0.0,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.types.evaluation import Finding, FindingKind, Lint
+from casual_mcp_nb.types.evaluation import FindingKind, Lint, LintFinding
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 
@@ -33,7 +33,7 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     tools = Catalog(catalog)
     found = list(_same_texts(tools))
     for check in _CHECKS:
-        found += [Finding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
+        found += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
     return Lint(tuple(sorted(found, key=lambda finding: _ORDER[finding.kind])), len(tools))
 
 
@@ -70,7 +70,7 @@ def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (_description, _parameters, _wire_name)
 
 
-def _same_texts(tools: Catalog) -> Iterator[Finding]:
+def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
     """A finding for each tool with others like it; the first of them has none, so that a pair counts once."""
     texts = [frozenset(_words(tool)) for tool in tools]
     for place, near in _alike(texts).items():
@@ -78,7 +78,7 @@ def _same_texts(tools: Catalog) -> Iterator[Finding]:
         others = [other for other in near if own <= texts[other] and texts[place].issuperset(terms(tools[other].name))]
         names = tuple(tools[other].tool_name for other in others)
         if names:
-            yield Finding("same text", tools[place].tool_name, f"It says the same as {_listed(names)}.", names)
+            yield LintFinding("same text", tools[place].tool_name, f"It says the same as {_listed(names)}.", names)
 
 
 def _words(tool: ToolSpec) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from casual_mcp_nb.discovery import generate_manifest, manifest_budget
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.evaluation._judge import Outcome, Strategy, judge, judged
+from casual_mcp_nb.evaluation._judge import CaseResult, Strategy, judge, judged
 from casual_mcp_nb.types.config import DiscoveryConfig
 from casual_mcp_nb.types.evaluation import Case, Evaluation, StrategyScore
 from casual_mcp_nb.types.tokens import estimate_tokens
@@ -74,7 +74,7 @@ def evaluate(
     )
 
 
-def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, advance: _Advance) -> list[Outcome]:
+def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, advance: _Advance) -> list[CaseResult]:
     outcomes = []
     for outcome in judged(strategy, tools, cases, k):
         outcomes.append(outcome)
@@ -84,9 +84,9 @@ def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, adv
 
 def _elsewhere(
     strategies: Mapping[str, Strategy], tools: Catalog, cases: Sequence[Case], k: int, executor: Executor, advance: _Advance
-) -> dict[str, list[Outcome]]:
+) -> dict[str, list[CaseResult]]:
     """The outcomes by strategy, in the order of the cases, whichever job is done first."""
-    futures: dict[str, list[Future[list[Outcome]]]] = {
+    futures: dict[str, list[Future[list[CaseResult]]]] = {
         name: [
             executor.submit(judge, strategy, tuple(tools), cases[start : start + _CASES_A_JOB], k)
             for start in range(0, len(cases), _CASES_A_JOB)
@@ -112,7 +112,7 @@ def _bar(total: int, shown: bool) -> Iterator[_Advance]:
         yield bar.update
 
 
-def _score(name: str, outcomes: Sequence[Outcome], tools: Catalog) -> StrategyScore:
+def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> StrategyScore:
     prices = {tool.tool_name: tool.tokens for tool in tools}
     return StrategyScore(
         name=name,

@@ -96,7 +96,7 @@ class CellArgs:
     output: str | None = None
 
 
-class _Parser(argparse.ArgumentParser):
+class _MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"%%mcp: {message}.", hint=f"Options: {', '.join(CELL_OPTIONS)}.")
 
@@ -125,7 +125,7 @@ def parse_cell_line(line: str) -> CellArgs:
     Raises:
         UsageError: An option does not exist or lacks its value.
     """
-    parser = _Parser(prog="%%mcp", add_help=False, allow_abbrev=False)
+    parser = _MagicParser(prog="%%mcp", add_help=False, allow_abbrev=False)
     parser.add_argument("--model")
     parser.add_argument("--toolset", dest="tool_set")
     parser.add_argument("--system")

@@ -35,7 +35,7 @@ class WrittenConfigs:
             write_text(path, text, overwrite=overwrite, hint=_hint(path))
         elif before != text:
             if not overwrite and self._digests.get(place) != _digest(before):
-                raise UsageError(f"{shown(str(path))} is there already, with another config.", hint=_hint(path))
+                raise UsageError(f"{shown(path)} is there already, with another config.", hint=_hint(path))
             replace_text(place, before, text)
         self._digests[place] = _digest(text)
 

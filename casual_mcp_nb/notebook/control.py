@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
-from casual_mcp_nb.notebook.asking import Questions
+from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.observers import Observers, OnChange, OnEvent
 from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.reports import SessionReports
@@ -61,12 +61,12 @@ class SessionControl(SessionReports):
     @property
     def busy(self) -> bool:
         """Whether a turn is running."""
-        return self._dialogue.busy
+        return self._runner.busy
 
     @property
     def closed(self) -> bool:
         """Whether it was closed, or a newer session took its place."""
-        return self._dialogue.ended
+        return self._runner.ended
 
     @property
     def questions(self) -> Questions:

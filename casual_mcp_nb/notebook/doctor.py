@@ -15,7 +15,7 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.notebook.shell import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.notebook.stderr_line import telling_line
-from casual_mcp_nb.types.diagnosis import Diagnosis, Finding, Verdict
+from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.types.keys import client_variable, home_of
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
@@ -60,80 +60,80 @@ def diagnose(session: SessionReports) -> Diagnosis:
     )
 
 
-def _kernel() -> Iterator[Finding]:
+def _kernel() -> Iterator[Check]:
     part = "Kernel"
-    yield Finding(part, "Python", "ok", f"{platform.python_version()} on {platform.system()}")
+    yield Check(part, "Python", "ok", f"{platform.python_version()} on {platform.system()}")
     found = shell()
     if found is None:
-        yield Finding(part, "notebook", "ok", "none: this is a plain Python program")
+        yield Check(part, "notebook", "ok", "none: this is a plain Python program")
     else:
-        yield Finding(part, "notebook", "ok", "a Jupyter kernel" if hasattr(found, "kernel") else "IPython in a terminal")
+        yield Check(part, "notebook", "ok", "a Jupyter kernel" if hasattr(found, "kernel") else "IPython in a terminal")
     asyncio = sys.modules.get("asyncio")
     if hasattr(asyncio, "_nest_patched"):
         advice = "Restart the kernel to be rid of it, unless your own cells need it."
-        yield Finding(part, "asyncio", "warn", "patched by nest-asyncio", advice)
+        yield Check(part, "asyncio", "warn", "patched by nest-asyncio", advice)
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[Check]:
     for name in _PACKAGES:
         found = _version(name)
-        verdict: Verdict = "ok" if found else "fail" if name in _NEEDED else "warn"
+        verdict: CheckStatus = "ok" if found else "fail" if name in _NEEDED else "warn"
         advice = "" if found or name == "casual-mcp-nb" else f"Run: pip install {name}"
-        yield Finding("Packages", name, verdict, found or "not installed", advice)
+        yield Check("Packages", name, verdict, found or "not installed", advice)
 
 
-def _sdks(session: SessionReports) -> Iterator[Finding]:
+def _sdks(session: SessionReports) -> Iterator[Check]:
     used = {_SDK_OF_PROVIDER.get(client.provider) for client in session.config.clients.values()}
     for name in sorted(set(_SDK_OF_PROVIDER.values())):
         found = _version(name)
         if found:
-            yield Finding("Model SDKs", name, "ok", found)
+            yield Check("Model SDKs", name, "ok", found)
         elif name in used:
-            yield Finding("Model SDKs", name, "fail", "not installed, and the config uses it", f"Run: pip install {name}")
+            yield Check("Model SDKs", name, "fail", "not installed, and the config uses it", f"Run: pip install {name}")
         else:
-            yield Finding("Model SDKs", name, "ok", "not installed, and not used")
+            yield Check("Model SDKs", name, "ok", "not installed, and not used")
 
 
-def _commands(session: SessionReports) -> Iterator[Finding]:
+def _commands(session: SessionReports) -> Iterator[Check]:
     used = {server.command for server in session.config.servers.values() if server.command}
     for name, advice in _LAUNCHERS.items():
         if shutil.which(name):
-            yield Finding("Commands", name, "ok", "found")
+            yield Check("Commands", name, "ok", "found")
         elif name in used:
-            yield Finding("Commands", name, "fail", "not found, and a server needs it", advice)
+            yield Check("Commands", name, "fail", "not found, and a server needs it", advice)
     for server in session.config.servers.values():
         if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
             name = str(server.model_dump()["command"])
-            yield Finding("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
+            yield Check("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
 
 
-def _config(session: SessionReports) -> Iterator[Finding]:
+def _config(session: SessionReports) -> Iterator[Check]:
     config = session.config
     where = config.path.name if config.path else "made in Python"
-    yield Finding("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
+    yield Check("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
     for note in config.notes:
-        yield Finding("Config", "note", "warn", note)
+        yield Check("Config", "note", "warn", note)
     if not config.models:
         advice = 'Add a model; {"provider": "offline"} as a client needs no key.'
-        yield Finding("Config", "models", "warn", "there are none, so there is nobody to chat with", advice)
+        yield Check("Config", "models", "warn", "there are none, so there is nobody to chat with", advice)
 
 
-def _keys(session: SessionReports) -> Iterator[Finding]:
+def _keys(session: SessionReports) -> Iterator[Check]:
     for client in clients_of(session.config):
         variable = client_variable(client.name)
         config = session.config.clients[client.name]
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session anew."
-            yield Finding("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
+            yield Check("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
         elif home_of(config.key_variable) and not _is_at_home(config):
             found = f"set, from {config.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
             places.pop(config.key_variable or "", None)
             advice = f"Set {' or '.join(places)} to a key for that address, or to any text where it needs none."
-            yield Finding("Keys", client.name, "warn", found, advice)
+            yield Check("Keys", client.name, "warn", found, advice)
         else:
-            yield Finding("Keys", client.name, "ok", client.key)
+            yield Check("Keys", client.name, "ok", client.key)
 
 
 def _is_at_home(client: ClientConfig) -> bool:
@@ -148,54 +148,54 @@ def _is_at_home(client: ClientConfig) -> bool:
     return host == home or host.endswith(f".{home}")
 
 
-def _windows(session: SessionReports) -> Iterator[Finding]:
+def _windows(session: SessionReports) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items():
         if config.clients[model.client].provider == "ollama" and model.context_window is None:
             found = "context_window is not set: Ollama's server cuts a longer prompt at its own num_ctx, and does not say so"
             advice = f"Set models.{name}.context_window to what the model can read and your memory can hold."
-            yield Finding("Models", name, "warn", found, advice)
+            yield Check("Models", name, "warn", found, advice)
 
 
-def _prices(session: SessionReports) -> Iterator[Finding]:
+def _prices(session: SessionReports) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items() if config.prices else ():
         if config.clients[model.client].provider != "offline" and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
-            yield Finding("Prices", name, "warn", "no price, so its cost is not known", advice)
+            yield Check("Prices", name, "warn", "no price, so its cost is not known", advice)
 
 
-def _context_windows(session: SessionReports) -> Iterator[Finding]:
+def _context_windows(session: SessionReports) -> Iterator[Check]:
     for name, model in session.config.models.items():
         provider = session.config.clients[model.client].provider
         if provider not in ("offline", "replay") and model.context_window is None:
             end = "Ollama cuts it in silence" if provider == "ollama" else "the provider refuses it"
             found = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {end}"
-            yield Finding("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
+            yield Check("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
-def _servers(session: SessionReports) -> Iterator[Finding]:
+def _servers(session: SessionReports) -> Iterator[Check]:
     for name, status in session.servers.items():
         config = session.config.servers.get(name)
         if config is not None and not config.enabled and status.state == "closed":
-            yield Finding("Servers", name, "ok", "disabled in the config, and not started", f"To use it: %mcp load {name}")
+            yield Check("Servers", name, "ok", "disabled in the config, and not started", f"To use it: %mcp load {name}")
         else:
             yield _server(status)
         for note in status.notes:
-            yield Finding("Servers", name, "warn", note)
+            yield Check("Servers", name, "warn", note)
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
             found = f"ready, but these tools run only as tasks, which this client does not start: {names}"
-            yield Finding("Servers", status.name, "warn", found, "The model is not offered them.")
+            yield Check("Servers", status.name, "warn", found, "The model is not offered them.")
         if config is not None and config.transport == "sse":
             advice = "Ask its maker for an address of streamable HTTP, and leave out the transport."
-            yield Finding("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
+            yield Check("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
     for notice in (*session.approval_problems, *session.exclusion_problems):
-        yield Finding("Servers", notice.server or "", "warn", notice.text, "Correct the name there.")
+        yield Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.")
     yield from _hidden_modules(session)
 
 
-def _hidden_modules(session: SessionReports) -> Iterator[Finding]:
+def _hidden_modules(session: SessionReports) -> Iterator[Check]:
     """The files that keep a Python server from starting: beside it, they take the place of the standard library's modules."""
     for name, status in session.servers.items():
         server = session.config.servers.get(name)
@@ -207,35 +207,33 @@ def _hidden_modules(session: SessionReports) -> Iterator[Finding]:
         if files:
             found = f"{', '.join(files[:5])} in {folder}, under the name of a standard module"
             advice = f'Rename it, or put "-P" first in servers.{name}.args, so that Python does not look there.'
-            yield Finding("Servers", name, "warn", found, advice)
+            yield Check("Servers", name, "warn", found, advice)
 
 
-def _server(status: ServerStatus) -> Finding:
+def _server(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
             found = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr says: {line}" if line else "")
-            return Finding("Servers", status.name, "fail", found, f"Repair it, then: %mcp reconnect {status.name}")
+            return Check("Servers", status.name, "fail", found, f"Repair it, then: %mcp reconnect {status.name}")
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
-            return Finding("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
+            return Check("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
         case "ready":
-            return Finding("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
+            return Check("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
         case "starting" | "closed" if status.seconds is None:
-            return Finding(
-                "Servers", status.name, "ok", "not connected yet", "It connects at its first use, or by: %mcp servers"
-            )
+            return Check("Servers", status.name, "ok", "not connected yet", "It connects at its first use, or by: %mcp servers")
         case _:
-            return Finding("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
+            return Check("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
 
 
-def _templates(session: SessionReports) -> Iterator[Finding]:
+def _templates(session: SessionReports) -> Iterator[Check]:
     names = session.templates
-    yield Finding("Templates", "found", "ok" if names else "warn", ", ".join(names) or "none")
+    yield Check("Templates", "found", "ok" if names else "warn", ", ".join(names) or "none")
     for model, config in session.config.models.items():
         if config.template and config.template.removesuffix(".j2") not in {name.removesuffix(".j2") for name in names}:
             advice = "Put it into prompt-templates/ beside the config file."
-            yield Finding("Templates", config.template, "fail", f"not found, and model {model} uses it", advice)
+            yield Check("Templates", config.template, "fail", f"not found, and model {model} uses it", advice)
 
 
 def _version(name: str) -> str | None:

@@ -62,9 +62,9 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
     except FileExistsError:
-        raise UsageError(f"{shown(str(path))} is there already.", hint=hint) from None
+        raise UsageError(f"{shown(path)} is there already.", hint=hint) from None
     except OSError as error:
-        raise UsageError(f"{shown(str(path))} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{shown(path)} cannot be written: {error.strerror}.") from None
 
 
 def _put(part: Path, path: Path, overwrite: bool) -> None:

@@ -33,8 +33,8 @@ T = TypeVar("T", bound=BaseModel)
 REPAIRS = 2
 """How often the model is told what is wrong with its answer."""
 
-_MOST_PLACES = 200
-_MOST_WORDS = 1_000
+_MAX_PLACES = 200
+_MAX_WORDS = 1_000
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _SYSTEM = """Answer with one JSON value that this JSON Schema accepts, and with nothing else: no words around it, no fence.
 Take what it asks for from what you are given; where something is not there, leave it out or use null, as far as the schema \
@@ -199,7 +199,7 @@ def json_values(text: str) -> Iterator[Any]:
             continue
     decoder = json.JSONDecoder()
     place = tried = 0
-    while (match := re.compile(r"[{\[]").search(text, place)) and tried < _MOST_PLACES:
+    while (match := re.compile(r"[{\[]").search(text, place)) and tried < _MAX_PLACES:
         tried += 1
         try:
             value, place = decoder.raw_decode(text, match.start())
@@ -213,4 +213,4 @@ def _words(error: ValidationError) -> str:
         f"- {'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}"
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
-    return "\n".join(["it does not fit the schema:", *lines])[:_MOST_WORDS]
+    return "\n".join(["it does not fit the schema:", *lines])[:_MAX_WORDS]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.image import MOST_BYTES, media_type_of
+from casual_mcp_nb.types.image import MAX_BYTES, media_type_of
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent
@@ -55,9 +55,9 @@ def _content(image: Any) -> ImageContent:
     if isinstance(image, str) and _is_address(image):
         return ImageContent(source=image)
     data = _bytes(image)
-    what = shown(str(image)) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{what} has {len(data):,} bytes, and {MOST_BYTES:,} are possible.", hint="Make it smaller.")
+    what = shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{what} has {len(data):,} bytes, and {MAX_BYTES:,} are possible.", hint="Make it smaller.")
     media_type = media_type_of(data)
     if media_type is None:
         raise UsageError(f"{what} is no PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
@@ -114,6 +114,6 @@ def _file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             # One more than is possible tells that there is too much, without reading all of it.
-            return file.read(MOST_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
+        raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.notebook.dialogue import Dialogue
+from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of
 from casual_mcp_nb.notebook.status import manifest_of, models_of, servers_of, status_of, tool_sets_of, tools_of
 from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Manifest, Models, Servers, SessionStatus, Tools, ToolSets
 from casual_mcp_nb.types.stats import ChatStats
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 
-class SessionNouns(Rich, ABC):
+class SessionNouns(Displayable, ABC):
     """The readable side of `Session`."""
 
     config: Config
     model: str | None
     engine: EngineThread
     _chat: McpToolChat
-    _dialogue: Dialogue
+    _runner: ConversationRunner
 
     _quiet = False
 
@@ -45,7 +45,7 @@ class SessionNouns(Rich, ABC):
             table: Leave the servers as a table in the cell, and not only a line.
             handle: A display of the cell that is used until the body stops the display, and that the body leaves in order.
         """
-        waiting = self._chat.fleet.waiting
+        waiting = self._chat.server_manager.waiting
         if not waiting or self.engine.inherited:
             yield None
             return
@@ -60,12 +60,12 @@ class SessionNouns(Rich, ABC):
     @property
     def turns(self) -> list[Turn]:
         """The turns of the present conversation, oldest first; one that is running is the last."""
-        return self._dialogue.turns
+        return self._runner.turns
 
     @property
     def messages(self) -> list[ChatMessage]:
         """The conversation as messages; valid at every moment."""
-        return self._dialogue.messages
+        return self._runner.messages
 
     @property
     def stats(self) -> ChatStats:
@@ -150,7 +150,7 @@ class SessionNouns(Rich, ABC):
             ClosedError: It was closed, or belongs to the process that this one was forked from.
         """
         self.engine.check_process()
-        self._dialogue.check_open()
+        self._runner.check_open()
 
     def __repr__(self) -> str:
         return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"

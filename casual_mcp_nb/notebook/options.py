@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.gate import Gate
+from casual_mcp_nb.engine.before_model_call import BeforeModelCall
 from casual_mcp_nb.engine.options import CommonTurnFields
 
 if TYPE_CHECKING:
@@ -22,4 +22,4 @@ class ChatOptions(CommonTurnFields, total=False):
     tool_set: str | ToolSetConfig | None
     system: str | None
     meta: Mapping[str, Any] | None
-    step: bool | Gate | None
+    step: bool | BeforeModelCall | None

@@ -9,13 +9,13 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.instructions import with_instructions
-from casual_mcp_nb.engine.prepare import DEFAULT_TEMPLATE
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.nouns import SessionNouns
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.status import clients_of, tools_of
-from casual_mcp_nb.notebook.twins import awaited, blocking
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -79,10 +79,10 @@ class SessionReports(SessionNouns):
         view = await self._view()
         model = self.config.models.get(self.model or "")
         if template is None and self._chat.system is not None:
-            return SystemPrompt(with_instructions(self._chat.system, view, self._chat.fleet))
+            return SystemPrompt(with_instructions(self._chat.system, view, self._chat.server_manager))
         name = (model.template if model else None) or DEFAULT_TEMPLATE if template is None else template
         text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
-        return SystemPrompt(with_instructions(text, view, self._chat.fleet), name)
+        return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
 
     preview, preview_async = blocking(_preview), awaited(_preview)
 

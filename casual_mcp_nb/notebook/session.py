@@ -16,20 +16,20 @@ from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.asking import Questions
-from casual_mcp_nb.notebook.by_hand import call_by_hand
 from casual_mcp_nb.notebook.control import checked_system
+from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.demo import demo_config
-from casual_mcp_nb.notebook.dialogue import Dialogue
+from casual_mcp_nb.notebook.direct_calls import call_tool_directly
 from casual_mcp_nb.notebook.extract import SessionExtract
-from casual_mcp_nb.notebook.lifetime import close_in_background, leave, take_place
+from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownServers
 from casual_mcp_nb.notebook.starting import StartDisplay
-from casual_mcp_nb.notebook.twins import awaited, blocking
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.search import Explanation, SearchResults
@@ -114,10 +114,10 @@ class Session(SessionExtract):
             elicitation=self._questions.elicit,
             changed=self._observers.changed,
         )
-        self._dialogue = Dialogue(self._chat, self._observers)
+        self._runner = ConversationRunner(self._chat, self._observers)
         self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._forgotten.atexit = False
-        self._before = take_place(self)
+        self._before = replace_earlier(self)
         self._made = True
 
     if not TYPE_CHECKING:  # A type checker finds such a name by itself, unless there is this method.
@@ -199,8 +199,8 @@ class Session(SessionExtract):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._dialogue.check_open()
-        await self._chat.fleet.reconnect(name)
+        self._runner.check_open()
+        await self._chat.server_manager.reconnect(name)
         await self._view()
         return self.servers[name]
 
@@ -208,9 +208,9 @@ class Session(SessionExtract):
 
     async def _close(self) -> None:
         self._forgotten.detach()
-        leave(self)
+        unregister(self)
         try:
-            await self._dialogue.close("it was closed")
+            await self._runner.close("it was closed")
         finally:
             # After the turn: what freezes now stays as it is.
             self._observers.closed()
@@ -232,7 +232,7 @@ class Session(SessionExtract):
         parent's."""
         self._forgotten.detach()
         self._observers.clear()
-        self._dialogue.end(OTHER_PROCESS)
+        self._runner.end(OTHER_PROCESS)
         self._chat.abandon()
 
     def __reduce__(self) -> Never:
@@ -295,22 +295,22 @@ class Session(SessionExtract):
             ServerError: The server failed.
         """
         tool = (await self._view()).catalog.resolve(name)
-        with self._questions.put_by():
-            return await call_by_hand(self._chat.fleet, tool, arguments)
+        with self._questions.prompt_on():
+            return await call_tool_directly(self._chat.server_manager, tool, arguments)
 
     call_tool, call_tool_async = blocking(_call_tool), awaited(_call_tool)
 
     async def _view(self) -> ToolView:
-        self._dialogue.check_open()
+        self._runner.check_open()
         # The servers of a session whose place this one takes may hold what its own need: a port, a file.
         for end in self._before:
             await asyncio.wait([asyncio.wrap_future(end)])
         self._before = []
         return await self._chat.view()
 
-    def _retire(self, why: str) -> Future[None]:
+    def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; use from now on is an error that says why."""
-        self._dialogue.end(why)
+        self._runner.end(why)
         return close_in_background(self.engine, self._close)
 
 

@@ -9,7 +9,7 @@ from casual_mcp_nb.types.session import Servers, SessionStatus
 from casual_mcp_nb.types.trace import Trace, Turn
 
 
-class Shown:
+class ShownInCell:
     """What such values have in common. The mixin of a noun."""
 
     _shell: Any
@@ -28,7 +28,7 @@ class Shown:
         display(self._repr_mimebundle_(), raw=True)  # type: ignore[attr-defined, no-untyped-call]
 
 
-class ShownTurn(Shown, Turn):
+class ShownTurn(ShownInCell, Turn):
     """A turn that was shown live in its cell.
 
     Args:
@@ -44,7 +44,7 @@ class ShownTurn(Shown, Turn):
         return Turn, (self.trace,)
 
 
-class ShownServers(Shown, Servers):
+class ShownServers(ShownInCell, Servers):
     """Servers that were shown in their cell while they started.
 
     Args:
@@ -60,7 +60,7 @@ class ShownServers(Shown, Servers):
         return Servers, (dict(self), self.modes)
 
 
-class ShownStatus(Shown, SessionStatus):
+class ShownStatus(ShownInCell, SessionStatus):
     """The status of a session that was shown in its cell."""
 
     @classmethod

@@ -19,7 +19,9 @@ _NEEDS_NO_KEY = ("offline", "ollama")
 
 def servers_of(chat: McpToolChat) -> Servers:
     """How each server is, with the mode that the selection gives it."""
-    return Servers(chat.fleet.statuses, {name: server_mode(chat.selection, name) for name in chat.fleet.statuses})
+    return Servers(
+        chat.server_manager.statuses, {name: server_mode(chat.selection, name) for name in chat.server_manager.statuses}
+    )
 
 
 def server_mode(selection: Selection, server: str) -> Mode:
@@ -54,7 +56,7 @@ def _refusal(chat: McpToolChat, view: ToolView) -> str:
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:
-            ChatNames(chat.fleet, chat.tool_sets, lambda: view.catalog).check_tool_set(tool_set)
+            ChatNames(chat.server_manager, chat.tool_sets, lambda: view.catalog).check_tool_set(tool_set)
     except UsageError as error:
         return str(error)
     return ""
@@ -127,7 +129,7 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     if problem:
         yield f"The model is offered no tools. {problem}"
     for server in chat.selection.servers:
-        if server not in chat.fleet.statuses:
+        if server not in chat.server_manager.statuses:
             yield f"There is no server {shown(server)} any more, and the selection names it."
 
 

@@ -8,17 +8,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
+from casual_mcp_nb.engine.before_model_call import BeforeModelCall
 from casual_mcp_nb.engine.follower import Follower
-from casual_mcp_nb.engine.gate import Gate
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.control import SessionControl
 from casual_mcp_nb.notebook.images import with_images
+from casual_mcp_nb.notebook.interaction.questions import Channel
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS
 from casual_mcp_nb.notebook.options import ChatOptions
-from casual_mcp_nb.notebook.questions import Surface
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownTurn
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
@@ -61,7 +61,7 @@ class SessionTalk(SessionControl):
                 provider streams.
             variables: More variables for the template.
             meta: Handed through to the servers with each call.
-            step: Whether to pause before each call of the model, or what to await there, see `Gate`; None for the session's
+            step: Whether to pause before each model call, or what to await there, see `BeforeModelCall`; None for the session's
                 `step_mode`.
             options: These, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
@@ -148,13 +148,13 @@ class SessionTalk(SessionControl):
 
         Returns when it has ended, after half a second at most; on the engine's thread at once. Harmless when nothing runs.
         """
-        _, ended = self.engine.submit(self._dialogue.stop())
+        _, ended = self.engine.submit(self._runner.stop())
         if not self.engine.is_current:
             ended.wait(CLEAN_UP_SECONDS)
 
     async def stop_async(self) -> None:
         """`stop`, awaited."""
-        await self.engine.wait(self._dialogue.stop())
+        await self.engine.wait(self._runner.stop())
 
     def undo(self) -> Turn | None:
         """Take back the last turn of the conversation, with what it has discovered.
@@ -165,7 +165,7 @@ class SessionTalk(SessionControl):
         Raises:
             UsageError: A turn is running.
         """
-        return self._dialogue.undo()
+        return self._runner.undo()
 
     @spelled_out(ChatOptions)
     def rerun(
@@ -183,7 +183,7 @@ class SessionTalk(SessionControl):
             UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
                 as before.
         """
-        place, asked = self._dialogue.asked_at(index, prompt)
+        place, asked = self._runner.asked_at(index, prompt)
         return self._wait_for(asked, self._options(options), echo, place)
 
     @spelled_out(ChatOptions)
@@ -191,19 +191,19 @@ class SessionTalk(SessionControl):
         self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
     ) -> Turn:
         """`rerun`, awaited; takes the same arguments."""
-        place, asked = self._dialogue.asked_at(index, prompt)
+        place, asked = self._runner.asked_at(index, prompt)
         return await self._await(asked, self._options(options), echo, place)
 
     @spelled_out(ChatOptions)
     def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
         """`rerun` as `submit` does it."""
-        place, asked = self._dialogue.asked_at(index, prompt)
+        place, asked = self._runner.asked_at(index, prompt)
         return self._start(asked, self._options(options), place)
 
     def new_conversation(self) -> None:
         """Start another conversation: nothing said, nothing discovered, nothing approved. The selection stays."""
         self._chat.consent.forget()
-        self._dialogue.clear()
+        self._runner.clear()
 
     def _options(self, options: ChatOptions) -> TurnOptions:
         self.check_open()
@@ -213,12 +213,12 @@ class SessionTalk(SessionControl):
             fields["model"] = self.model
         return TurnOptions(**fields, gate=gate)
 
-    def _gate(self, step: bool | Gate | None) -> Gate:
+    def _gate(self, step: bool | BeforeModelCall | None) -> BeforeModelCall:
         if callable(step):
             return step
         if step is not None and not isinstance(step, bool):
             raise UsageError(f"step cannot be {brief(step)}.", hint="It is True, False, None, or what is awaited: see Gate.")
-        return self._questions.gate(lambda: self.step_mode if step is None else step, self._dialogue.cancel)
+        return self._questions.gate(lambda: self.step_mode if step is None else step, self._runner.cancel)
 
     def _wait_for(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:
         with _shown(echo, options.stream) as (turn, live), self._start_in(live, echo) as on_event:
@@ -254,7 +254,7 @@ class SessionTalk(SessionControl):
         prompt: Prompt,
         options: TurnOptions,
         on_event: Callable[[Event], None] | None,
-        surface: Surface,
+        surface: Channel,
         place: int | None,
     ) -> Turn:
         async def begin() -> Sequence[ChatMessage]:
@@ -263,8 +263,8 @@ class SessionTalk(SessionControl):
             await warmed_up()
             return as_messages(prompt)
 
-        with self._questions.put_by(surface):
-            return await self._dialogue.take(turn, begin, options, on_event, place)
+        with self._questions.prompt_on(surface):
+            return await self._runner.take(turn, begin, options, on_event, place)
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:

@@ -9,19 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import Adapted, ChatModel, ModelAnswer, Retries, Retrying
+    from casual_mcp_nb.providers.base import ChatModel, ModelResponse, RequestAdapted, Retries, RetryScheduled
     from casual_mcp_nb.providers.factory import ModelFactory
     from casual_mcp_nb.providers.offline import OfflineClient
     from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
 
 __all__ = [
-    "Adapted",
     "ChatModel",
-    "ModelAnswer",
     "ModelFactory",
+    "ModelResponse",
     "OfflineClient",
+    "RequestAdapted",
     "Retries",
-    "Retrying",
+    "RetryScheduled",
     "ScriptedClient",
     "call",
     "calls",
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adapted": "base",
+    "RequestAdapted": "base",
     "ChatModel": "base",
-    "ModelAnswer": "base",
+    "ModelResponse": "base",
     "ModelFactory": "factory",
     "OfflineClient": "offline",
     "Retries": "base",
-    "Retrying": "base",
+    "RetryScheduled": "base",
     "ScriptedClient": "scripted",
     "call": "scripted",
     "calls": "scripted",

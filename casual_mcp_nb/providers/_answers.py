@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.providers.base import ModelAnswer
+from casual_mcp_nb.providers.base import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 Definitions = Sequence[Mapping[str, Any]]
 
 
-class Say(Protocol):
+class OnText(Protocol):
     """Takes the next piece of text; an empty one means that something else arrived. With the response that it came in, how much
     has come altogether is bounded too."""
 
     def __call__(self, text: str, response: Any = None, /) -> None: ...
 
 
-class UnusableAnswer(Exception):
+class InvalidResponse(Exception):
     """The provider said that all is well and sent something that is no answer; the text is what it sent."""
 
 
-class CutShort(Exception):
+class StreamTruncated(Exception):
     """An answer stopped before its end."""
 
 
-class EmptyStream(CutShort):
+class EmptyStream(StreamTruncated):
     """A stream ended with nothing in it."""
 
 
-def ended_early(how: str, *, anything: bool) -> CutShort:
+def ended_early(how: str, *, anything: bool) -> StreamTruncated:
     """The error for a stream without its end.
 
     Args:
         how: What is missing.
         anything: Whether anything of an answer was in it.
     """
-    return CutShort(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
+    return StreamTruncated(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
 
 
 class Reported(Exception):
@@ -62,19 +62,19 @@ class Reported(Exception):
         self.status_code = next((value for value in (status, code) if isinstance(value, int) and 400 <= value < 600), None)
 
 
-class Refused(Exception):
+class ContentFiltered(Exception):
     """The provider did not let the model answer; the text is as much as it sent."""
 
 
-def finished(message: Any, usage: TokenUsage | None, reason: str | None) -> ModelAnswer:
+def finished(message: Any, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
     """The answer, unless the provider says that it refused.
 
     Raises:
         Refused: It did.
     """
     if reason in ("content_filter", "refusal"):
-        raise Refused(message.content or reason)
-    return ModelAnswer(message, usage, reason)
+        raise ContentFiltered(message.content or reason)
+    return ModelResponse(message, usage, reason)
 
 
 def message_of(text: str | None, calls: list[AssistantToolCall]) -> Any:
@@ -139,7 +139,7 @@ async def whole_body(response: Any) -> Any | None:
     try:
         return response.json()
     except ValueError:
-        raise UnusableAnswer(response.text) from None
+        raise InvalidResponse(response.text) from None
 
 
 def as_sent(response: Any) -> str:

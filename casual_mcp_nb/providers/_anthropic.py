@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
     Definitions,
-    Say,
-    UnusableAnswer,
+    InvalidResponse,
+    OnText,
     as_sent,
     call_of,
     ended_early,
@@ -22,14 +22,14 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._caching import marked_for_cache
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS, sendable
-from casual_mcp_nb.providers._keeping import Part, keep, kept
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._pictures import data_of, images, label_of, limited
+from casual_mcp_nb.providers._provider_state import Part, keep, kept
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.tokens import TokenUsage
 
 WIRE = "anthropic"
@@ -42,7 +42,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.messages.create
     # With a timeout of its own the SDK does not refuse a request whose answer can be long.
@@ -50,7 +50,7 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return _read(await create(**request), model)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -64,7 +64,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         whole = await whole_body(events.response)
         if whole is not None:
             return _read(Message.construct(**whole) if isinstance(whole, dict) else whole, model)
-        parts = _Parts()
+        parts = _MessageStream()
         async for event in events:
             say(parts.take(event), events.response)
     return parts.answer(model)
@@ -132,14 +132,14 @@ def _in_order(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
 
 
-def _read(response: Any, model: str) -> ModelAnswer:
+def _read(response: Any, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
-        raise UnusableAnswer(as_sent(response))
+        raise InvalidResponse(as_sent(response))
     blocks = [_Block.of(block) for block in response.content]
     return _answer(blocks, model, _usage(_counts(response.usage)), response.stop_reason)
 
 
-def _answer(blocks: list[_Block], model: str, usage: TokenUsage | None, reason: str | None) -> ModelAnswer:
+def _answer(blocks: list[_Block], model: str, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
     text = "".join("".join(block.pieces) for block in blocks if block.kind == "text")
     made = [block for block in blocks if block.kind == "tool_use"]
     calls = [call_of(block.id, block.name, "".join(block.pieces) or block.given) for block in made]
@@ -201,7 +201,7 @@ class _Block:
 
 
 @dataclass
-class _Parts:
+class _MessageStream:
     """A streamed answer as far as it has come."""
 
     blocks: dict[int, _Block] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class _Parts:
                 block.signature = delta.signature
         return ""
 
-    def answer(self, model: str) -> ModelAnswer:
+    def answer(self, model: str) -> ModelResponse:
         if not self.ended or self.reason is None:
             raise ended_early("without its end mark", anything=bool(self.blocks))
         return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)

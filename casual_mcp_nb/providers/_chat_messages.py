@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order, sendable
-from casual_mcp_nb.providers._keeping import kept_fields
 from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned
 from casual_mcp_nb.providers._pictures import after_results, limited
+from casual_mcp_nb.providers._provider_state import kept_fields
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage

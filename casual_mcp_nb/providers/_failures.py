@@ -22,8 +22,8 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers import _reading as reading
-from casual_mcp_nb.providers._answers import CutShort, Refused, Reported, UnusableAnswer
-from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, Reported, StreamTruncated
+from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestContext:
     """What a model was asked, and how far it came.
 
     Args:
@@ -57,7 +57,7 @@ class _Finding:
     retryable: bool = False
 
 
-def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, model: ChatModel, asked: RequestContext) -> tuple[ProviderError, Exception | None]:
     """Make a provider's error ours.
 
     Args:
@@ -92,22 +92,22 @@ def explained(error: Exception, model: ChatModel, asked: Asked) -> tuple[Provide
     return failure, None if _says_more(error, secrets) else _without_frames(error)
 
 
-def _finding(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
+def _finding(error: Exception, model: ChatModel, asked: RequestContext, secrets: list[str]) -> _Finding:
     found = _unstreamed(error, model, asked, secrets)
     if not asked.said or found.kind is ContentRefusedError:
         return found
-    why = reading.text_of(error, secrets) if isinstance(error, CutShort) else found.reason
+    why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else found.reason
     reason = f"the answer stopped in the middle: {why}"
     return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
 
 
-def _unstreamed(error: Exception, model: ChatModel, asked: Asked, secrets: list[str]) -> _Finding:
+def _unstreamed(error: Exception, model: ChatModel, asked: RequestContext, secrets: list[str]) -> _Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
-    if isinstance(error, Refused) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
+    if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Put the request in other words.")
-    if isinstance(error, CutShort):
+    if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
         return _overflow(body, model, asked)
@@ -132,7 +132,7 @@ def _reported(body: str, *, passing: bool) -> _Finding:
     return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
 
 
-def _overflow(body: str, model: ChatModel, asked: Asked) -> _Finding:
+def _overflow(body: str, model: ChatModel, asked: RequestContext) -> _Finding:
     window = f", and the model can read {model.context_window:,}" if model.context_window else ""
     tokens = request_tokens(asked.messages, asked.tools)
     size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {tokens:,} tokens{window}."
@@ -174,7 +174,7 @@ def _without_status(error: Exception, model: ChatModel, secrets: list[str], body
         hint = "Raise the client's timeout in the config, or try again."
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        said = reading.start_of(masked(str(error.__cause__ or error or "the connection failed"), secrets))
+        said = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
         return _Finding(
             ProviderError, f"{address} cannot be reached ({said}).", "Is the server running, and is base_url right?", True
         )
@@ -192,7 +192,7 @@ def _duration(seconds: float) -> str:
 def _says_more(error: Exception, secrets: list[str]) -> bool:
     """Whether an error must not be seen: with a secret in it, or as long as a body can be; and whether it need not be, as it
     says the same as ours."""
-    if isinstance(error, CutShort | Refused | UnusableAnswer) or reading.has_long_body(error):
+    if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) or reading.has_long_body(error):
         return True
     return any(secret in said for each in _chain(error) for said in (f"{each} {each!r}",) for secret in secrets)
 

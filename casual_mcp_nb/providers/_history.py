@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._keeping import own_ids
+from casual_mcp_nb.providers._provider_state import own_ids
 from casual_mcp_nb.types.nesting import parse_arguments
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
+_MAX_NAME = 64
 _BRIDGE = "OK."
 
 
@@ -117,7 +117,7 @@ def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
 
 def sendable_name(name: str) -> str:
     """Return the name of a tool with only what every provider takes in one: `[A-Za-z0-9_-]`, 1 to 64 of them."""
-    return _NOT_IN_A_NAME.sub("_", name[:_LONGEST_NAME]) or "unnamed"
+    return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def sendable_arguments(text: str) -> str:

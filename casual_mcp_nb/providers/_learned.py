@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._history import in_strict_order
-from casual_mcp_nb.providers._keeping import kept_fields
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
+from casual_mcp_nb.providers._provider_state import kept_fields
 from casual_mcp_nb.providers._refused_options import LearnedOptions, adapt_options
-from casual_mcp_nb.types.image import MOST_IMAGES
+from casual_mcp_nb.types.image import MAX_IMAGES
 from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Learned:
     """
 
     streams: bool = True
-    most_images: int = MOST_IMAGES
+    most_images: int = MAX_IMAGES
     refused_images: set[str] = field(default_factory=set)
     mistral_ids: bool = False
     strict_order: bool = False

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._answers import Refused, Say, UnusableAnswer, ended_early, plain_usage
+from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, OnText, ended_early, plain_usage
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._openai import Parts, Reading, read, request_for
 from casual_mcp_nb.providers._pictures import refuse_addresses
-from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.types.secret import redacted
 
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, ChatMessage, ChatOptions, StreamChunk
     from casual_llm.usage import Usage
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
 
 WIRE = "litellm"
 # At its import LiteLLM would fetch a table of prices and read a .env file into the environment; later, a table of headers.
@@ -110,7 +110,7 @@ class _Address:
         """There is nothing of its own to close."""
 
 
-class Failed(Exception):
+class LiteLLMError(Exception):
     """What LiteLLM says about a request that failed."""
 
     def __init__(self, text: str, status: int | None, headers: Any) -> None:
@@ -129,7 +129,7 @@ def quiet_litellm() -> Any:
     return litellm
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     response = await client.complete(_request(client, model, messages, options))
     answer = read(response, model, _READING)
@@ -139,7 +139,7 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return answer
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     """One request that is answered piece by piece.
 
     Raises:
@@ -173,7 +173,7 @@ class _Streamed:
         finally:
             await self.chunks.aclose()
 
-    def answer(self) -> ModelAnswer:
+    def answer(self) -> ModelResponse:
         # LiteLLM makes up a reason for the end and the usage where the provider gave none.
         if self.chunks.received_finish_reason is None:
             raise ended_early("without a reason for its end", anything=self.parts.anything)
@@ -235,13 +235,13 @@ def _keys_of_the_environment() -> list[str]:
 
 def _failure(error: Exception) -> Exception:
     kind = type(error).__name__
-    text = masked(_OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment())
+    text = redacted(_OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment())
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", None)
     if kind == "ContentPolicyViolationError":
-        return Refused(text)
+        return ContentFiltered(text)
     if kind == "ContextWindowExceededError":
-        return Failed(f"context_length_exceeded: {text}", status, headers)
+        return LiteLLMError(f"context_length_exceeded: {text}", status, headers)
     if kind == "Timeout":
         return TimeoutError(text)
     # For LiteLLM a broken way to the provider, and an answer that it cannot read, are errors of the server too.
@@ -249,5 +249,5 @@ def _failure(error: Exception) -> Exception:
     if came_from_nobody and _UNREACHED.search(text):
         return ConnectionError(text)
     if kind == "APIConnectionError" or (came_from_nobody and _UNREADABLE.search(text)) or not isinstance(status, int):
-        return UnusableAnswer(text)
-    return Failed(text, status, headers)
+        return InvalidResponse(text)
+    return LiteLLMError(text, status, headers)

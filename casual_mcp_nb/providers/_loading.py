@@ -26,7 +26,7 @@ async def load(*modules: str) -> None:
 
 def touch(provider: str, client: Any) -> None:
     """Have an SDK import what it leaves for its first request."""
-    importlib.import_module("casual_mcp_nb.providers._wire")
+    importlib.import_module("casual_mcp_nb.providers._adapter")
     # Its backend for asyncio is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
     for path in _FIRST_USED.get(provider, ()):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.types.secret import redacted
 
 _LOGGERS = tuple(f"casual_llm.providers.{name}" for name in ("anthropic", "ollama", "openai"))
 
@@ -20,7 +20,7 @@ def masked_logs(secrets: Collection[str]) -> Iterator[None]:
     """
 
     def mask(record: logging.LogRecord) -> bool:
-        record.msg, record.args = masked(record.getMessage(), secrets), ()
+        record.msg, record.args = redacted(record.getMessage(), secrets), ()
         return True
 
     # A filter sees the records of its own logger only, and not those of the loggers below it.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
     Definitions,
+    InvalidResponse,
+    OnText,
     Reported,
-    Say,
-    UnusableAnswer,
     call_of,
     ended_early,
     finished,
@@ -21,13 +21,13 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
 )
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
-from casual_mcp_nb.providers._keeping import keep_fields
 from casual_mcp_nb.providers._pictures import refuse_addresses
+from casual_mcp_nb.providers._provider_state import keep_fields
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
 
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
@@ -40,7 +40,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     from ollama import ChatResponse
 
@@ -51,7 +51,7 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     """One request that is answered piece by piece.
 
     Raises:
@@ -125,11 +125,11 @@ def _chunk(line: str) -> Any:
     if isinstance(part, dict) and "error" in part:
         raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
     if not isinstance(part, dict) or "message" not in part:
-        raise UnusableAnswer(line)
+        raise InvalidResponse(line)
     return ChatResponse(**part)
 
 
-def _answer(model: str, messages: list[ChatMessage], said: _Said, last: Any) -> ModelAnswer:
+def _answer(model: str, messages: list[ChatMessage], said: _Said, last: Any) -> ModelResponse:
     made: list[AssistantToolCall] = [
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
         for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
     Definitions,
-    Say,
-    UnusableAnswer,
+    InvalidResponse,
+    OnText,
     as_sent,
     call_of,
     ended_early,
@@ -21,14 +21,14 @@ from casual_mcp_nb.providers._answers import (
     whole_body,
 )
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
-from casual_mcp_nb.providers._keeping import keep_fields
 from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._provider_state import keep_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.tokens import TokenUsage
 
 
@@ -42,13 +42,13 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.chat.completions.create
     return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -109,7 +109,7 @@ class Reading:
 _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
-def read(response: Any, model: str, reading: Reading = _READING) -> ModelAnswer:
+def read(response: Any, model: str, reading: Reading = _READING) -> ModelResponse:
     """The answer in a completion.
 
     Args:
@@ -121,7 +121,7 @@ def read(response: Any, model: str, reading: Reading = _READING) -> ModelAnswer:
         UnusableAnswer: There is none in it.
     """
     if not getattr(response, "choices", None):
-        raise UnusableAnswer(as_sent(response))
+        raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
     said = choice.message
     made = said.tool_calls or ()
@@ -225,7 +225,7 @@ class Parts:
         """Whether there is anything of an answer yet."""
         return any(self.text) or bool(self.calls or self.fields)
 
-    def answer(self) -> ModelAnswer:
+    def answer(self) -> ModelResponse:
         """The whole answer.
 
         Raises:

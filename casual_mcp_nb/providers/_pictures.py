@@ -12,7 +12,7 @@ from casual_mcp_nb.types.image import pictures_of
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ImageContent
 
-MOST_CHARACTERS = 16_000_000
+MAX_CHARACTERS = 16_000_000
 """Of all images of tools in a request, as base64: Anthropic takes 32 MB for the whole of it."""
 
 
@@ -61,7 +61,7 @@ def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str]
     """
     if not has_images(messages):
         return list(messages)
-    left, characters = max(0, most - len(pictures_of(messages))), MOST_CHARACTERS
+    left, characters = max(0, most - len(pictures_of(messages))), MAX_CHARACTERS
     sent: list[ChatMessage] = []
     for message in reversed(messages):
         taken: list[ImageContent] = []

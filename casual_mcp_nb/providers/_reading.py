@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.types.secret import can_be_masked, forms_of, masked
+from casual_mcp_nb.types.secret import can_be_masked, forms_of, redacted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
@@ -21,7 +21,7 @@ _WINDOW = 16_384
 _PLACES = ("error", "message", "detail", "msg", "errors", "error_message", "title", "reason")
 _MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.)+)("?)')
 _DEEPEST = 6
-_MOST_SENTENCES = 5
+_MAX_SENTENCES = 5
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -86,7 +86,7 @@ def text_of(error: Exception, secrets: list[str]) -> str:
     else the beginning of that."""
     sent = start_of_body(error)
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
-    text = masked(text, secrets)
+    text = redacted(text, secrets)
     # Where it was cut it can end with a part of a secret, which is not found.
     return start_of(text if whole else text[: -max(map(len, forms_of(secrets)), default=1)])
 
@@ -151,7 +151,7 @@ def _sentence(body: Any, depth: int = 0) -> str | None:
         inner = _sentence_in(body)
         return inner[0] if inner else body.strip() or None
     if isinstance(body, list):
-        said = [text for part in body[:_MOST_SENTENCES] if (text := _sentence(part, depth + 1))]
+        said = [text for part in body[:_MAX_SENTENCES] if (text := _sentence(part, depth + 1))]
         return "; ".join(dict.fromkeys(said)) or None
     if not isinstance(body, dict):
         return None

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
-    CutShort,
+    ContentFiltered,
     Definitions,
-    Refused,
-    Say,
-    UnusableAnswer,
+    InvalidResponse,
+    OnText,
+    StreamTruncated,
     as_sent,
     call_of,
     ended_early,
@@ -22,7 +22,7 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     whole_body,
 )
-from casual_mcp_nb.providers._keeping import Part, keep
+from casual_mcp_nb.providers._provider_state import Part, keep
 from casual_mcp_nb.providers._responses_request import WIRE, request_for
 from casual_mcp_nb.providers._strict import strict_schema, without_nulls
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, StreamChunk
     from casual_llm.usage import Usage
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.tokens import TokenUsage
 
 _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
@@ -60,7 +60,7 @@ class ResponsesClient:
         from casual_llm import StreamChunk
 
         create = self.client.responses.create
-        parts = _Parts(model, options)
+        parts = _ResponseStream(model, options)
         async with await create(**taken_by(create, request_for(self, model, messages, options)), stream=True) as events:
             async for event in events:
                 if text := parts.take(event):
@@ -69,7 +69,7 @@ class ResponsesClient:
         yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
 
 
-class Failed(Exception):
+class ResponseFailed(Exception):
     """The provider said that the response failed.
 
     Args:
@@ -87,13 +87,13 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.responses.create
     return _read(await create(**taken_by(create, request_for(client, model, messages, options))), model, options)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -106,13 +106,13 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
         whole = await whole_body(events.response)
         if whole is not None:
             return _read(Response.construct(**whole) if isinstance(whole, dict) else whole, model, options)
-        parts = _Parts(model, options)
+        parts = _ResponseStream(model, options)
         async for event in events:
             say(parts.take(event), events.response)
     return parts.answer()
 
 
-def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | None = None) -> ModelAnswer:
+def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | None = None) -> ModelResponse:
     """The answer.
 
     Args:
@@ -126,9 +126,9 @@ def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | No
     if status == "failed":
         raise _failure(response.error)
     if not isinstance(output, list):
-        raise UnusableAnswer(as_sent(response))
+        raise InvalidResponse(as_sent(response))
     if status not in ("completed", "incomplete", None):
-        raise CutShort(f"The response is {status}.")
+        raise StreamTruncated(f"The response is {status}.")
     parts = [part for item in output if (part := _part(item)) is not None]
     calls = [_call(item, options) for item in output if item.type == "function_call"]
     message = message_of("".join(part["text"] for part in parts if part["type"] == "text"), calls)
@@ -138,8 +138,8 @@ def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | No
 
 def _failure(error: Any) -> Exception:
     if "policy" in (getattr(error, "code", None) or ""):
-        return Refused(error.message)
-    return Failed(error)
+        return ContentFiltered(error.message)
+    return ResponseFailed(error)
 
 
 def _part(item: Any) -> Part | None:
@@ -176,7 +176,7 @@ def _usage(usage: Any) -> TokenUsage | None:
 
 
 @dataclass
-class _Parts:
+class _ResponseStream:
     """A streamed answer as far as it has come."""
 
     model: str
@@ -199,7 +199,7 @@ class _Parts:
                 raise _failure(event)
         return ""
 
-    def answer(self) -> ModelAnswer:
+    def answer(self) -> ModelResponse:
         if self.last is None:
             raise ended_early("without its end mark", anything=self.anything)
         return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])

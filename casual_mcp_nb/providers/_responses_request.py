@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
-from casual_mcp_nb.providers._keeping import kept
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._pictures import images, limited
+from casual_mcp_nb.providers._provider_state import kept
 from casual_mcp_nb.providers._strict import all_required, strict_schema
 from casual_mcp_nb.providers._thinking import is_reasoning_model
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, ChatMessage
 
     from casual_mcp_nb.providers._options import Sendable
-    from casual_mcp_nb.providers.limits import ClientLimits, Waiting
+    from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait
     from casual_mcp_nb.types.prices import Price
 
 
@@ -26,7 +26,7 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "mo
 
 
 @dataclass(frozen=True)
-class ModelAnswer:
+class ModelResponse:
     """What one call of a model came to.
 
     Args:
@@ -46,7 +46,7 @@ class ModelAnswer:
 
 
 @dataclass(frozen=True)
-class Retrying:
+class RetryScheduled:
     """A request failed and is made again after a wait.
 
     Args:
@@ -61,7 +61,7 @@ class Retrying:
 
 
 @dataclass(frozen=True)
-class Adapted:
+class RequestAdapted:
     """A request is made again in another form, since the model does not take the first one.
 
     Args:
@@ -166,17 +166,17 @@ class ChatModel:
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
-        on_event: Callable[[str | Retrying | Waiting | Adapted], None] | None = None,
+        on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
-    ) -> ModelAnswer:
+    ) -> ModelResponse:
         """Ask the model, and again where the provider can answer later; see `Retries`.
 
         Args:
             messages: The whole conversation, the system message first.
             tools: What is offered: definitions with `name`, `description` and `parameters`, sent as they are.
             on_event: Gets what happens before the answer is complete: its text piece by piece where the provider can do that,
-                `Retrying` before the wait for another attempt, `Waiting` before one for the limits of the client, and `Adapted`
-                where the request is made again in a form that the model takes.
+                `RetryScheduled` before the wait for another attempt, `RateLimitWait` before one for the client's limits, and
+                `RequestAdapted` where the request is made again in a form that the model takes.
             stream: False asks for the answer in one piece.
 
         Returns:
@@ -186,9 +186,9 @@ class ChatModel:
             ProviderError: The provider cannot be reached, refused the request, or answered something that cannot be used; see
                 its subclasses. Where text was given to `on_event` before, it is an `IncompleteStreamError` that has it.
         """
-        from casual_mcp_nb.providers._asking import Asking
+        from casual_mcp_nb.providers._model_request import ModelRequest
 
-        return await Asking(self, messages, tools, on_event, stream).answer()
+        return await ModelRequest(self, messages, tools, on_event, stream).answer()
 
     @property
     def wanted(self) -> RequestOptions:
@@ -218,9 +218,9 @@ class ChatModel:
         Raises:
             UsageError: A value can never be sent to this provider.
         """
+        from casual_mcp_nb.providers._adapter import wire_of
         from casual_mcp_nb.providers._learned import learned
         from casual_mcp_nb.providers._options import sendable
-        from casual_mcp_nb.providers._wire import wire_of
 
         api = wire_of(self.client).name or self.provider
         return sendable(api, self.model, self.wanted, learned(self.client, self.model).options, tools=tools)

@@ -31,7 +31,7 @@ from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.keys import key_variables
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
-from casual_mcp_nb.types.secret import masked
+from casual_mcp_nb.types.secret import redacted
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
@@ -116,7 +116,7 @@ class ModelFactory:
             if key not in self._models:
                 await asyncio.to_thread(self._first, name)
         else:
-            await load("casual_mcp_nb.providers._wire")
+            await load("casual_mcp_nb.providers._adapter")
         return self.chat_model(name)
 
     def _first(self, name: str | None) -> None:
@@ -171,7 +171,7 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
     except CasualMcpError:
         raise
     except Exception as error:
-        reason = masked(f"{type(error).__name__}: {error}", config.secrets())[:300]
+        reason = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300]
     # Raised out here: the frames of the SDK's error hold the key.
     raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
 

@@ -26,7 +26,7 @@ _NOT_WORTH_SAYING = 0.05
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RateLimitWait:
     """A request waits before it is made.
 
     Args:
@@ -39,7 +39,7 @@ class Waiting:
 
 
 @dataclass
-class Charge:
+class TokenReservation:
     """What a request was charged for its tokens before it was made: the estimate, and its entry among the others."""
 
     tokens: int
@@ -124,7 +124,7 @@ class ClientLimits:
         """Let nothing pass for so long: the provider said that it has had enough of this client."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
-    async def turn(self, tokens: int, say: Callable[[Waiting], None]) -> Charge:
+    async def turn(self, tokens: int, say: Callable[[RateLimitWait], None]) -> TokenReservation:
         """Wait until a request may be made. It can be cancelled; nothing is charged then.
 
         Args:
@@ -134,7 +134,7 @@ class ClientLimits:
         ticket = object()
         self._line.append(ticket)
         try:
-            while isinstance(found := self._look(ticket, tokens), Waiting):
+            while isinstance(found := self._look(ticket, tokens), RateLimitWait):
                 if found.seconds > _NOT_WORTH_SAYING:
                     say(found)
                 await asyncio.sleep(max(found.seconds, _SECONDS_BETWEEN_LOOKS))
@@ -142,7 +142,7 @@ class ClientLimits:
         finally:
             self._line.remove(ticket)
 
-    def settle(self, charge: Charge, used: int | None) -> None:
+    def settle(self, charge: TokenReservation, used: int | None) -> None:
         """Correct a charge by what the provider reported; None leaves the estimate."""
         if self._tokens is None or charge.entry is None or used is None:
             return
@@ -151,28 +151,28 @@ class ClientLimits:
         elif used > charge.tokens:
             self._tokens.add(used - charge.tokens)
 
-    def _look(self, ticket: object, tokens: int) -> Charge | Waiting:
+    def _look(self, ticket: object, tokens: int) -> TokenReservation | RateLimitWait:
         now = time.monotonic()
         if self._paused_until > now:
-            return Waiting(self._paused_until - now, self._words["pause"])
+            return RateLimitWait(self._paused_until - now, self._words["pause"])
         if self._line[0] is not ticket:
             time_of_first, reason = self._first_goes
-            return Waiting(max(0.0, time_of_first - now), reason)
+            return RateLimitWait(max(0.0, time_of_first - now), reason)
         found = self._take(min(tokens, self._most_tokens))
-        if isinstance(found, Waiting):
+        if isinstance(found, RateLimitWait):
             self._first_goes = (now + found.seconds, found.reason)
         return found
 
-    def _take(self, tokens: int) -> Charge | Waiting:
+    def _take(self, tokens: int) -> TokenReservation | RateLimitWait:
         request = self._requests.take(1) if self._requests else None
         if isinstance(request, float):
-            return Waiting(request, self._words["requests"])
+            return RateLimitWait(request, self._words["requests"])
         entry = self._tokens.take(tokens) if self._tokens else None
         if not isinstance(entry, float):
-            return Charge(tokens, entry)
+            return TokenReservation(tokens, entry)
         if self._requests and request is not None:
             self._requests.give_back(request, 1)
-        return Waiting(entry, self._words["tokens"])
+        return RateLimitWait(entry, self._words["tokens"])
 
 
 _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionary()

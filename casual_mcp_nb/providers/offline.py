@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, StreamChunk, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.providers.base import ModelAnswer
+    from casual_mcp_nb.providers.base import ModelResponse
 
 
 class OfflineClient:
@@ -29,7 +29,7 @@ class OfflineClient:
     streams = True
     """A reply is told word by word, as a model's is."""
 
-    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Plan the next step of a conversation.
 
         Args:
@@ -42,7 +42,7 @@ class OfflineClient:
         """
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-        from casual_mcp_nb.providers.base import ModelAnswer
+        from casual_mcp_nb.providers.base import ModelResponse
 
         step, first = await asyncio.to_thread(_planned, messages, options.extra.get("tools", ()))
         made = [
@@ -53,7 +53,7 @@ class OfflineClient:
             for number, call in enumerate(step.calls, start=first)
         ]
         message = AssistantMessage(content=step.reply, tool_calls=made or None)
-        return ModelAnswer(message, finish_reason="tool_calls" if made else "stop")
+        return ModelResponse(message, finish_reason="tool_calls" if made else "stop")
 
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers.base import ChatModel, ModelAnswer
+from casual_mcp_nb.providers.base import ChatModel, ModelResponse
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, Usage
@@ -48,7 +48,7 @@ class ScriptedClient:
 
     Args:
         answers: One item for each request. A text or a message is the answer; `call(...)` and `calls(...)` make calls of
-            tools; a `ModelAnswer` has usage too; an exception is raised; a function, plain or async, is given the messages
+            tools; a `ModelResponse` has usage too; an exception is raised; a function, plain or async, is given the messages
             and tools and returns one of those.
     """
 
@@ -57,7 +57,7 @@ class ScriptedClient:
         self._ids = itertools.count(1)
         self.requests: list[ScriptedRequest] = []
 
-    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Play the next answer and note the request.
 
         Raises:
@@ -76,18 +76,18 @@ class ScriptedClient:
             raise item
         return self._as_answer(item)
 
-    def _as_answer(self, item: Any) -> ModelAnswer:
+    def _as_answer(self, item: Any) -> ModelResponse:
         from casual_llm import AssistantMessage
 
-        if isinstance(item, ModelAnswer):
+        if isinstance(item, ModelResponse):
             return item
         if isinstance(item, AssistantMessage):
-            return ModelAnswer(item, finish_reason="tool_calls" if item.tool_calls else "stop")
+            return ModelResponse(item, finish_reason="tool_calls" if item.tool_calls else "stop")
         if isinstance(item, str):
-            return ModelAnswer(AssistantMessage(content=item), finish_reason="stop")
+            return ModelResponse(AssistantMessage(content=item), finish_reason="stop")
         made = [item] if isinstance(item, Call) else list(item)
         message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in made])
-        return ModelAnswer(message, finish_reason="tool_calls")
+        return ModelResponse(message, finish_reason="tool_calls")
 
     def _tool_call(self, made: Call) -> Any:
         from casual_llm import AssistantToolCall, AssistantToolCallFunction

@@ -15,7 +15,7 @@ Span = list[int]
 """The numbers from the first up to, and without, the second."""
 
 
-class Table:
+class NumberedValues:
     """Values that get a number each: the same value the same one.
 
     Attributes:
@@ -90,12 +90,12 @@ def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
     """The classes of messages by role, those that ask for more fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
-    from casual_mcp_nb.types.kept import KeptMessage, ToolOutcomeMessage
+    from casual_mcp_nb.types.provider_state import StatefulAssistantMessage, ToolOutcomeMessage
 
     return {
         "system": (SystemMessage,),
         "user": (UserMessage,),
-        "assistant": (KeptMessage, AssistantMessage),
+        "assistant": (StatefulAssistantMessage, AssistantMessage),
         "tool": (ToolOutcomeMessage, ToolResultMessage),
     }
 

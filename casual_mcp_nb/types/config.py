@@ -15,16 +15,16 @@ from pydantic import Field, SecretStr, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
+from casual_mcp_nb.types.base_config import BaseConfig, HeaderName, HeaderText, RemoteConfig, Seconds
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import PriceTable
 from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, with_tokens
 from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached, Seconds, Strict
 
 Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline"]
 
 
-class ClientConfig(Reached):
+class ClientConfig(RemoteConfig):
     """How a model provider is reached.
 
     Args:
@@ -70,9 +70,9 @@ class ClientConfig(Reached):
         headers = with_tokens(revealed(self.headers.values()))
         return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
 
-    def _certain_secrets(self) -> set[str]:
+    def _high_confidence_secrets(self) -> set[str]:
         named = {value for name, secret in self.headers.items() if certain(name, value := secret.get_secret_value())}
-        return super()._certain_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
+        return super()._high_confidence_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
 
 
 class ModelConfig(RequestOptions):
@@ -99,13 +99,13 @@ class ModelConfig(RequestOptions):
         return self
 
 
-class ExcludeSpec(Strict):
+class ExcludeSpec(BaseConfig):
     """All tools of a server but these."""
 
     exclude: tuple[str, ...]
 
 
-class ToolSetConfig(Strict):
+class ToolSetConfig(BaseConfig):
     """A named choice of tools.
 
     Args:
@@ -118,7 +118,7 @@ class ToolSetConfig(Strict):
     servers: dict[str, StrictBool | tuple[str, ...] | ExcludeSpec] = Field(default_factory=dict)
 
 
-class DiscoveryConfig(Strict):
+class DiscoveryConfig(BaseConfig):
     """How deferred tools are found.
 
     Args:
@@ -138,7 +138,7 @@ class DiscoveryConfig(Strict):
     max_active_tools: int = Field(default=20, ge=1)
 
 
-class ToolResultsConfig(Strict):
+class ToolResultsConfig(BaseConfig):
     """How much of a tool's result a model reads.
 
     Args:
@@ -149,7 +149,7 @@ class ToolResultsConfig(Strict):
     max_tokens: int = Field(default=10_000, ge=100)
 
 
-class Config(Strict):
+class Config(BaseConfig):
     """Everything that a session starts from.
 
     Args:
@@ -170,7 +170,7 @@ class Config(Strict):
     prices: PriceTable = Field(default_factory=dict)
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
 
-    __reduce_ex__ = Reached.__reduce_ex__
+    __reduce_ex__ = RemoteConfig.__reduce_ex__
 
     @model_validator(mode="after")
     def _names_exist(self) -> Config:
@@ -200,11 +200,11 @@ class Config(Strict):
         into commands, arguments and addresses. Values too short or too common to be told from other text are left out."""
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
-    def certain_secrets(self) -> Secrets:
+    def high_confidence_secrets(self) -> Secrets:
         """Those of `secrets` that are no mere settings of servers: what is masked also in the results of tools."""
-        return Secrets(value for thing in self._reached() for value in thing.certain_secrets())
+        return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
-    def _reached(self) -> list[Reached]:
+    def _reached(self) -> list[RemoteConfig]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
 
 

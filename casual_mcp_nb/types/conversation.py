@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import TurnFinished
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 
-class Conversation(Sequence[Turn], Rich):
+class Conversation(Sequence[Turn], Displayable):
     """The turns of a conversation, oldest first.
 
     Args:
@@ -86,7 +86,7 @@ class Conversation(Sequence[Turn], Rich):
         try:
             text = Path(path).read_bytes()
         except OSError as error:
-            raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
+            raise UsageError(f"{shown(Path(path))} cannot be read: {error.strerror}.") from None
         return cls.from_json(text)
 
     def __repr__(self) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 
-Verdict = Literal["ok", "warn", "fail"]
+CheckStatus = Literal["ok", "warn", "fail"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing that was looked at.
 
     Args:
@@ -25,20 +25,20 @@ class Finding:
 
     part: str
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     advice: str = ""
 
 
 @dataclass(frozen=True)
-class Diagnosis(Sequence[Finding], Rich):
+class Diagnosis(Sequence[Check], Displayable):
     """What `session.doctor()` found.
 
     Args:
         findings: One for each thing that was looked at, by part.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Check, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -46,10 +46,10 @@ class Diagnosis(Sequence[Finding], Rich):
         return all(finding.verdict != "fail" for finding in self.findings)
 
     @overload
-    def __getitem__(self, key: int) -> Finding: ...
+    def __getitem__(self, key: int) -> Check: ...
     @overload
-    def __getitem__(self, key: slice) -> tuple[Finding, ...]: ...
-    def __getitem__(self, key: int | slice) -> Finding | tuple[Finding, ...]:
+    def __getitem__(self, key: slice) -> tuple[Check, ...]: ...
+    def __getitem__(self, key: int | slice) -> Check | tuple[Check, ...]:
         return self.findings[key]
 
     def __len__(self) -> int:

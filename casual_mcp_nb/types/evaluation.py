@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolName
 
@@ -81,7 +81,7 @@ class StrategyScore:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Mapping[str, StrategyScore], Rich):
+class Evaluation(Mapping[str, StrategyScore], Displayable):
     """How well strategies find the tools that cases ask for.
 
     Args:
@@ -131,7 +131,7 @@ class Evaluation(Mapping[str, StrategyScore], Rich):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something about a tool that makes it harder to find or dearer than it need be.
 
     Args:
@@ -148,7 +148,7 @@ class Finding:
 
 
 @dataclass(frozen=True, repr=False)
-class Lint(Sequence[Finding], Rich):
+class Lint(Sequence[LintFinding], Displayable):
     """What was found in a catalog, sorted by kind, then in the catalog's order.
 
     Args:
@@ -156,14 +156,14 @@ class Lint(Sequence[Finding], Rich):
         tools: How many tools were looked at.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[LintFinding, ...]
     tools: int
 
     @overload
-    def __getitem__(self, key: int) -> Finding: ...
+    def __getitem__(self, key: int) -> LintFinding: ...
     @overload
-    def __getitem__(self, key: slice) -> tuple[Finding, ...]: ...
-    def __getitem__(self, key: int | slice) -> Finding | tuple[Finding, ...]:
+    def __getitem__(self, key: slice) -> tuple[LintFinding, ...]: ...
+    def __getitem__(self, key: int | slice) -> LintFinding | tuple[LintFinding, ...]:
         return self.findings[key]
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ class Lint(Sequence[Finding], Rich):
     def __repr__(self) -> str:
         return f"<Lint: {len(self)} findings in {self.tools} tools>"
 
-    def by_kind(self) -> dict[FindingKind, tuple[Finding, ...]]:
+    def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
         """The findings of each kind that there is."""
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
         return {kind: tuple(finding for finding in self.findings if finding.kind == kind) for kind in kinds}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.prices import Price
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 
@@ -49,7 +49,7 @@ class SearchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Rich):
+class Request(Displayable):
     """Exactly what one call of the model was given.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class HelpRow:
 
 
 @dataclass(frozen=True)
-class Help(Rich):
+class Help(Displayable):
     """Commands in groups.
 
     Args:

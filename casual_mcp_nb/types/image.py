@@ -14,9 +14,9 @@ from casual_mcp_nb.types.content import ToolResult
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-MOST_BYTES = 3_750_000
+MAX_BYTES = 3_750_000
 """Of one image: 5 MB once it is base64, which is what every provider takes."""
-MOST_IMAGES = 8
+MAX_IMAGES = 8
 """Of one result of a tool, and of all results in one request: Mistral's API takes no more in a request, others at least 20."""
 
 _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
@@ -45,11 +45,11 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def images_of(result: ToolResult) -> list[bytes]:
-    """The images in a tool's result that a model can be shown, at most `MOST_IMAGES`: by how their bytes begin, whatever the
-    server calls them, and of at most `MOST_BYTES` each. On the others the text of the result has a note."""
+    """The images in a tool's result that a model can be shown, at most `MAX_IMAGES`: by how their bytes begin, whatever the
+    server calls them, and of at most `MAX_BYTES` each. On the others the text of the result has a note."""
     candidates = (part.data for part in result.content if part.data and part.kind in ("image", "resource"))
-    shown = (data for data in candidates if len(data) <= MOST_BYTES and media_type_of(data) is not None)
-    return list(islice(shown, MOST_IMAGES))
+    shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
+    return list(islice(shown, MAX_IMAGES))
 
 
 def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:

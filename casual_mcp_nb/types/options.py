@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypedDict, get_args
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.types.base_config import ConfigOrigin, HeaderName, HeaderText, RemoteConfig
 from casual_mcp_nb.types.secret import revealed, with_tokens
-from casual_mcp_nb.types.strict import HeaderName, HeaderText, Origin, Reached
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -53,7 +53,7 @@ def _checked_json(value: Any, depth: int = 0) -> Any:
     raise ValueError("must hold only what JSON has: objects, lists, texts, finite numbers, true, false and null")
 
 
-class RequestOptions(Reached):
+class RequestOptions(RemoteConfig):
     """What goes with a request to a model. An option that is None is not sent: the provider's default holds.
 
     Args:
@@ -124,7 +124,7 @@ class RequestOptions(Reached):
         left_out = set(names)
         return self._copied({name: value for name, value in self.given().items() if name not in left_out}, self._origin)
 
-    def _copied(self, values: Mapping[str, Any], origin: Origin) -> RequestOptions:
+    def _copied(self, values: Mapping[str, Any], origin: ConfigOrigin) -> RequestOptions:
         copied = RequestOptions.model_construct(None, **values)
         copied._origin = origin
         return copied
@@ -136,8 +136,8 @@ class RequestOptions(Reached):
     def _secrets(self) -> set[str]:
         return super()._secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
 
-    def _certain_secrets(self) -> set[str]:
-        return super()._certain_secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
+    def _high_confidence_secrets(self) -> set[str]:
+        return super()._high_confidence_secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
 
 
 OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types._tables import Table, read_message, spread
+from casual_mcp_nb.types._tables import NumberedValues, read_message, spread
 from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
 from casual_mcp_nb.types.trace import Trace
 
@@ -46,7 +46,7 @@ def dump_traces(traces: Iterable[Trace], more: Mapping[str, Any] | None = None) 
     """
     from pydantic_core import to_json
 
-    messages, tools = Table(), Table()
+    messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
     document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
     # Ten times as fast as json, which indents in Python.
@@ -82,7 +82,7 @@ _HINT = "Give a file that session.export wrote with the ending .json."
 _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 
-def _events(trace: Trace, messages: Table, tools: Table) -> Iterator[dict[str, Any]]:
+def _events(trace: Trace, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
     unread = dict(trace.unread.events)
     for place, event in enumerate(trace):
         if place in unread:
@@ -91,7 +91,7 @@ def _events(trace: Trace, messages: Table, tools: Table) -> Iterator[dict[str, A
     yield from unread.get(len(trace), ())
 
 
-def _written(event: Event, messages: Table, tools: Table) -> dict[str, Any]:
+def _written(event: Event, messages: NumberedValues, tools: NumberedValues) -> dict[str, Any]:
     fields = _fields(event)
     match event:
         case StepStarted(request=request):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.tool import ToolSpec
 
 
 @dataclass(frozen=True)
-class TermShare:
+class TermScore:
     """What one part of a score adds to it; most parts are terms of the query.
 
     Args:
@@ -36,7 +36,7 @@ class TermShare:
 
 
 @dataclass(frozen=True)
-class Explanation(Rich):
+class Explanation(Displayable):
     """Why a tool has its place in a search: the shares of all parts add up to the score.
 
     Args:
@@ -56,7 +56,7 @@ class Explanation(Rich):
     score: float
     rank: int | None
     cut: int
-    shares: tuple[TermShare, ...]
+    shares: tuple[TermScore, ...]
     missing: tuple[str, ...]
     server: str | None = None
     skipped: str = ""
@@ -93,7 +93,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True)
-class SearchResults(Sequence[SearchHit], Rich):
+class SearchResults(Sequence[SearchHit], Displayable):
     """What `session.search` found, best first.
 
     Args:

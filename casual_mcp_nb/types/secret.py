@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
 _AFTER_SCHEME = re.compile(r"://\S+")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
-LONGEST_SCHEME = 32
+MAX_SCHEME = 32
 _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
@@ -66,7 +66,7 @@ class Secrets(Set[str]):
         return Secrets(self._values.union(*others))
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def redacted(text: str, secrets: Iterable[str]) -> str:
     """`text` with each of the secrets replaced by `MASK`.
 
     Args:
@@ -174,7 +174,7 @@ def _addresses(text: str) -> Iterator[str]:
     """The addresses in a text. What follows a scheme is looked for first: to try each letter of a long word as the beginning
     of one would take time in the square of its length."""
     for rest in _AFTER_SCHEME.finditer(text):
-        scheme = _SCHEME.search(text[max(0, rest.start() - LONGEST_SCHEME) : rest.start()])
+        scheme = _SCHEME.search(text[max(0, rest.start() - MAX_SCHEME) : rest.start()])
         if scheme:
             yield scheme[0] + rest[0]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 
 Mode = Literal["loaded", "deferred", "off"]
 """Whether the model sees a server's tools at once, finds them by search, or never sees them."""
@@ -96,7 +96,7 @@ class ToolsOff(MutableSet[str]):
         return repr(set(self))
 
 
-class Selection(Rich, BaseModel):
+class Selection(Displayable, BaseModel):
     """What the model is shown. Assign to a field, or to an entry of `servers`; it holds from the next turn on.
 
     A name that does not exist and a value out of range are refused at the assignment, with a `UsageError`. The names of tools

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.base_config import HeaderName, HeaderText, RemoteConfig, Seconds, VariableName, VariableText
 from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_secrets, with_tokens
-from casual_mcp_nb.types.strict import HeaderName, HeaderText, Reached, Seconds, VariableName, VariableText
 
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Protocol = Literal["auto", "legacy", "2026-07-28"]
@@ -42,7 +42,7 @@ Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_app
 """The policy of a server, or policies by tool name."""
 
 
-class ServerConfig(Reached):
+class ServerConfig(RemoteConfig):
     """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
 
     Args:
@@ -113,10 +113,10 @@ class ServerConfig(Reached):
         named = revealed([*self.env.values(), *self.headers.values(), self.auth])
         return super()._secrets() | with_tokens(named) | self._given_away()
 
-    def _certain_secrets(self) -> set[str]:
+    def _high_confidence_secrets(self) -> set[str]:
         settings = {**self.env, **self.headers}
         named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
-        return super()._certain_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
+        return super()._high_confidence_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
 
     def _given_away(self) -> set[str]:
         return url_secrets(self.url) | set(option_secrets(self.args))

@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
@@ -19,7 +19,7 @@ ServerState = Literal["starting", "ready", "failed", "closed"]
 
 
 @dataclass(frozen=True)
-class ServerStatus(Rich):
+class ServerStatus(Displayable):
     """How one server is.
 
     Args:
@@ -61,7 +61,7 @@ class ServerStatus(Rich):
     task_only: tuple[str, ...] = ()
 
 
-class Servers(Mapping[str, ServerStatus], Rich):
+class Servers(Mapping[str, ServerStatus], Displayable):
     """The servers of a session by name, in the order of the config.
 
     Args:
@@ -105,7 +105,7 @@ def _brief_reason(error: str | None) -> str:
     return " ".join((error or "no reason was given").split())[:_MAX_REASON]
 
 
-class Tools(Sequence[ToolSpec], Rich):
+class Tools(Sequence[ToolSpec], Displayable):
     """The tools of a session, by number or by any name that the catalog resolves.
 
     Args:
@@ -141,7 +141,7 @@ class Tools(Sequence[ToolSpec], Rich):
 
 
 @dataclass(frozen=True)
-class Manifest(Rich):
+class Manifest(Displayable):
     """What the model reads about the deferred tools.
 
     Args:
@@ -165,7 +165,7 @@ class Manifest(Rich):
         return self.text
 
 
-class ToolSets(Mapping[str, ToolSetConfig], Rich):
+class ToolSets(Mapping[str, ToolSetConfig], Displayable):
     """The toolsets of a session by name.
 
     Args:
@@ -209,7 +209,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True)
-class Models(Sequence[ModelRow], Rich):
+class Models(Sequence[ModelRow], Displayable):
     """The models of a session; whether a key is set, never the key."""
 
     rows: tuple[ModelRow, ...] = ()
@@ -237,7 +237,7 @@ class ClientRow:
 
 
 @dataclass(frozen=True)
-class Clients(Sequence[ClientRow], Rich):
+class Clients(Sequence[ClientRow], Displayable):
     """The clients of a session; whether a key is set, never the key."""
 
     rows: tuple[ClientRow, ...] = ()
@@ -254,7 +254,7 @@ class Clients(Sequence[ClientRow], Rich):
 
 
 @dataclass(frozen=True)
-class Exploration(Rich):
+class ExplorerSnapshot(Displayable):
     """What the model is shown, with the prices: the picture of an explorer.
 
     Args:
@@ -282,7 +282,7 @@ class Exploration(Rich):
 
 
 @dataclass(frozen=True)
-class SystemPrompt(Rich):
+class SystemPrompt(Displayable):
     """The system prompt that a model would read.
 
     Args:
@@ -303,7 +303,7 @@ class SystemPrompt(Rich):
 
 
 @dataclass(frozen=True)
-class SessionStatus(Rich):
+class SessionStatus(Displayable):
     """A session at a glance.
 
     Args:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
     READ_RESULT,
     SYNTHETIC,
@@ -22,7 +23,6 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.prices import Cost, Price, total_cost
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.types.tool import wire_name
 
@@ -128,7 +128,7 @@ class StepStats:
 
 
 @dataclass(frozen=True)
-class ChatStats(Rich):
+class ChatStats(Displayable):
     """What a turn or a conversation took.
 
     Args:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.types.content import ContentPart
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -23,7 +24,6 @@ from casual_mcp_nb.types.event import (
     ToolStarted,
 )
 from casual_mcp_nb.types.prices import Cost, Price
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 
@@ -38,7 +38,7 @@ EMPTY_RESULT = "[No content returned]"
 
 
 @dataclass(frozen=True)
-class ToolCall(Rich):
+class ToolCall(Displayable):
     """One call of a tool.
 
     Args:
@@ -77,7 +77,7 @@ class ToolCall(Rich):
 
 
 @dataclass(frozen=True)
-class StepDiff(Rich):
+class StepDiff(Displayable):
     """What a request has that the one before it had not.
 
     Args:
@@ -100,7 +100,7 @@ class StepDiff(Rich):
 
 
 @dataclass(frozen=True)
-class Step(Rich):
+class Step(Displayable):
     """One call of the model and the calls of tools that it asked for.
 
     Args:
@@ -235,7 +235,7 @@ def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edi
 
 
 def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None) -> ChatMessage:
-    from casual_mcp_nb.types.kept import result_message
+    from casual_mcp_nb.types.provider_state import result_message
 
     if end is None:
         return result_message(call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.types.rich import Rich
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.schema import limited_parameters
 from casual_mcp_nb.types.tokens import definition_tokens
 
@@ -23,7 +23,7 @@ MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
 """How many characters of a description a model is given."""
 Restriction = Literal["app only", "task only"]
-_LONGEST_READ = 1_000
+_MAX_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -49,7 +49,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
         The same text for the same arguments on every machine and in every run.
     """
     text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
-    read_whole = max(len(name.server), len(name.tool)) <= _LONGEST_READ
+    read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
     if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
         return text
     digest = hashlib.sha256(f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
@@ -58,7 +58,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
 def _wire_part(text: str) -> str:
     # The hash stands for the rest: a name of a megabyte costs no more than a short one.
-    beginning = unicodedata.normalize("NFKD", text[:_LONGEST_READ])
+    beginning = unicodedata.normalize("NFKD", text[:_MAX_READ])
     latin = "".join(c for c in beginning if not unicodedata.combining(c))
     return _NOT_ON_THE_WIRE.sub("_", latin)
 
@@ -94,7 +94,7 @@ class Risk(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class ToolSpec(Rich):
+class ToolSpec(Displayable):
     """One tool of one server, as the server lists it.
 
     Args:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -29,7 +30,6 @@ from casual_mcp_nb.types.event import (
     TurnStatus,
 )
 from casual_mcp_nb.types.prices import Cost
-from casual_mcp_nb.types.rich import Rich
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, ToolCall, call_of, messages_of, step_of, text_of
 
@@ -114,7 +114,7 @@ class Trace:
         return f"<Trace: {len(self)} events>"
 
 
-class Turn(Rich):
+class Turn(Displayable):
     """One message of the person and all that followed, up to the final answer. A view of its trace; it can still be running.
 
     Args:

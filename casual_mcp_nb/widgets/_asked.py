@@ -8,7 +8,14 @@ from typing import Any
 
 from casual_mcp_nb.display.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, Elicitation, FormQuestion, LinkQuestion, Question, StepQuestion
+from casual_mcp_nb.notebook.interaction.questions import (
+    ApprovalQuestion,
+    Elicitation,
+    FormQuestion,
+    Question,
+    StepQuestion,
+    UrlElicitation,
+)
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
@@ -23,7 +30,7 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
             row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
         case FormQuestion():
             row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
-        case LinkQuestion():
+        case UrlElicitation():
             row |= {"message": question.message, "address": question.address}
         case StepQuestion():
             labels = question.labels
@@ -73,6 +80,6 @@ def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callabl
         answers = {"decline": question.decline, "cancel": question.cancel}
     if isinstance(question, FormQuestion):
         answers["send"] = lambda: question.answer(values)
-    if isinstance(question, LinkQuestion):
+    if isinstance(question, UrlElicitation):
         answers["accept"] = question.accept
     return answers

@@ -11,9 +11,9 @@ from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.tool import ToolSpec
 
-MOST_FIELDS = 100
-MOST_CHOICES = 200
-LONGEST_TEXT = 4_000
+MAX_FIELDS = 100
+MAX_CHOICES = 200
+MAX_TEXT = 4_000
 
 _KINDS = ("string", "integer", "number", "boolean")
 
@@ -26,7 +26,7 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
         `choice` (with `choices`) or `json`; `default` as text where the schema has one.
     """
     found = []
-    rows = parameters(tool.input_schema)[:MOST_FIELDS]
+    rows = parameters(tool.input_schema)[:MAX_FIELDS]
     for (name, schema), row in zip(_properties(tool), rows, strict=False):
         words = [str(getattr(cell, "text", cell)) for cell in row]
         form = _form(schema)
@@ -35,7 +35,7 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
                 "name": name,
                 "type": cut(clean(words[1]), 200),
                 "required": words[2] == "required",
-                "description": cut(clean(words[3]), LONGEST_TEXT),
+                "description": cut(clean(words[3]), MAX_TEXT),
                 **form,
                 **_default(schema, form["kind"]),
             }
@@ -76,7 +76,7 @@ def _properties(tool: ToolSpec) -> list[tuple[str, Any]]:
 def _form(schema: object) -> dict[str, Any]:
     part = _without_null(schema)
     choices = part.get("enum")
-    if isinstance(choices, list) and 0 < len(choices) <= MOST_CHOICES:
+    if isinstance(choices, list) and 0 < len(choices) <= MAX_CHOICES:
         return {"kind": "choice", "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in choices]}
     kind = part.get("type")
     return {"kind": kind if isinstance(kind, str) and kind in _KINDS else "json"}

@@ -10,8 +10,8 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.types.selection import Mode
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
-LONGEST_NAME = 120
-LONGEST_SUMMARY = 110
+MAX_NAME = 120
+MAX_SUMMARY = 110
 
 Rows = dict[str, list[list[Any]]]
 
@@ -29,13 +29,13 @@ def rows_of(catalog: Catalog) -> Rows:
 
 def _row(tool: ToolSpec) -> list[Any]:
     badges = " ".join(tool.annotations.badges) if tool.annotations else ""
-    row = [first(tool.name, LONGEST_NAME), tool.wire_name, tool.tokens, badges, first(tool.description, LONGEST_SUMMARY)]
+    row = [first(tool.name, MAX_NAME), tool.wire_name, tool.tokens, badges, first(tool.description, MAX_SUMMARY)]
     while row[-1] == "":
         row.pop()
     return row
 
 
-def fates(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
+def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
     """A letter for each tool of each server, in the order of the rows.
 
     Args:

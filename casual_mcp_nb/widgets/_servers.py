@@ -12,9 +12,9 @@ from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec
 
-_LONGEST_REASON = 2_000
-_LONGEST_TAIL = 4_000
-_LONGEST_ALERT = 300
+_MAX_REASON = 2_000
+_MAX_TAIL = 4_000
+_MAX_ALERT = 300
 
 
 def server_row(status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -37,13 +37,13 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
         "transport": status.transport,
     }
     if status.error:
-        row["error"] = cut(clean(status.error), _LONGEST_REASON)
-        row["tail"] = cut(clean(status.stderr_tail), _LONGEST_TAIL)
+        row["error"] = cut(clean(status.error), _MAX_REASON)
+        row["tail"] = cut(clean(status.stderr_tail), _MAX_TAIL)
     return row if status.seconds is None else {**row, "seconds": words.seconds(status.seconds)}
 
 
 def not_connected(status: ServerStatus) -> ConnectError:
     """The error in few words: the whole reason stands with the server."""
     reason = (status.stderr_tail.strip() or status.error or "no reason is known").splitlines()[-1]
-    text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _LONGEST_ALERT)}"
+    text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _MAX_ALERT)}"
     return ConnectError(text, server=status.name)

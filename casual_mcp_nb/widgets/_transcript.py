@@ -14,7 +14,7 @@ from casual_mcp_nb.display.text import first
 from casual_mcp_nb.types.event import Event, StepStarted, TextDelta, ToolFinished, ToolStarted, TurnFinished, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 
-MOST_TURNS = 50
+MAX_TURNS = 50
 SECONDS_BETWEEN_DRAWINGS = 0.1
 
 
@@ -72,7 +72,7 @@ class Transcript:
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
         """The last turns by key: number, prompt, how many steps, status and HTML. Runs on the drawing thread."""
-        shown = list(enumerate(turns, 1))[-MOST_TURNS:]
+        shown = list(enumerate(turns, 1))[-MAX_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in shown}
 
     def key(self, turn: Turn) -> str:

@@ -14,9 +14,9 @@ import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
-from casual_mcp_nb.types.secret import masked
-from casual_mcp_nb.widgets._pace import Pace
+from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.widgets._patch import merge_patch
+from casual_mcp_nb.widgets._throttle import Throttle
 from casual_mcp_nb.widgets.assets import assets
 from casual_mcp_nb.widgets.state import State
 
@@ -85,8 +85,8 @@ class SessionWidget(anywidget.AnyWidget):
         self.states: Mapping[str, State] = states
         self._lock = threading.Lock()
         self.shown: dict[str, Any] = self._snapshots()
-        self._patches = Pace(session.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
-        self._pictures = Pace(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
+        self._patches = Throttle(session.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
+        self._pictures = Throttle(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
         self._place = _Place()
         self._closed = False
@@ -150,10 +150,10 @@ class SessionWidget(anywidget.AnyWidget):
         try:
             answer["result"] = await self._call(str(asked.get("call", "")), asked.get("args") or {})
         except CasualMcpError as error:
-            answer["error"] = masked(str(error), self.session.config.secrets())
+            answer["error"] = redacted(str(error), self.session.config.secrets())
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
-            answer["error"] = masked(text, self.session.config.secrets())
+            answer["error"] = redacted(text, self.session.config.secrets())
         if not self._closed:
             self.send(answer)
 

@@ -14,7 +14,7 @@ from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
-from casual_mcp_nb.widgets._pace import Pace
+from casual_mcp_nb.widgets._throttle import Throttle
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
 from casual_mcp_nb.widgets.state import State, command
 
@@ -37,7 +37,7 @@ class ConversationState(State):
     def __init__(self, session: Session, **options: Any) -> None:
         super().__init__(session)
         self._options = options
-        self._pace = Pace(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS)
+        self._pace = Throttle(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS)
         self._transcript = Transcript(again=self._pace)
         self._pending: str | None = None
         self._ticking = False

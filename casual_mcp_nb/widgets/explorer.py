@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.types.session import Exploration
+from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.search import SearchState
 from casual_mcp_nb.widgets.selection import SelectionState
@@ -40,6 +40,6 @@ class Explorer(SessionWidget):
         self.search = SearchState(session)
         super().__init__(session, selection=self.selection, search=self.search)
 
-    def static(self) -> Exploration:
+    def static(self) -> ExplorerSnapshot:
         """The servers, the budget, the toolsets and the manifest, as they are now."""
         return self.selection.exploration

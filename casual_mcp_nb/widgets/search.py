@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.display.text import clean, first
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
-from casual_mcp_nb.widgets._known import KnownTools
-from casual_mcp_nb.widgets._rows import LONGEST_NAME, LONGEST_SUMMARY
+from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
+from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets.state import command
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 BEHIND_THE_CUT = 5
 """How many tools are shown that a search would leave out."""
-LONGEST_QUERY = 1_000
-MOST_SHOWN = 200
+MAX_QUERY = 1_000
+MAX_SHOWN = 200
 
 
-class SearchState(KnownTools):
+class SearchState(ToolsState):
     """Ranks tools for a query. The answer is that of `session.search`, with those behind the cut.
 
     Args:
@@ -61,7 +61,7 @@ class SearchState(KnownTools):
             `wire_name`, `server`, `summary`, `rank`, `score`, and the score's part of the best one, `share`.
         """
         index, cut = await self._index(whole)
-        return await asyncio.to_thread(self._found, index, query[:LONGEST_QUERY], cut)
+        return await asyncio.to_thread(self._found, index, query[:MAX_QUERY], cut)
 
     @command
     async def terms(self, query: str, whole: bool = False) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class SearchState(KnownTools):
         index, cut = await self._index(whole)
 
         def matched() -> dict[str, list[str]]:
-            return {hit.tool.wire_name: _terms(hit.explain()) for hit in index.search(query[:LONGEST_QUERY], _shown(cut))}
+            return {hit.tool.wire_name: _terms(hit.explain()) for hit in index.search(query[:MAX_QUERY], _shown(cut))}
 
         return {"query": query, "terms": await asyncio.to_thread(matched)}
 
@@ -92,7 +92,7 @@ class SearchState(KnownTools):
         index, cut = await self._index(whole)
         if tool.tool_name not in {known.tool_name for known in index.tools}:
             return {"tool": tool.wire_name, "verdict": self._why_outside(whole), "score": 0.0, "missing": [], "shares": []}
-        return _explained(await asyncio.to_thread(index.explain, query[:LONGEST_QUERY], tool, cut))
+        return _explained(await asyncio.to_thread(index.explain, query[:MAX_QUERY], tool, cut))
 
     async def _index(self, whole: bool) -> tuple[ToolSearchIndex, int]:
         view = self.view
@@ -111,7 +111,7 @@ class SearchState(KnownTools):
 
 def _shown(cut: int) -> int:
     """How many tools are shown for a cut."""
-    return min(cut + BEHIND_THE_CUT, MOST_SHOWN)
+    return min(cut + BEHIND_THE_CUT, MAX_SHOWN)
 
 
 def _hits(hits: Sequence[SearchHit]) -> list[dict[str, Any]]:
@@ -121,10 +121,10 @@ def _hits(hits: Sequence[SearchHit]) -> list[dict[str, Any]]:
 
 def _hit(hit: SearchHit, best: float) -> dict[str, Any]:
     return {
-        "name": first(hit.tool.name, LONGEST_NAME),
+        "name": first(hit.tool.name, MAX_NAME),
         "wire_name": hit.tool.wire_name,
-        "server": first(hit.tool.server, LONGEST_NAME),
-        "summary": first(hit.tool.description, LONGEST_SUMMARY),
+        "server": first(hit.tool.server, MAX_NAME),
+        "summary": first(hit.tool.description, MAX_SUMMARY),
         "rank": hit.rank,
         "score": round(hit.score, 3),
         "share": round(hit.score / best, 3) if best > 0 else 0.0,

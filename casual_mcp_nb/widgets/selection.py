@@ -16,12 +16,12 @@ from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.widgets._budget import budget_of, undeferred_budget_of, verdict
-from casual_mcp_nb.widgets._card import card_of
 from casual_mcp_nb.widgets._fields import arguments_of
-from casual_mcp_nb.widgets._known import KnownTools
-from casual_mcp_nb.widgets._rows import Rows, fates, rows_of
-from casual_mcp_nb.widgets._rules import ticked, with_tools
+from casual_mcp_nb.widgets._rows import Rows, rows_of, tool_statuses
 from casual_mcp_nb.widgets._servers import not_connected, server_row
+from casual_mcp_nb.widgets._tool_detail import tool_detail
+from casual_mcp_nb.widgets._tools_state import ToolsState
+from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
 from casual_mcp_nb.widgets.state import command
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
 
 
-class SelectionState(KnownTools):
+class SelectionState(ToolsState):
     """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
 
     Everything that it does, it does to `session.selection`; a change from elsewhere shows in the same way.
@@ -71,7 +71,7 @@ class SelectionState(KnownTools):
         }
         if self._with_tools:
             shown["tools"] = self._rows_of(view.catalog)
-            shown["fates"] = fates(view, selection.servers, self._off(selection))
+            shown["fates"] = tool_statuses(view, selection.servers, self._off(selection))
         return {**shown, "problem": problem} if problem else shown
 
     @command
@@ -144,7 +144,7 @@ class SelectionState(KnownTools):
         """What toolset, servers and single tools let through together, as a toolset: `description` and `servers`."""
         selection, catalog = self.session.selection, self.catalog
         tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
-        return plain_tool_set(ticked(selection, tool_set, catalog, self._off(selection)))
+        return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
 
     @command
     def edit_tool_set(self, servers: dict[str, Any], description: str = "") -> None:
@@ -186,7 +186,7 @@ class SelectionState(KnownTools):
         try:
             await self.session._reconnect(server)
         except ConnectError:
-            raise not_connected(self._chat.fleet.statuses[server]) from None
+            raise not_connected(self._chat.server_manager.statuses[server]) from None
         finally:
             self.changed()
 
@@ -198,7 +198,7 @@ class SelectionState(KnownTools):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(card_of, tool, self._chat.changed_tools.get(tool.tool_name))
+        return await asyncio.to_thread(tool_detail, tool, self._chat.changed_tools.get(tool.tool_name))
 
     @command
     def accept_change(self, name: str) -> None:
@@ -242,13 +242,13 @@ class SelectionState(KnownTools):
 
     def _made(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
         tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
-        check_tool_set(tool_set, self._chat.fleet.statuses, self.catalog)
+        check_tool_set(tool_set, self._chat.server_manager.statuses, self.catalog)
         assert tool_set is not None
         return tool_set
 
     def _known_server(self, name: str) -> None:
-        if name not in self._chat.fleet.statuses:
-            raise UnknownNameError("server", name, self._chat.fleet.statuses)
+        if name not in self._chat.server_manager.statuses:
+            raise UnknownNameError("server", name, self._chat.server_manager.statuses)
 
     def _rows_of(self, catalog: Catalog) -> Rows:
         known, rows = self._rows

@@ -14,7 +14,7 @@ from casual_mcp_nb.widgets.state import State
 if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
 
-MOST_STEPS = 200
+MAX_STEPS = 200
 
 
 class TokensState(State):
@@ -36,8 +36,8 @@ class TokensState(State):
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {
             "parts": list(PARTS.values()),
-            "rows": dict(list(rows.items())[-MOST_STEPS:]),
-            "earlier": max(0, len(rows) - MOST_STEPS),
+            "rows": dict(list(rows.items())[-MAX_STEPS:]),
+            "earlier": max(0, len(rows) - MAX_STEPS),
             "turns": {str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps},
             "all": _sum(sum(stats, ChatStats())),
         }

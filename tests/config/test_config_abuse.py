@@ -162,7 +162,7 @@ def test_neither_an_environment_nor_a_set_of_secrets_shows_what_is_in_it() -> No
     from rich.pretty import pretty_repr
 
     config = load_config({"clients": {"c": {"provider": "openai", "api_key": "planted-1"}}}, environ={})
-    for thing in (read_environment(None, {"A": "planted-2"}), config.secrets(), config.certain_secrets()):
+    for thing in (read_environment(None, {"A": "planted-2"}), config.secrets(), config.high_confidence_secrets()):
         assert len(thing) >= 1
         assert "planted" not in repr(thing) + str(thing) + pretty_repr(thing) + pretty_repr([thing])
 

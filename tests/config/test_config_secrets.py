@@ -14,7 +14,7 @@ import pytest
 
 from casual_mcp_nb.config import load_config
 from casual_mcp_nb.errors import ConfigError
-from casual_mcp_nb.types.secret import MASK, masked
+from casual_mcp_nb.types.secret import MASK, redacted
 
 PLANTED = "planted-"
 ENVIRON = {f"VARIABLE_{n}": f"{PLANTED}variable-{n}" for n in range(8)}
@@ -80,7 +80,7 @@ def test_values_that_cannot_be_told_from_other_text_are_not_masked() -> None:
 
 
 def test_the_longest_secret_is_masked_first() -> None:
-    assert masked("a secret-long and a secret", ["secret", "secret-long", "", "and"]) == f"a {MASK} and a {MASK}"
+    assert redacted("a secret-long and a secret", ["secret", "secret-long", "", "and"]) == f"a {MASK} and a {MASK}"
 
 
 SECRET = "sk-planted-0123456789abcdef"

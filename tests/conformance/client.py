@@ -18,13 +18,13 @@ from typing import Any
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ServerError, UsageError
-from casual_mcp_nb.notebook.questions import FormQuestion
+from casual_mcp_nb.notebook.interaction.questions import FormQuestion
 from casual_mcp_nb.types.tool import ToolSpec
 
 EXAMPLES: dict[str, Any] = {"number": 2.5, "integer": 2, "boolean": True, "array": [], "object": {}}
 BROWSER = Path(__file__).with_name("browser.py")
 START_SECONDS = 60
-LONGEST_SECONDS = 100
+MAX_SECONDS = 100
 """Before the suite gives up, which leaves the client running and says nothing."""
 
 
@@ -84,5 +84,5 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
     main(sys.argv[-1])

@@ -14,7 +14,7 @@ import pytest_asyncio
 from kit.processes import marked, new_mark
 from kit.raw_server import raw_config
 
-from casual_mcp_nb.connections import Connection, Fleet
+from casual_mcp_nb.connections import Connection, ServerManager
 from casual_mcp_nb.types.server import ServerConfig
 
 
@@ -52,10 +52,10 @@ def raw(mark: str) -> Callable[..., ServerConfig]:
 
 @pytest_asyncio.fixture
 async def opened() -> AsyncIterator[Callable[..., Any]]:
-    """Makes connections and fleets that are closed when the test ends."""
-    made: list[Connection | Fleet] = []
+    """Makes connections and server managers that are closed when the test ends."""
+    made: list[Connection | ServerManager] = []
 
-    def keep(thing: Connection | Fleet) -> Connection | Fleet:
+    def keep(thing: Connection | ServerManager) -> Connection | ServerManager:
         made.append(thing)
         return thing
 

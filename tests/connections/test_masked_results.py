@@ -11,11 +11,11 @@ import pytest
 from fastmcp import Context, FastMCP
 from kit.raw_server import text_result
 
-from casual_mcp_nb.connections import Connection, Fleet, Handlers
-from casual_mcp_nb.connections._mask import Mask
+from casual_mcp_nb.connections import Connection, Handlers, ServerManager
+from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.errors import ToolCallError, ToolTimeoutError
 from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.secret import MASK, masked
+from casual_mcp_nb.types.secret import MASK, redacted
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
@@ -37,8 +37,8 @@ Raw = Callable[..., ServerConfig]
     ],
 )
 def test_a_secret_is_masked_as_json_and_addresses_write_it(secret: str, text: str) -> None:
-    assert MASK in masked(text, [secret])
-    assert masked(text, ["abc"]) == text
+    assert MASK in redacted(text, [secret])
+    assert redacted(text, ["abc"]) == text
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_a_secret_is_masked_as_json_and_addresses_write_it(secret: str, text: st
     ],
 )
 def test_structured_values_are_masked_with_their_keys_and_numbers(value: Any, hidden: Any) -> None:
-    assert Mask([SECRET, "246810", "nabcdef"]).value(value) == hidden
+    assert Redactor([SECRET, "246810", "nabcdef"]).value(value) == hidden
 
 
 def test_what_holds_no_secret_comes_back_as_it_was() -> None:
-    mask = Mask([SECRET, "abc", "true"])
+    mask = Redactor([SECRET, "abc", "true"])
     value = {"abc": [True, 1.5, (1, 2)]}
     tool = ToolSpec("s", "abc", "true", value, output_schema=value)
     assert mask.value(value) is value
@@ -65,7 +65,7 @@ def test_what_holds_no_secret_comes_back_as_it_was() -> None:
     assert mask.tool(tool) is tool
     result = ToolResult((ContentPart("image", "abc", data=b"\xff\xfe" + SECRET.encode()),), value)
     assert mask.result(result) == result
-    assert Mask().result(result) is result
+    assert Redactor().result(result) is result
 
 
 def test_a_tool_is_masked_but_for_what_it_is_called_and_read_by() -> None:
@@ -75,7 +75,7 @@ def test_a_tool_is_masked_but_for_what_it_is_called_and_read_by() -> None:
         "properties": {SECRET: {"type": "string", "default": SECRET, "description": f"mostly {SECRET}", "enum": [SECRET]}},
     }
     tool = ToolSpec("s", "search", SECRET, schema, ToolAnnotations(title=SECRET), schema, title=SECRET)
-    hidden = Mask([SECRET, "search", "object"]).tool(tool)
+    hidden = Redactor([SECRET, "search", "object"]).tool(tool)
     assert (hidden.name, hidden.description, hidden.title) == ("search", MASK, MASK)
     assert hidden.annotations == ToolAnnotations(title=MASK)
     part = {"type": "string", "default": MASK, "description": f"mostly {MASK}", "enum": [MASK]}
@@ -136,12 +136,12 @@ async def test_secrets_of_the_whole_config_are_masked_in_what_any_server_sends(o
 
     logs: list[str] = []
     handlers = Handlers(log=lambda server, level, text: logs.append(text))
-    fleet = opened(Fleet({}, in_process={"notes": server}, secrets=[SECRET], handlers=handlers))
-    await fleet.connect()
-    (tool,) = await fleet.catalog()
+    server_manager = opened(ServerManager({}, in_process={"notes": server}, secrets=[SECRET], handlers=handlers))
+    await server_manager.connect()
+    (tool,) = await server_manager.catalog()
     seen: list[Any] = []
-    result = await fleet.call(tool, {"key": SECRET}, on_progress=lambda *progress: seen.append(progress))
-    status = fleet.statuses["notes"]
+    result = await server_manager.call(tool, {"key": SECRET}, on_progress=lambda *progress: seen.append(progress))
+    status = server_manager.statuses["notes"]
     assert SECRET not in repr([result, tool, tool.definition, status, seen, logs])
     assert seen == [(1, 2, f"trying {MASK}")]
     assert logs == [f"with {MASK}"]

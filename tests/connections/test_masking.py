@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.connections._mask import clean, mask, secrets_of, shown_address
+from casual_mcp_nb.connections._redactor import clean, mask, secrets_of, shown_address
 from casual_mcp_nb.types.secret import MASK
 from casual_mcp_nb.types.server import ServerConfig
 

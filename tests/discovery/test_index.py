@@ -491,7 +491,7 @@ def test_an_embedding_finds_what_words_do_not() -> None:
 
 
 def test_a_tool_is_embedded_by_its_name_in_words_and_its_description() -> None:
-    from casual_mcp_nb.discovery._meaning import embedded_text
+    from casual_mcp_nb.discovery._embedding import embedded_text
 
     assert embedded_text(tool("s", "getStock_price-now", "What a share costs.")) == "get Stock price now: What a share costs."
 
@@ -549,7 +549,7 @@ def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any
 def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_much() -> None:
     import numpy as np
 
-    from casual_mcp_nb.discovery._lookup import Memory
+    from casual_mcp_nb.discovery._lookup import LruCache
 
     looked_up: list[str] = []
 
@@ -557,7 +557,7 @@ def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_muc
         looked_up.append(term)
         return np.arange(3), np.ones(3)
 
-    memory = Memory(limit=8)
+    memory = LruCache(limit=8)
     for term in ("a", "b", "a", "b", "c", "a"):
         assert len(memory.of(term, find)[0]) == 3
     assert looked_up == ["a", "b", "c", "a"]

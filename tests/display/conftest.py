@@ -15,7 +15,7 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.diagnosis import Diagnosis, Finding
+from casual_mcp_nb.types.diagnosis import Check, Diagnosis
 from casual_mcp_nb.types.event import (
     Event,
     Notice,
@@ -33,12 +33,12 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.help import Help, HelpRow
-from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermShare
+from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults, TermScore
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import (
     ClientRow,
     Clients,
-    Exploration,
+    ExplorerSnapshot,
     Manifest,
     ModelRow,
     Models,
@@ -121,7 +121,7 @@ def session(say: Say) -> SessionStatus:
 
 
 def explanation(say: Say) -> Explanation:
-    shares = (TermShare(say("forecast"), "name", 1, 1.73, 1.2), TermShare("city", "description", 2, 0.4, 0.3))
+    shares = (TermScore(say("forecast"), "name", 1, 1.73, 1.2), TermScore("city", "description", 2, 0.4, 0.3))
     return Explanation(weather_tool(say), say("forecast for a city"), 1.5, 1, 5, shares, (say("tomorrow"),))
 
 
@@ -227,9 +227,9 @@ def manifest(say: Say) -> Manifest:
     return Manifest(say("- weather (1 tool): get_forecast\n  The weather forecast for a city."), 1, 110)
 
 
-def exploration(say: Say) -> Exploration:
+def exploration(say: Say) -> ExplorerSnapshot:
     shown, prices = servers(say), {say("weather"): 320, "files": 90}
-    return Exploration(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890)
+    return ExplorerSnapshot(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890)
 
 
 def conversation(say: Say) -> Conversation:
@@ -259,9 +259,9 @@ def diff(say: Say) -> StepDiff:
 def diagnosis(say: Say) -> Diagnosis:
     return Diagnosis(
         (
-            Finding("packages", "fastmcp", "ok", "4.1.2"),
-            Finding("servers", say("mail"), "fail", say("It ended at once."), say("Reconnect it.")),
-            Finding("servers", "files", "warn", say("not started")),
+            Check("packages", "fastmcp", "ok", "4.1.2"),
+            Check("servers", say("mail"), "fail", say("It ended at once."), say("Reconnect it.")),
+            Check("servers", "files", "warn", say("not started")),
         )
     )
 

@@ -14,7 +14,7 @@ from casual_llm.messages import AssistantMessage, UserMessage
 
 from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
 from casual_mcp_nb.display.plain import to_text
-from casual_mcp_nb.display.view import Limits, fit, section_titles
+from casual_mcp_nb.display.view import DisplayLimits, fit, section_titles
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import (
     Event,
@@ -68,7 +68,7 @@ def test_every_noun_has_three_forms_that_repeat(make: Any, kind: str) -> None:
 def test_all_forms_name_the_same_sections_in_the_same_order(make: Any, parse: Any, kind: str) -> None:
     noun = make(kind)
     bundle = mimebundle(noun)
-    titles = section_titles(fit(view_of(noun, Limits()), Limits()))
+    titles = section_titles(fit(view_of(noun, DisplayLimits()), DisplayLimits()))
     for form in (bundle["text/plain"], bundle["text/markdown"].replace("\\", ""), parse(bundle["text/html"]).text):
         position = 0
         for title in titles:
@@ -390,7 +390,7 @@ def test_stats_count_calls_by_tool_and_by_server(make: Any) -> None:
 
 def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
     session: SessionStatus = make("session")
-    lines = to_text(fit(view_of(session.servers, Limits()), Limits())).splitlines()
+    lines = to_text(fit(view_of(session.servers, DisplayLimits()), DisplayLimits())).splitlines()
     header = next(line for line in lines if "Transport" in line)
     row = next(line for line in lines if line.lstrip().startswith("weather"))
     assert row.index("stdio") == header.index("Transport")

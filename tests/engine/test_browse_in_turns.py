@@ -10,7 +10,7 @@ from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.view import ToolView, compile_view
@@ -54,7 +54,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate(
         {"servers": {"weather": "deferred"}, "discovery": True, "strategy": "browse", "max_active_tools": 1}
     )
-    async with McpToolChat(Fleet({}, in_process={"weather": weather()}), ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        ServerManager({}, in_process={"weather": weather()}), ModelFactory(Config()), selection=selection
+    ) as chat:
         yield chat
 
 

@@ -18,8 +18,8 @@ from kit.history import assert_valid
 from kit.turns import ask
 
 from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.engine.before_model_call import MessageEdit
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.gate import Edit
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import RepeatedCallError, UsageError
 from casual_mcp_nb.providers import call, calls, scripted_model
@@ -132,8 +132,8 @@ async def test_an_empty_result_in_an_older_file_is_not_a_call_that_was_stopped(c
 
 @pytest.mark.defect("A1")
 async def test_a_result_that_the_person_empties_by_hand_is_a_valid_result(chat: McpToolChat) -> None:
-    async def empty(step: int, request: Any) -> list[Edit]:
-        return [Edit("", call_id=request.messages[-1].tool_call_id)] if step else []
+    async def empty(step: int, request: Any) -> list[MessageEdit]:
+        return [MessageEdit("", call_id=request.messages[-1].tool_call_id)] if step else []
 
     turn = await ask(chat, call("desk__add", a=1, b=2), "Nothing.", gate=empty)
     assert results_of(turn.messages) == [EMPTY_RESULT]

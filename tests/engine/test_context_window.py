@@ -25,9 +25,9 @@ from kit.history import assert_valid
 
 from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.context import Context, Measure, context_of, exchanges
+from casual_mcp_nb.engine.context import ContextWindow, TokenCalibration, context_of, exchanges
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, ModelAnswer, call, counting, scripted_model
+from casual_mcp_nb.providers import ChatModel, ModelResponse, call, counting, scripted_model
 from casual_mcp_nb.providers.counting import counter_for
 from casual_mcp_nb.types.tokens import IMAGE_TOKENS, TokenUsage, message_tokens
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -138,7 +138,7 @@ async def test_the_newest_exchange_is_sent_though_it_is_too_large_and_a_notice_s
 async def test_what_the_provider_reports_is_believed_before_the_estimate(chat: McpToolChat) -> None:
     history = [asked(LONG), said("One."), asked(LONG), said("Two.")]
     more = TokenUsage(5_000, 3)
-    one = model(ModelAnswer(said("Yes."), more), "Yes.", window=4_000, max_tokens=100)
+    one = model(ModelResponse(said("Yes."), more), "Yes.", window=4_000, max_tokens=100)
     first = await ask(chat, one, *history)
     assert first.trimmings == []
     second = await ask(chat, one, *history)
@@ -156,7 +156,7 @@ async def test_what_the_provider_reports_is_believed_before_the_estimate(chat: M
     ],
 )
 def test_a_report_that_cannot_be_right_is_not_believed(usage: TokenUsage | None, known: int) -> None:
-    measure = Measure()
+    measure = TokenCalibration()
     measure.learn(100, usage)
     assert measure.of(100) == known
 
@@ -166,12 +166,12 @@ def test_a_report_that_cannot_be_right_is_not_believed(usage: TokenUsage | None,
     [(None, 500, 0), (8_000, 500, 500), (8_000, None, 1_000), (200_000, None, 4_096), (1_000, 9_000, 500)],
 )
 def test_room_is_kept_for_the_answer(window: int | None, most: int | None, reserve: int) -> None:
-    assert context_of(model(window=window, max_tokens=most), Measure(), None).reserve == reserve
+    assert context_of(model(window=window, max_tokens=most), TokenCalibration(), None).reserve == reserve
 
 
 def test_a_message_that_was_changed_is_measured_anew() -> None:
     messages: list[ChatMessage] = [asked(LONG), said("One."), asked(LONG)]
-    context = Context()
+    context = ContextWindow()
     before = context.fit(messages, 0).history
     messages[2] = asked("Short.")
     context.forget(2)

@@ -16,7 +16,7 @@ from kit.provider import PROVIDERS, answer
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import AnswerCutError
-from casual_mcp_nb.providers import ModelAnswer, call, scripted_model
+from casual_mcp_nb.providers import ModelResponse, call, scripted_model
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.trace import Turn
 
@@ -132,7 +132,7 @@ async def test_a_whole_answer_between_them_begins_the_count_anew() -> None:
     for made in (broken, broken, whole, broken, broken):
         scripted = scripted_model(made)
         got = await scripted.complete([UserMessage(content="x")])
-        script.append(got if made is whole else ModelAnswer(got.message, finish_reason="length"))
+        script.append(got if made is whole else ModelResponse(got.message, finish_reason="length"))
     script.append("Done.")
     notes = Notes()
     async with McpToolChat.from_config({}, in_process={"notes": notes}) as chat:
@@ -158,4 +158,4 @@ REASONS = [
 @pytest.mark.defect("C1")
 @pytest.mark.parametrize(("reason", "truncated"), REASONS)
 def test_the_words_of_all_providers_for_a_cut_are_known(reason: str | None, truncated: bool) -> None:
-    assert ModelAnswer(AssistantMessage(content="x"), finish_reason=reason).truncated is truncated
+    assert ModelResponse(AssistantMessage(content="x"), finish_reason=reason).truncated is truncated

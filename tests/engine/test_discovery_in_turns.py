@@ -9,7 +9,7 @@ import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
@@ -50,8 +50,8 @@ def desk() -> FastMCP[Any]:
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True})
-    fleet = Fleet({}, in_process={"weather": weather(), "desk": desk()})
-    async with McpToolChat(fleet, ModelFactory(Config()), selection=selection) as chat:
+    server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
+    async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection) as chat:
         yield chat
 
 
@@ -85,7 +85,7 @@ async def test_a_deferred_tool_is_found_loaded_and_called(chat: McpToolChat) -> 
 @pytest.mark.fault(52)
 async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_refresh(chat: McpToolChat) -> None:
     first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
-    await chat.fleet.reconnect("weather")
+    await chat.server_manager.reconnect("weather")
     second = await ask(chat, call("weather__forecast", city="Rome"), "ok", history=first.messages)
     assert offered(second, 0) == ["desk__note", SEARCH, "weather__forecast"]
     assert second.tool_calls[0].result == "Sunny in Rome"

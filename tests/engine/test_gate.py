@@ -11,8 +11,8 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
 
+from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.gate import Edit, editable
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.event import Request, TextEdited
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -35,11 +35,11 @@ async def chat() -> AsyncIterator[McpToolChat]:
         yield chat
 
 
-def edits(*of_steps: Sequence[Edit] | None) -> Any:
+def edits(*of_steps: Sequence[MessageEdit] | None) -> Any:
     """A gate that gives these edits, and notes what it was shown."""
     shown: list[Request] = []
 
-    async def gate(step: int, request: Request) -> Sequence[Edit] | None:
+    async def gate(step: int, request: Request) -> Sequence[MessageEdit] | None:
         shown.append(request)
         return of_steps[step] if step < len(of_steps) else None
 
@@ -57,7 +57,7 @@ async def test_the_gate_is_shown_each_request_before_it_is_sent(chat: McpToolCha
 
 async def test_an_edited_message_is_what_the_model_reads_and_what_history_keeps(chat: McpToolChat) -> None:
     model = scripted_model("ok")
-    turn = await ask(chat, model=model, gate=edits([Edit("Do the other thing")]))
+    turn = await ask(chat, model=model, gate=edits([MessageEdit("Do the other thing")]))
     assert model.client.requests[0].messages[-1].content == "Do the other thing"
     assert turn.prompt == turn.messages[0].content == "Do the other thing"
     assert turn.steps[0].request.messages[-1].content == "Do the other thing"
@@ -71,9 +71,9 @@ async def test_an_edited_result_takes_the_place_of_the_right_call_and_keeps_what
     model = scripted_model(asked_for, "ok")
     seen: list[dict[str | None, int]] = []
 
-    async def gate(step: int, request: Request) -> Sequence[Edit] | None:
+    async def gate(step: int, request: Request) -> Sequence[MessageEdit] | None:
         seen.append(editable(request.messages))
-        return [Edit("cat weighs 9 kg", list(seen[1])[1])] if step == 1 else None
+        return [MessageEdit("cat weighs 9 kg", list(seen[1])[1])] if step == 1 else None
 
     turn = await ask(chat, model=model, gate=gate)
     assert list(seen[0]) == [None]
@@ -86,7 +86,7 @@ async def test_an_edited_result_takes_the_place_of_the_right_call_and_keeps_what
 
 async def test_the_tokens_of_a_request_count_the_edited_text(chat: McpToolChat) -> None:
     gate = edits(None, None)
-    long = await ask(chat, model=scripted_model("ok"), gate=edits([Edit("word " * 1000)]))
+    long = await ask(chat, model=scripted_model("ok"), gate=edits([MessageEdit("word " * 1000)]))
     short = await ask(chat, model=scripted_model("ok"), gate=gate)
     assert long.steps[0].request.tokens.history > short.steps[0].request.tokens.history + 900
 
@@ -95,9 +95,9 @@ async def test_what_the_model_has_read_and_what_our_own_tools_said_cannot_be_edi
     model = scripted_model(call("search_tools", query="convert time"), "ok")
     seen: list[dict[str | None, int]] = []
 
-    async def gate(step: int, request: Request) -> Sequence[Edit] | None:
+    async def gate(step: int, request: Request) -> Sequence[MessageEdit] | None:
         seen.append(editable(request.messages))
-        return [Edit("x")] if step == 1 else None
+        return [MessageEdit("x")] if step == 1 else None
 
     turn = await ask(chat, model=model, gate=gate)
     assert [list(places) for places in seen] == [[None], []]
@@ -118,7 +118,7 @@ async def test_what_an_earlier_turn_left_unanswered_cannot_be_edited(chat: McpTo
 
 
 async def test_an_edit_that_changes_nothing_leaves_no_trace(chat: McpToolChat) -> None:
-    turn = await ask(chat, "ok", gate=edits([Edit("Do it")]))
+    turn = await ask(chat, "ok", gate=edits([MessageEdit("Do it")]))
     assert turn.edits == []
 
 

@@ -14,9 +14,9 @@ from kit.scripted_http import Reply
 from kit.streams import KINDS, streamed
 from kit.turns import ask
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.limits import Limits
+from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.errors import AnswerLimitError
 from casual_mcp_nb.providers import ModelFactory, call
 from casual_mcp_nb.types.config import Config
@@ -48,8 +48,8 @@ def server() -> FastMCP[Any]:
     return mcp
 
 
-def made(provider: Provider, limits: Limits | None = None) -> McpToolChat:
-    return McpToolChat(Fleet({}), ModelFactory(Config.model_validate(provider.config("openai"))), limits=limits)
+def made(provider: Provider, limits: TurnLimits | None = None) -> McpToolChat:
+    return McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(provider.config("openai"))), limits=limits)
 
 
 async def said(chat: McpToolChat) -> Any:
@@ -74,7 +74,7 @@ async def test_an_answer_letter_by_letter_leaves_a_small_trace_with_all_its_text
 async def test_whoever_reads_a_stream_slowly_holds_nothing_up_and_reads_what_the_trace_holds() -> None:
     piece = "blah " * 40
     with Streaming(10_000, piece) as provider:
-        async with made(provider, Limits(answer_characters=3_000_000)) as chat:
+        async with made(provider, TurnLimits(answer_characters=3_000_000)) as chat:
             stream = chat.stream("Go on")
             read = [await anext(stream)]
             # Nothing more is read before the turn is over.
@@ -92,7 +92,7 @@ async def test_whoever_reads_a_stream_slowly_holds_nothing_up_and_reads_what_the
 @pytest.mark.defect("B4")
 async def test_a_stream_that_never_ends_is_ended_at_a_length_and_the_conversation_goes_on() -> None:
     with Streaming(None, "blah " * 40) as provider:
-        async with made(provider, Limits(answer_characters=300_000)) as chat:
+        async with made(provider, TurnLimits(answer_characters=300_000)) as chat:
             turn = await asyncio.wait_for(said(chat), 30)
     assert turn.status == "failed"
     with pytest.raises(AnswerLimitError, match="300,000"):
@@ -105,7 +105,7 @@ async def test_a_stream_that_never_ends_is_ended_at_a_length_and_the_conversatio
 @pytest.mark.defect("B4")
 async def test_an_answer_that_takes_too_long_is_ended_although_it_still_streams() -> None:
     with Streaming(None) as provider:
-        async with made(provider, Limits(answer_seconds=0.5)) as chat:
+        async with made(provider, TurnLimits(answer_seconds=0.5)) as chat:
             turn = await asyncio.wait_for(said(chat), 30)
     with pytest.raises(AnswerLimitError):
         turn.raise_for_status()
@@ -114,7 +114,7 @@ async def test_an_answer_that_takes_too_long_is_ended_although_it_still_streams(
 
 @pytest.mark.defect("B4")
 async def test_arguments_that_never_end_are_ended_while_they_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("casual_mcp_nb.providers._asking.MAX_STREAM_BYTES", 2_000_000)
+    monkeypatch.setattr("casual_mcp_nb.providers._model_request.MAX_STREAM_BYTES", 2_000_000)
     events = streamed("openai", (), ("a", "lab__check", "x")).decode().split("\n\n")
     endless = itertools.chain([f"{events[0]}\n\n".encode()], itertools.repeat(f"{events[1]}\n\n".encode() * 100))
     with Provider(Reply(200, endless, {"content-type": KINDS["openai"]})) as provider:
@@ -127,7 +127,7 @@ async def test_arguments_that_never_end_are_ended_while_they_stream(monkeypatch:
 @pytest.mark.defect("B4")
 async def test_calls_that_are_longer_than_an_answer_may_be_are_not_run(server: FastMCP[Any]) -> None:
     async with McpToolChat(
-        Fleet({}, in_process={"lab": server}), ModelFactory(Config()), limits=Limits(answer_characters=5_000)
+        ServerManager({}, in_process={"lab": server}), ModelFactory(Config()), limits=TurnLimits(answer_characters=5_000)
     ) as chat:
         turn = await ask(chat, call("lab__check", text="x" * 10_000), "never")
     assert turn.tool_calls == []

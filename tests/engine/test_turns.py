@@ -12,13 +12,13 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 from fastmcp import Context, FastMCP
 from kit.history import assert_valid
 
-from casual_mcp_nb.connections import Fleet, Handlers
+from casual_mcp_nb.connections import Handlers, ServerManager
 from casual_mcp_nb.engine.approval import ApprovalRequest
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.run import Limits
+from casual_mcp_nb.engine.run import TurnLimits
 from casual_mcp_nb.errors import MaxIterationsError, ProviderError, ToolSetError, UnknownNameError
-from casual_mcp_nb.providers import ModelAnswer, ModelFactory, call, calls, scripted_model
+from casual_mcp_nb.providers import ModelFactory, ModelResponse, call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, TextDelta, ToolFinished, ToolProgress, TurnFinished, TurnStarted
 from casual_mcp_nb.types.selection import Selection
@@ -93,8 +93,8 @@ async def chat(server: Server) -> AsyncIterator[McpToolChat]:
 
 def made(server: Server, **more: Any) -> McpToolChat:
     selection = Selection.model_validate({"servers": {"lab": "loaded"}, **more.pop("selection", {})})
-    fleet = Fleet({}, in_process={"lab": server.mcp}, handlers=Handlers())
-    return McpToolChat(fleet, ModelFactory(Config()), selection=selection, **more)
+    server_manager = ServerManager({}, in_process={"lab": server.mcp}, handlers=Handlers())
+    return McpToolChat(server_manager, ModelFactory(Config()), selection=selection, **more)
 
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
@@ -157,7 +157,7 @@ async def test_structured_content_stays_beside_the_text(chat: McpToolChat) -> No
 
 @pytest.mark.fault(37)
 async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result(server: Server) -> None:
-    async with made(server, limits=Limits(parallel_calls=4, max_calls_per_step=100)) as chat:
+    async with made(server, limits=TurnLimits(parallel_calls=4, max_calls_per_step=100)) as chat:
         turn = await ask(chat, calls(*(call("lab__slow") for _ in range(100))), "ok")
     assert len(turn.tool_calls) == 100
     assert {c.status for c in turn.tool_calls} == {"ok"}
@@ -259,7 +259,7 @@ async def test_a_model_that_fails_in_the_second_round_loses_nothing_of_the_first
 
 @pytest.mark.fault(67)
 async def test_usage_is_what_the_answer_reported_and_unknown_where_it_did_not(chat: McpToolChat) -> None:
-    reported = ModelAnswer(AssistantMessage(content="ok"), TokenUsage(100, 5))
+    reported = ModelResponse(AssistantMessage(content="ok"), TokenUsage(100, 5))
     turn = await ask(chat, call("lab__add", a=1, b=2), reported)
     assert turn.stats.tokens.prompt_tokens == 100
     assert turn.stats.tokens.completion_tokens == 5
@@ -307,7 +307,7 @@ async def test_leaving_a_stream_early_stops_the_turn(chat: McpToolChat, server: 
 
 
 async def test_the_result_is_cut_for_the_model_and_kept_whole_on_the_trace(server: Server) -> None:
-    async with made(server, limits=Limits(result_tokens=100)) as chat:
+    async with made(server, limits=TurnLimits(result_tokens=100)) as chat:
         turn = await ask(chat, call("lab__long"), "ok")
     (long,) = turn.tool_calls
     assert len(long.result) < 600
@@ -320,7 +320,7 @@ async def test_the_result_is_cut_for_the_model_and_kept_whole_on_the_trace(serve
     [("result", "3"), ("function_result", "lab__add → 3"), ("function_args_result", "lab__add(a=1, b=2) → 3")],
 )
 async def test_results_are_put_to_the_model_in_the_set_format(server: Server, style: Any, text: str) -> None:
-    async with made(server, limits=Limits(result_format=style)) as chat:
+    async with made(server, limits=TurnLimits(result_format=style)) as chat:
         turn = await ask(chat, call("lab__add", a=1, b=2), "ok")
     assert turn.tool_calls[0].result == text
 
@@ -399,10 +399,10 @@ async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> Non
     model = scripted_model("never used")
 
     class Streaming(type(model)):  # type: ignore[misc]
-        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, stream: bool = True) -> ModelAnswer:
+        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, stream: bool = True) -> ModelResponse:
             for piece in ("Hel", "lo"):
                 on_event(piece)
-            return ModelAnswer(AssistantMessage(content="Hello"))
+            return ModelResponse(AssistantMessage(content="Hello"))
 
     turn = await chat.run([UserMessage(content="x")], TurnOptions(model=Streaming(model.client, "streaming")))
     assert [delta.text for delta in turn.trace.of(TextDelta)] == ["Hel", "lo"]

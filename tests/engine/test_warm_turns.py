@@ -10,7 +10,7 @@ import pytest
 from fastmcp import FastMCP
 from kit.turns import ask
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
 from casual_mcp_nb.providers import ModelFactory, call
@@ -30,7 +30,7 @@ def many() -> FastMCP[Any]:
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"servers": {"many": "deferred"}, "discovery": True})
-    async with McpToolChat(Fleet({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(ServerManager({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection) as chat:
         yield chat
 
 
@@ -86,12 +86,12 @@ async def test_what_is_missing_is_looked_up_anew_when_a_server_has_changed(chat:
         yield {}
 
     with pytest.raises(ConnectError):
-        await chat.fleet.add("moody", FastMCP("moody", lifespan=starting))
+        await chat.server_manager.add("moody", FastMCP("moody", lifespan=starting))
     for _ in range(2):
         turn = await ask(chat, "done")
         assert [notice.server for notice in turn.notices] == ["moody"]
     broken = False
-    await chat.fleet.reconnect("moody")
+    await chat.server_manager.reconnect("moody")
     assert not (await ask(chat, "done")).notices
 
 
@@ -103,7 +103,7 @@ async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_t
 
     async def fails(name: str) -> None:
         with pytest.raises(ConnectError):
-            await chat.fleet.add(name, FastMCP(name, lifespan=refusing))
+            await chat.server_manager.add(name, FastMCP(name, lifespan=refusing))
 
     @asynccontextmanager
     async def refusing(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
@@ -119,7 +119,7 @@ async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_t
     await fails("sad")
     assert [await missing(history) for _ in range(2)] == [["moody", "sad"], []]
     well.add("moody")
-    await chat.fleet.reconnect("moody")
+    await chat.server_manager.reconnect("moody")
     assert [await missing(history) for _ in range(2)] == [["sad"], []]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.evaluation import lint
-from casual_mcp_nb.types.evaluation import Finding
+from casual_mcp_nb.types.evaluation import LintFinding
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 TEXT = "Read a file from the disk and give back what stands in it, as text, with the line ends that it has."
@@ -30,7 +30,7 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
         ToolSpec("other", "fetch", "Fetch a page."),
     ]
     assert lint(tools)[:] == (
-        Finding(
+        LintFinding(
             "same text",
             ToolName("disk", "read_file"),
             "It says the same as files:read_file.",

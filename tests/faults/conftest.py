@@ -15,7 +15,12 @@ from kit.raw_server import raw_config
 
 from casual_mcp_nb.engine.chat import McpToolChat
 
-WARM = ("casual_mcp_nb.connections._link", "casual_mcp_nb.connections._http", "casual_mcp_nb.notebook.session", "jsonschema")
+WARM = (
+    "casual_mcp_nb.connections._mcp_session",
+    "casual_mcp_nb.connections._http",
+    "casual_mcp_nb.notebook.session",
+    "jsonschema",
+)
 """Imported once instead of in each test."""
 
 FORKED = pytest.StashKey[Forked]()

@@ -41,7 +41,7 @@ async def assert_the_others_work(chat: Any) -> None:
 @pytest.mark.fault(1)
 async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_work(opened: Opened, raw: Raw) -> None:
     chat = await opened(beside(raw, {"command": "/no/such/server"}))
-    status = chat.fleet.statuses["broken"]
+    status = chat.server_manager.statuses["broken"]
     assert (status.state, status.error) == ("failed", "the command '/no/such/server' was not found")
     for shown in (repr(status), status._repr_html_()):
         assert "/no/such/server" in shown
@@ -56,7 +56,7 @@ async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr_
     stderr = "loading\n\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n"
     broken = raw({"env": {"KEY": "s3cret-key"}}, stderr=stderr, exit=1)
     chat = await opened(beside(raw, broken))
-    status = chat.fleet.statuses["broken"]
+    status = chat.server_manager.statuses["broken"]
     assert status.error == "it ended before it answered"
     assert status.stderr_tail == f"loading\nKeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "MY_TOKEN" in status._repr_html_()
@@ -91,13 +91,13 @@ async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_lon
 ) -> None:
     silent = raw({"init_timeout": 3.0}, handshake="silent", ignore_eof=True)
     chat = McpToolChat.from_config({"servers": beside(raw, silent)})
-    connecting = asyncio.create_task(chat.fleet.connect())
+    connecting = asyncio.create_task(chat.server_manager.connect())
     for name in ("left", "right"):
-        result = await chat.fleet.call(ToolSpec(name, "a"), {})
+        result = await chat.server_manager.call(ToolSpec(name, "a"), {})
         assert result.content[0].text == "ok"
-    assert chat.fleet.statuses["broken"].state == "starting"
+    assert chat.server_manager.statuses["broken"].state == "starting"
     await connecting
-    assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 3 s")
+    assert (chat.server_manager.statuses["broken"].error or "").startswith("no answer in 3 s")
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
     await chat.close()
@@ -107,10 +107,10 @@ async def test_a_silent_server_fails_at_its_limit_and_the_others_were_usable_lon
 async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw, mark: str) -> None:
     banner = raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to <b>1.0</b>!\x1b[2J")
     chat = await opened(beside(raw, banner))
-    error = chat.fleet.statuses["broken"].error or ""
+    error = chat.server_manager.statuses["broken"].error or ""
     assert error.startswith("no answer in 2 s")
     assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is no MCP message")
-    assert "<b>1.0" not in chat.fleet.statuses["broken"]._repr_html_()
+    assert "<b>1.0" not in chat.server_manager.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
 
@@ -120,7 +120,7 @@ async def test_a_handshake_that_is_answered_with_an_error_fails_with_the_servers
     opened: Opened, raw: Raw, mark: str
 ) -> None:
     chat = await opened(beside(raw, raw(handshake="error")))
-    assert chat.fleet.statuses["broken"].error == "the licence has run out"
+    assert chat.server_manager.statuses["broken"].error == "the licence has run out"
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
 
@@ -128,7 +128,7 @@ async def test_a_handshake_that_is_answered_with_an_error_fails_with_the_servers
 @pytest.mark.fault(6)
 async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened: Opened, raw: Raw, mark: str) -> None:
     chat = await opened(beside(raw, raw(version="1999-01-01")))
-    error = chat.fleet.statuses["broken"].error or ""
+    error = chat.server_manager.statuses["broken"].error or ""
     assert "1999-01-01" in error
     assert "2025-11-25" in error or "2026-07-28" in error
     assert len(marked(mark)) == 2
@@ -146,7 +146,7 @@ async def test_a_listing_that_fails_or_never_answers_leaves_the_server_ready_and
     opened: Opened, raw: Raw, listing: str, reason: str
 ) -> None:
     chat = await opened(beside(raw, raw({"init_timeout": 1.0}, listing=listing)))
-    status = chat.fleet.statuses["broken"]
+    status = chat.server_manager.statuses["broken"]
     assert (status.state, status.tools) == ("ready", 0)
     assert status.error == f"its tools could not be listed: {reason}"
     assert reason in status._repr_html_()
@@ -181,7 +181,7 @@ async def test_three_servers_that_are_ready_only_when_all_were_started_become_re
 ) -> None:
     server = raw({"init_timeout": 30.0}, meets=[str(tmp_path), 3], calls={"a": OK})
     chat = await opened(dict.fromkeys(("one", "two", "three"), server))
-    assert [status.state for status in chat.fleet.statuses.values()] == ["ready"] * 3
+    assert [status.state for status in chat.server_manager.statuses.values()] == ["ready"] * 3
 
 
 @pytest.mark.fault(11)
@@ -194,7 +194,7 @@ async def test_a_repaired_server_is_reconnected_by_name_and_its_tools_are_in_the
     assert before.tool_calls[0].status == "error"
     others = {process.pid for process in marked(mark)}
     flag.touch()
-    await chat.fleet.reconnect("broken")
+    await chat.server_manager.reconnect("broken")
     turn = await ask(chat, call("broken__mended"), "done", history=before.messages)
     assert turn.tool_calls[0].result == "ok"
     assert others < {process.pid for process in marked(mark)}
@@ -227,7 +227,7 @@ async def test_a_remote_that_refuses_is_failed_with_status_and_address_without_c
             "headers": {"Authorization": "Bearer s3cret-header"},
         }
         chat = await opened(beside(raw, remote))
-        status = chat.fleet.statuses["broken"]
+        status = chat.server_manager.statuses["broken"]
         assert status.state == "failed"
         assert reason in (status.error or "")
         assert host in status.address
@@ -243,7 +243,7 @@ async def test_a_remote_that_stays_silent_fails_at_its_limit_and_the_others_work
 ) -> None:
     with ScriptedHttp(lambda request: Reply(silent=True)) as server:
         chat = await opened(beside(raw, {"url": server.url, "transport": transport, "init_timeout": 1.5}))
-        assert (chat.fleet.statuses["broken"].error or "").startswith("no answer in 1.5 s")
+        assert (chat.server_manager.statuses["broken"].error or "").startswith("no answer in 1.5 s")
         await assert_the_others_work(chat)
 
 
@@ -252,13 +252,13 @@ async def test_a_connect_that_is_cancelled_ends_at_once_and_a_second_one_works(r
     # It is ready when it is started for the second time.
     slow = raw({"init_timeout": 600.0}, meets=[str(tmp_path), 2], calls={"a": OK})
     chat = McpToolChat.from_config({"servers": {"slow": slow, "quick": raw(calls={"a": OK})}})
-    connecting = asyncio.create_task(chat.fleet.connect())
+    connecting = asyncio.create_task(chat.server_manager.connect())
     await asyncio.to_thread(wait_until, lambda: list(tmp_path.iterdir()), "the start of the slow server")
     connecting.cancel()
     await asyncio.wait({connecting})
     assert connecting.cancelled()
     assert "meets" not in " ".join(process.command for process in marked(mark))
-    await chat.fleet.connect()
+    await chat.server_manager.connect()
     turn = await ask(chat, calls(call("slow__a"), call("quick__a")), "done")
     assert [c.result for c in turn.tool_calls] == ["ok", "ok"]
     await chat.close()

@@ -72,7 +72,7 @@ async def test_a_death_between_calls_is_mended_once_and_a_second_one_is_told_to_
     chat = await opened({"brief": brief, "other": raw(calls={"a": OK})})
 
     async def died() -> None:
-        await until(lambda: chat.fleet.statuses["brief"].state == "failed")
+        await until(lambda: chat.server_manager.statuses["brief"].state == "failed")
 
     first = await ask(chat, call("brief__last"), "done")
     await died()
@@ -86,7 +86,7 @@ async def test_a_death_between_calls_is_mended_once_and_a_second_one_is_told_to_
     second = await ask(chat, call("brief__last"), call_again_when_it_cannot_start, "done", history=first.messages)
     assert [c.status for c in second.tool_calls] == ["ok", "error", "ok"]
     assert "not repaired yet" in second.tool_calls[1].result
-    assert chat.fleet.statuses["brief"].error == "it ended before it answered"
+    assert chat.server_manager.statuses["brief"].error == "it ended before it answered"
     assert len(received(record, "initialize")) == 2
     assert_valid(second.messages)
 
@@ -167,7 +167,7 @@ async def test_half_a_surrogate_pair_becomes_a_mark_in_results_and_listings_over
         chat = await opened({"odd": local if way == "stdio" else server.config()})
         turn = await ask(chat, calls(call("odd__a"), call("odd__b")), "done")
         assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
-        assert [c.description for c in await chat.fleet.catalog()] == [read, read]
+        assert [c.description for c in await chat.server_manager.catalog()] == [read, read]
         assert turn.tool_calls[0].content[0].text == read
         assert turn.tool_calls[0].structured == {read: read}
 

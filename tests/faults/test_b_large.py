@@ -15,7 +15,7 @@ from kit.secrets import planted
 from kit.turns import ask
 
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
-from casual_mcp_nb.engine.run import MOST_LOGS, Limits
+from casual_mcp_nb.engine.run import MAX_LOGS, TurnLimits
 from casual_mcp_nb.providers import call, calls
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.secret import MASK
@@ -57,7 +57,7 @@ async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model_and_
         large, *others = turn.tool_calls
         assert [c.result for c in others] == ["ok", "ok"]
         assert large.content[0].text == "x" * size
-        assert len(large.result) < Limits().result_tokens * 4 + 200
+        assert len(large.result) < TurnLimits().result_tokens * 4 + 200
         assert f"of {size:,} characters" in large.result
         assert len(turn._repr_html_()) < 64 * 1024
         assert_valid(turn.messages)
@@ -112,8 +112,8 @@ async def test_noise_on_stdout_a_flood_on_stderr_and_20_000_notices_neither_stop
     await ask(chat, call("loud__b"), "warm")
     turn = await ask(chat, call("loud__a"), call("loud__b"), "done")
     assert [c.result for c in turn.tool_calls] == ["ok", "ok"]
-    assert len(chat.fleet.statuses["loud"].stderr_tail) < KEPT_BYTES
-    assert len(turn.server_logs) == MOST_LOGS
+    assert len(chat.server_manager.statuses["loud"].stderr_tail) < KEPT_BYTES
+    assert len(turn.server_logs) == MAX_LOGS
     assert [notice.server for notice in turn.trace.of(Notice)] == ["loud"]
     assert len(turn._repr_html_()) < 64 * 1024
     assert_valid(turn.messages)

@@ -142,7 +142,7 @@ async def test_a_server_that_is_restarted_with_another_definition_is_noticed_too
     await ask(chat, call("shop__turn"), "done")
     await chat.view()
     assert len(chat.changed_tools) == 1
-    await chat.fleet.reconnect("shop")
+    await chat.server_manager.reconnect("shop")
     turn = await ask(chat, call("shop__pay"), "done")
     assert turn.tool_calls[0].status == "ok"
     assert texts(turn) == []

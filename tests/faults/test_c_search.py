@@ -55,7 +55,7 @@ async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(raw: Raw
     function = AssistantToolCallFunction(name="search_tools", arguments=arguments)
     odd = AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)])
     async with McpToolChat.from_config({"servers": servers, "tool_discovery": {"enabled": True}}) as chat:
-        assert len(await chat.fleet.catalog()) == len(TOOLS)
+        assert len(await chat.server_manager.catalog()) == len(TOOLS)
         turn = await ask(chat, odd, call("search_tools", query="weather"), call("weather__forecast"), "done")
     assert turn.status == "done"
     assert said in turn.tool_calls[0].result

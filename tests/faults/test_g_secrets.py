@@ -70,7 +70,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                 assert {status.state for status in session.servers.values()} == {"ready"}
                 turn = session.chat("go")
                 chat = session._chat
-                connections = list(chat.fleet._connections.values())
+                connections = list(chat.server_manager._connections.values())
                 links = [connection._lifecycle.link for connection in connections]
                 assert_nowhere(
                     values(secrets),
@@ -78,7 +78,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                     [dict(thing) for thing in (config, *config.servers.values(), *config.clients.values())],
                     [config.model_dump_json(), json.dumps(config.model_dump(mode="json")), repr(vars(config))],
                     [session, session.status, session.servers, session.models, session.tools, *session.servers.values()],
-                    [turn, *turn.trace, *turn.steps, chat, chat.fleet, chat.models, session.engine, session._dialogue],
+                    [turn, *turn.trace, *turn.steps, chat, chat.server_manager, chat.models, session.engine, session._runner],
                     [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],
                     [chat.models.get_client("desk").client] if provider != "openai" else [],
                     [*connections, *links, *(link.route for link in links if link), *(link.client for link in links if link)],

@@ -43,7 +43,7 @@ import sys
 import threading
 from typing import Any
 
-LONGEST_ARGUMENT = 100_000
+MAX_ARGUMENT = 100_000
 
 
 def raw_config(mark: str = "", folder: Any = None, config: dict[str, Any] | None = None, **plan: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def raw_config(mark: str = "", folder: Any = None, config: dict[str, Any] | None
     if mark:
         fields["env"] = {"CASUAL_TEST_MARK": mark, **fields.get("env", {})}
     text = json.dumps(plan)
-    if len(text) > LONGEST_ARGUMENT:
+    if len(text) > MAX_ARGUMENT:
         path = folder / f"plan-{abs(hash(text))}.json"
         path.write_text(text)
         text = f"@{path}"

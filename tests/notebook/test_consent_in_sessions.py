@@ -17,9 +17,9 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, StepQuestion
 from casual_mcp_nb.providers import call, calls, scripted_model
-from casual_mcp_nb.types.diagnosis import Finding
+from casual_mcp_nb.types.diagnosis import Check
 
 FLIP = {"servers": {"shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", READ_ONLY)])}}
 PAY = call("shop__pay")
@@ -140,7 +140,7 @@ def test_a_session_takes_policies_for_servers_of_this_process() -> None:
 def test_doctor_names_a_policy_for_a_tool_that_does_not_exist() -> None:
     config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": {"ad": "always"}}}}
     with Session.from_config(config) as session:
-        found: list[Finding] = [each for each in session.doctor().findings if "'ad'" in each.found]
+        found: list[Check] = [each for each in session.doctor().findings if "'ad'" in each.found]
     assert [(each.name, each.verdict) for each in found] == [("math", "warn")]
     assert "'add'" in found[0].found
 

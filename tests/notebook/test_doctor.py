@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.types.diagnosis import Finding
+from casual_mcp_nb.types.diagnosis import Check
 
 SECRET = "sk-a-secret-that-nobody-reads-0123456789"
 
 
-def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False) -> Finding:
+def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False) -> Check:
     session = Session.from_config(config)
     try:
         if connect:

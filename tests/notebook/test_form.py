@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.form import MOST_CHOICES, MOST_FIELDS, checked, fields_of
+from casual_mcp_nb.notebook.interaction.form import MAX_CHOICES, MAX_FIELDS, checked, fields_of
 
 
 def field(part: Any, required: bool = False) -> Any:
@@ -49,9 +49,9 @@ def test_what_a_server_writes_is_cleaned_and_bounded() -> None:
     assert "\u202e" not in made.title
     assert len(made.title) < 200
     assert "\x1b" not in made.description
-    assert len(made.choices) == MOST_CHOICES
+    assert len(made.choices) == MAX_CHOICES
     assert made.default is None
-    assert len(fields_of({"properties": {str(number): {} for number in range(500)}})) == MOST_FIELDS
+    assert len(fields_of({"properties": {str(number): {} for number in range(500)}})) == MAX_FIELDS
 
 
 @pytest.mark.parametrize(

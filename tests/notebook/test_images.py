@@ -18,7 +18,8 @@ from kit.scripted_http import Reply
 from casual_mcp_nb import Session
 from casual_mcp_nb.display import MAX_BYTES, mimebundle
 from casual_mcp_nb.errors import ContextOverflowError, UsageError
-from casual_mcp_nb.notebook.images import MOST_BYTES, with_images
+from casual_mcp_nb.notebook.images import MAX_BYTES as MAX_IMAGE_BYTES
+from casual_mcp_nb.notebook.images import with_images
 from casual_mcp_nb.providers import scripted_model
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.image import Picture, media_type_of, pictures_of
@@ -82,7 +83,7 @@ def test_a_figure_and_an_image_save_themselves() -> None:
     ("image", "reason"),
     [
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no PNG, JPEG, GIF or WebP"),
-        (PNG + b"\0" * MOST_BYTES, r"3,750,\d+ bytes, and 3,750,000 are possible"),
+        (PNG + b"\0" * MAX_IMAGE_BYTES, r"3,750,\d+ bytes, and 3,750,000 are possible"),
         (Path("/no/such/file.png"), "cannot be read"),
         (3.5, "A float is no image"),
         ([None], "A NoneType is no image"),
@@ -96,7 +97,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(session: Session
 
 def test_a_large_file_is_refused_by_its_name(tmp_path: Path, session: Session) -> None:
     path = tmp_path / "large.png"
-    path.write_bytes(PNG + b"\0" * MOST_BYTES)
+    path.write_bytes(PNG + b"\0" * MAX_IMAGE_BYTES)
     with pytest.raises(UsageError, match=r"large\.png' has"):
         session.chat("What?", images=path, model=scripted_model("x"))
 

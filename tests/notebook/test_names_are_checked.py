@@ -149,7 +149,7 @@ def test_a_selection_is_taken_over_whole_or_not_at_all(session: Session) -> None
 def test_a_chat_that_is_given_a_selection_checks_it_too() -> None:
     chat = McpToolChat.from_config(CONFIG)
     with pytest.raises(UnknownNameError):
-        McpToolChat(chat.fleet, chat.models, selection=Selection(servers={"tme": "off"}))
+        McpToolChat(chat.server_manager, chat.models, selection=Selection(servers={"tme": "off"}))
 
 
 def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(session: Session) -> None:

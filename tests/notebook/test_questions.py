@@ -20,7 +20,7 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, LinkQuestion, StepQuestion
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, StepQuestion, UrlElicitation
 from casual_mcp_nb.providers import call, calls, scripted_model
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
@@ -218,7 +218,7 @@ def test_a_link_of_a_server_is_text_and_is_answered_by_hand() -> None:
     plan = {"calls": {"a": {"ask": "elicitation/create", "ask_params": link, "answer": "asked"}}, "version": "2025-11-25"}
     with Session.from_config({"servers": {"asker": raw_config("link", **plan)}}) as session:
         future = session.submit("x", model=scripted_model(call("asker__a"), "done"))
-        question = asked(session, LinkQuestion)
+        question = asked(session, UrlElicitation)
         assert question.address == "https://login.example/?a=1"
         assert "visit, by yourself: https://login.example/?a=1" in question.text
         question.accept()

@@ -192,14 +192,14 @@ def test_a_session_that_is_forgotten_closes_its_servers() -> None:
     session.connect()
     closed = threading.Event()
     chat = session._chat
-    assert {status.state for status in chat.fleet.statuses.values()} == {"ready"}
+    assert {status.state for status in chat.server_manager.statuses.values()} == {"ready"}
     chat.models = ClosingModels(closed)  # type: ignore[assignment]
     gone = weakref.ref(session)
     del session
     gc.collect()
     assert gone() is None
     assert closed.wait(30)
-    assert {status.state for status in chat.fleet.statuses.values()} == {"closed"}
+    assert {status.state for status in chat.server_manager.statuses.values()} == {"closed"}
 
 
 def test_a_wrong_config_is_refused_before_anything_starts() -> None:

@@ -15,8 +15,8 @@ from kit.scripted_http import Reply
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import RateLimitError
-from casual_mcp_nb.providers import ChatModel, ModelFactory, Retrying, limits
-from casual_mcp_nb.providers.limits import ClientLimits, Waiting
+from casual_mcp_nb.providers import ChatModel, ModelFactory, RetryScheduled, limits
+from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.event import ModelWait
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -67,7 +67,7 @@ async def test_tokens_are_charged_by_estimate_and_corrected_by_what_is_reported(
     charge = await desk.turn(900, pytest.fail)
     assert clock.slept == []
     desk.settle(charge, 1_500)
-    said: list[Waiting] = []
+    said: list[RateLimitWait] = []
     await desk.turn(10, said.append)
     assert sum(clock.slept) == pytest.approx(MINUTE, abs=0.1)
     assert [waiting.reason for waiting in said][:1] == ["the limit of client 'desk': 1,000 tokens a minute"]
@@ -177,7 +177,7 @@ async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_cli
     told = [await events.get()]
     tasks += [ask("large") for _ in range(3)]
     told += [await events.get() for _ in range(3)]
-    assert [(type(event), event.seconds) for event in told] == [(Retrying, 20), *[(Waiting, 20)] * 3]
+    assert [(type(event), event.seconds) for event in told] == [(RetryScheduled, 20), *[(RateLimitWait, 20)] * 3]
     assert told[1].reason == "the provider of client 'desk', which asked for a pause"
     assert len(server.seen) == 1
     clock.goes_on.set()

@@ -14,7 +14,7 @@ from kit.streams import KINDS, reply, streamed
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import OverloadedError, ProviderError
-from casual_mcp_nb.providers import Adapted, ChatModel, Retries, Retrying
+from casual_mcp_nb.providers import ChatModel, RequestAdapted, Retries, RetryScheduled
 
 pytestmark = pytest.mark.defect("D8")
 
@@ -61,7 +61,7 @@ async def test_a_stream_with_only_a_role_is_empty_too(serving: Callable[..., Any
     events: list[Any] = []
     got = await model_of(server, "openai").complete(ASKED, on_event=events.append)
     assert got.message.content == "Hello."
-    assert [type(event) for event in events] == [Adapted]
+    assert [type(event) for event in events] == [RequestAdapted]
 
 
 async def test_another_model_of_the_client_is_still_asked_for_streams(
@@ -87,7 +87,7 @@ async def test_nothing_is_remembered_where_one_piece_does_not_help(
     with pytest.raises(OverloadedError):
         await model.complete(ASKED, on_event=events.append)
     assert (await model.complete(ASKED, on_event=events.append)).message.content == "Hi."
-    assert [event for event in events if isinstance(event, Adapted)] == []
+    assert [event for event in events if isinstance(event, RequestAdapted)] == []
 
 
 async def test_a_stream_that_began_is_not_taken_for_an_empty_one(
@@ -99,7 +99,7 @@ async def test_a_stream_that_began_is_not_taken_for_an_empty_one(
     model.retries = Retries(1, first_wait=0.01)
     events: list[Any] = []
     await model.complete(ASKED, on_event=events.append)
-    assert [type(event) for event in events] == [Retrying, str]
+    assert [type(event) for event in events] == [RetryScheduled, str]
     assert all(request.body["stream"] for request in server.seen)
 
 

@@ -24,7 +24,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ChatModel
 from casual_mcp_nb.types.event import StepFinished
-from casual_mcp_nb.types.kept import result_message
+from casual_mcp_nb.types.provider_state import result_message
 
 ASKED = UserMessage(content="Go on.")
 IDS = [

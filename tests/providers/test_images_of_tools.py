@@ -20,8 +20,8 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ChatModel
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.image import MOST_BYTES, MOST_IMAGES
-from casual_mcp_nb.types.kept import result_message
+from casual_mcp_nb.types.image import MAX_BYTES, MAX_IMAGES
+from casual_mcp_nb.types.provider_state import result_message
 from casual_mcp_nb.types.tokens import IMAGE_TOKENS, message_tokens
 
 pytestmark = pytest.mark.defect("D2")
@@ -167,7 +167,7 @@ async def test_many_and_large_images_are_bounded(strict: Callable[..., Any], mod
         parts = [ContentPart("image", "image/png", "image/png", DOT)] * 30
         history.append(result_message("desk__plot", f"c{number}", "dots", result=ToolResult(tuple(parts))))
     await model_of(server, "openai").complete(history)
-    assert len(images_in("openai", server.seen[0].body)) == MOST_IMAGES
+    assert len(images_in("openai", server.seen[0].body)) == MAX_IMAGES
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_many_and_large_images_are_bounded(strict: Callable[..., Any], mod
     [
         ContentPart("image", "image/svg+xml", "image/svg+xml", b"<svg/>"),
         ContentPart("image", "image/png", "image/png", b"no image at all"),
-        ContentPart("image", "image/png", "image/png", DOT + bytes(MOST_BYTES)),
+        ContentPart("image", "image/png", "image/png", DOT + bytes(MAX_BYTES)),
         ContentPart("audio", "audio/wav", "audio/wav", b"RIFF"),
         ContentPart("text", "a text"),
     ],

@@ -107,7 +107,7 @@ PATHS = {
     "ollama": "/api/chat",
 }
 REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "ollama": "stop"}
-MOST_TOKENS = {"openai-responses": "max_output_tokens", "ollama": "num_predict"}
+MAX_TOKENS = {"openai-responses": "max_output_tokens", "ollama": "num_predict"}
 
 
 def config_for(provider: str, url: str, **client: Any) -> Config:
@@ -158,7 +158,7 @@ async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key
     assert seen.body["model"] == "m-1"
     options = seen.body["options"] if provider == "ollama" else seen.body
     assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
-    assert options.get(MOST_TOKENS.get(provider, "max_tokens")) == 99
+    assert options.get(MAX_TOKENS.get(provider, "max_tokens")) == 99
     assert KEY in (seen.headers.get("authorization", "") + seen.headers.get("x-api-key", ""))
 
 

@@ -18,7 +18,7 @@ from kit.streams import reply, streamed
 from casual_mcp_nb.display import turn_bundle
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import BadRequestError, OverloadedError, ProviderError, ProviderTimeout, RateLimitError
-from casual_mcp_nb.providers import ChatModel, Retries, Retrying
+from casual_mcp_nb.providers import ChatModel, Retries, RetryScheduled
 from casual_mcp_nb.types.event import ModelRetry
 
 ASKED = [UserMessage(content="Where is it?")]
@@ -35,11 +35,11 @@ def fine(provider: str) -> Reply:
     return reply(provider, streamed(provider, ("Fine.",)))
 
 
-async def told(model: ChatModel, *, stream: bool = True) -> list[Retrying]:
+async def told(model: ChatModel, *, stream: bool = True) -> list[RetryScheduled]:
     events: list[Any] = []
     got = await model.complete(ASKED, on_event=events.append, stream=stream)
     assert got.message.content == "Fine."
-    return [event for event in events if isinstance(event, Retrying)]
+    return [event for event in events if isinstance(event, RetryScheduled)]
 
 
 @pytest.mark.fault(58)

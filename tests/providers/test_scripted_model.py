@@ -11,7 +11,7 @@ import pytest
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
 
 from casual_mcp_nb.errors import LimitError, ProviderError, UsageError
-from casual_mcp_nb.providers import ModelAnswer, ScriptedClient, call, calls, scripted_model
+from casual_mcp_nb.providers import ModelResponse, ScriptedClient, call, calls, scripted_model
 from casual_mcp_nb.types.tokens import TokenUsage
 
 ASKED: list[ChatMessage] = [UserMessage(content="Hi")]
@@ -41,7 +41,7 @@ async def test_every_request_is_kept_with_its_messages_and_definitions() -> None
 
 
 async def test_usage_is_what_the_answer_has_or_nothing() -> None:
-    model = scripted_model(ModelAnswer(AssistantMessage(content="a"), TokenUsage(5, 1), "length"), "b")
+    model = scripted_model(ModelResponse(AssistantMessage(content="a"), TokenUsage(5, 1), "length"), "b")
     first, second = await model.complete(ASKED), await model.complete(ASKED)
     assert (first.usage, first.finish_reason) == (TokenUsage(5, 1), "length")
     assert (second.usage, second.finish_reason) == (None, "stop")
@@ -74,7 +74,7 @@ async def test_a_script_that_is_over_says_so() -> None:
 
 
 async def test_it_is_a_client_for_a_model_of_casual_llm_too() -> None:
-    usage = ModelAnswer(AssistantMessage(content="a"), TokenUsage(5, 1))
+    usage = ModelResponse(AssistantMessage(content="a"), TokenUsage(5, 1))
     model = casual_llm.Model(ScriptedClient(["hello", usage]), "m")  # type: ignore[arg-type]
     assert (await model.chat(ASKED)).content == "hello"
     assert model.get_usage() is None

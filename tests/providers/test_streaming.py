@@ -16,7 +16,7 @@ from kit.streams import KINDS, reply, streamed
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import IncompleteStreamError, OverloadedError, ProviderError
-from casual_mcp_nb.providers import ChatModel, Retries, Retrying
+from casual_mcp_nb.providers import ChatModel, Retries, RetryScheduled
 from casual_mcp_nb.types.tokens import TokenUsage
 
 ASKED = [UserMessage(content="Where is it?")]
@@ -173,7 +173,7 @@ async def test_a_stream_that_stops_before_any_text_is_asked_for_again(
     events: list[Any] = []
     got = await model.complete(ASKED, on_event=events.append)
     assert got.message.content == "Fine."
-    assert [type(event) for event in events] == [Retrying, str]
+    assert [type(event) for event in events] == [RetryScheduled, str]
     assert got.message.tool_calls is None
 
 

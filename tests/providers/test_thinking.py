@@ -18,7 +18,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers import ChatModel, ModelFactory
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.kept import Kept, KeptMessage
+from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage
 
 THOUGHT = {"type": "thinking", "thinking": "What is asked? The time, here and there.", "signature": "c2lnbmVk"}
 HIDDEN = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
@@ -96,13 +96,13 @@ async def test_a_saved_message_whose_parts_do_not_fit_goes_back_as_its_text(
     parts: list[dict[str, Any]], serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(answer("anthropic", "Yes."))
-    damaged = KeptMessage(content="I look.", kept=Kept(wire="anthropic", model="m-1", parts=tuple(parts)))
+    damaged = StatefulAssistantMessage(content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=tuple(parts)))
     await model_of(server, "anthropic").complete([UserMessage(content="When?"), damaged, UserMessage(content="So?")])
     assert server.seen[0].body["messages"][1]["content"] == [TEXT]
 
 
 def test_what_is_kept_does_not_fill_the_text_form_of_a_message() -> None:
-    message = KeptMessage(content="I look.", kept=Kept(wire="anthropic", model="m-1", parts=(THOUGHT,)))
+    message = StatefulAssistantMessage(content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=(THOUGHT,)))
     assert "signature" not in repr(message)
 
 

@@ -23,7 +23,7 @@ from kit.streams import reply, streamed
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.providers import ChatModel, ModelAnswer
+from casual_mcp_nb.providers import ChatModel, ModelResponse
 from casual_mcp_nb.types.conversation import Conversation
 
 pytestmark = pytest.mark.defect("D1")
@@ -184,7 +184,7 @@ async def test_calls_of_another_model_are_sent_with_a_stand_in_where_one_is_miss
     rule: Rule, strict: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict((*OPENAI, rule), answer("openai", "Hello."))
-    made = ModelAnswer(await _foreign_call())
+    made = ModelResponse(await _foreign_call())
     model = model_of(server, "openai")
     events: list[Any] = []
     for _ in range(2):

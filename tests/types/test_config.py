@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from casual_mcp_nb.types.base_config import ConfigOrigin
 from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ModelConfig, ToolSetConfig
 from casual_mcp_nb.types.server import ServerConfig
-from casual_mcp_nb.types.strict import Origin
 
 
 def test_the_defaults_are_those_of_the_documents() -> None:
@@ -54,7 +54,7 @@ def test_a_config_cannot_be_changed() -> None:
 
 def test_where_a_config_came_from_does_not_make_it_another() -> None:
     data = {"servers": {"a": {"command": "x"}}}
-    assert Config.model_validate(data, context=Origin(notes=("a note",))) == Config.model_validate(data)
+    assert Config.model_validate(data, context=ConfigOrigin(notes=("a note",))) == Config.model_validate(data)
 
 
 @pytest.mark.fault(81)

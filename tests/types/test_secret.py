@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.types.config import ClientConfig
-from casual_mcp_nb.types.secret import MASK, masked, option_secrets, url_secrets
+from casual_mcp_nb.types.secret import MASK, option_secrets, redacted, url_secrets
 from casual_mcp_nb.types.server import ServerConfig
 
 TOKEN = "a1b2c3d4e5f6a7b8c9d0e1f2"
@@ -49,7 +49,7 @@ def test_what_is_secret_in_the_options_of_a_command(args: list[str], found: list
 
 def test_a_mask_says_nothing_of_a_value_not_even_its_length() -> None:
     short, long = "abcd", "sk-" + "x" * 80
-    assert masked(f"{short} {long}", [short, long]) == f"{MASK} {MASK}"
+    assert redacted(f"{short} {long}", [short, long]) == f"{MASK} {MASK}"
 
 
 @pytest.mark.fault(81)

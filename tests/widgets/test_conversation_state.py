@@ -21,7 +21,7 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, Question, StepQuestion
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.widgets.conversation import ConversationState

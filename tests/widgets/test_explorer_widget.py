@@ -10,7 +10,7 @@ from kit.shops import shelves
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.display import MAX_BYTES
-from casual_mcp_nb.types.session import Exploration
+from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
 from casual_mcp_nb.widgets.assets import STATIC
 
@@ -65,7 +65,7 @@ def test_the_picture_says_what_the_widget_says(session: Session) -> None:
     session.selection.servers["units"] = "off"
     widget = session.explore()
     noun = widget.static()
-    assert isinstance(noun, Exploration)
+    assert isinstance(noun, ExplorerSnapshot)
     assert noun.tokens == widget.shown["selection"]["budget"]["now"]["total"] == session.status.tokens
     assert str(noun.manifest) == widget.shown["selection"]["manifest"]["text"]
     text = noun._repr_mimebundle_()["text/plain"]

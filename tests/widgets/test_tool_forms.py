@@ -9,8 +9,8 @@ import pytest
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.tool import ToolSpec
-from casual_mcp_nb.widgets._card import card_of
-from casual_mcp_nb.widgets._fields import MOST_FIELDS, arguments_of, fields_of
+from casual_mcp_nb.widgets._fields import MAX_FIELDS, arguments_of, fields_of
+from casual_mcp_nb.widgets._tool_detail import tool_detail
 
 
 def tool(properties: Any, required: Any = ()) -> ToolSpec:
@@ -94,6 +94,6 @@ def test_an_empty_field_is_left_out_and_a_required_one_is_asked_for() -> None:
     [{}, {"properties": []}, {"properties": {"x": {}}, "required": "x"}, {"properties": {f"p{n}": {} for n in range(5_000)}}],
 )
 def test_a_schema_of_any_kind_has_a_card(schema: dict[str, Any]) -> None:
-    card = card_of(ToolSpec("s", "t", "d" * 100_000, schema), None)
-    assert len(card["fields"]) <= MOST_FIELDS
+    card = tool_detail(ToolSpec("s", "t", "d" * 100_000, schema), None)
+    assert len(card["fields"]) <= MAX_FIELDS
     assert len(json.dumps(card)) < 100_000

@@ -14,8 +14,8 @@ from kit.kernel import LIMIT, Kernel, started_kernel
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.loop import engine_thread
-from casual_mcp_nb.widgets._pace import Pace
 from casual_mcp_nb.widgets._patch import merge_patch
+from casual_mcp_nb.widgets._throttle import Throttle
 from casual_mcp_nb.widgets.assets import STATIC, assets
 from casual_mcp_nb.widgets.state import State, command
 
@@ -135,7 +135,7 @@ def test_work_that_is_asked_for_often_is_done_at_once_and_then_once_more_when_it
         assert asked.wait(LIMIT)
         done.release()
 
-    pace = Pace(engine_thread(), work, seconds)
+    pace = Throttle(engine_thread(), work, seconds)
     pace()
     assert begun.wait(LIMIT)
     for _ in range(50):
@@ -153,7 +153,7 @@ def test_work_that_fails_is_done_again_when_it_is_asked_for() -> None:
         done.release()
         raise ValueError("once")
 
-    pace = Pace(engine_thread(), work, 0.0)
+    pace = Throttle(engine_thread(), work, 0.0)
     for _ in range(3):
         pace()
         assert done.acquire(timeout=LIMIT)

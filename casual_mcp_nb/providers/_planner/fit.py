@@ -80,7 +80,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Fit:
+class ToolFit:
     """How well a tool fits a need.
 
     Args:
@@ -106,7 +106,7 @@ class Fit:
         return self.confidence >= FITS
 
 
-def fit(need: Need, offer: Offer, known: Mapping[str, Any] | None = None) -> Fit:
+def fit(need: Need, offer: Offer, known: Mapping[str, Any] | None = None) -> ToolFit:
     """Judge one tool by the words of the need that it knows and the values that it takes.
 
     Args:
@@ -120,11 +120,11 @@ def fit(need: Need, offer: Offer, known: Mapping[str, Any] | None = None) -> Fit
     covered = _coverage(need, offer, filling)
     taken = sum(filling.covers(mention.start, mention.end) for mention in values) / len(values) if values else None
     if _is_named(offer, need.text):
-        return Fit(offer, filling, 1.0, 2.0)
+        return ToolFit(offer, filling, 1.0, 2.0)
     confidence = _confidence(covered, taken)
     if (covered is None and filling.loose) or _changes_unasked(need, offer):
         confidence = 0.0
-    return Fit(offer, filling, confidence, confidence + 0.02 * min(filling.typed, 5))
+    return ToolFit(offer, filling, confidence, confidence + 0.02 * min(filling.typed, 5))
 
 
 def _is_named(offer: Offer, text: str) -> bool:
@@ -185,7 +185,9 @@ def _weight(word: str, weights: Mapping[str, float]) -> float:
     return max(weights.get(word, 0.0), _NEAR * near)
 
 
-def best_fits(need: Need, offers: Sequence[Offer], index: ToolSearchIndex, known: Mapping[str, Mapping[str, Any]]) -> list[Fit]:
+def best_fits(
+    need: Need, offers: Sequence[Offer], index: ToolSearchIndex, known: Mapping[str, Mapping[str, Any]]
+) -> list[ToolFit]:
     """The tools for a need, the best first.
 
     Args:
@@ -198,11 +200,11 @@ def best_fits(need: Need, offers: Sequence[Offer], index: ToolSearchIndex, known
     top = max((hit.score for hit in hits), default=0.0) or 1.0
     share = {hit.tool.wire_name: hit.score / top for hit in hits}
     fits = [_with_earlier(need, offer, known.get(offer.name)) for offer in offers]
-    ordered = [Fit(f.offer, f.filling, f.confidence, f.rank + 0.1 * min(1.0, share.get(f.offer.name, 0.0))) for f in fits]
+    ordered = [ToolFit(f.offer, f.filling, f.confidence, f.rank + 0.1 * min(1.0, share.get(f.offer.name, 0.0))) for f in fits]
     return sorted(ordered, key=lambda f: (-f.rank, len(f.filling.missing), f.offer.name))
 
 
-def _with_earlier(need: Need, offer: Offer, known: Mapping[str, Any] | None) -> Fit:
+def _with_earlier(need: Need, offer: Offer, known: Mapping[str, Any] | None) -> ToolFit:
     alone = fit(need, offer)
     if known is None or not need.follows:
         return alone
@@ -211,5 +213,5 @@ def _with_earlier(need: Need, offer: Offer, known: Mapping[str, Any] | None) -> 
     all_taken = need.mentions and all(going_on.filling.covers(m.start, m.end) for m in need.mentions)
     strange = [w for w in need.words if not going_on.filling.covers(w.start, w.end) and not _weight(w.stem, offer.weights)]
     if all_taken and not strange and going_on.filling.typed:
-        return Fit(offer, going_on.filling, 0.95, 1.2)
+        return ToolFit(offer, going_on.filling, 0.95, 1.2)
     return alone

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery.synthetic import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS
 from casual_mcp_nb.providers._planner.browsing import BROWSING, Browsing, categories_in
-from casual_mcp_nb.providers._planner.fit import CERTAIN, SURE, Fit, Offer, best_fits
+from casual_mcp_nb.providers._planner.fit import CERTAIN, SURE, Offer, ToolFit, best_fits
 from casual_mcp_nb.providers._planner.history import History, Made, read_history
 from casual_mcp_nb.providers._planner.needs import Need, needs_of
 from casual_mcp_nb.providers._planner.report import ask_for, asked_for, cannot, report_error, report_result
@@ -51,7 +51,7 @@ class _Progress:
     """What was done for one need in this turn."""
 
     need: Need
-    fits: list[Fit] = field(default_factory=list)
+    fits: list[ToolFit] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
     searches: list[Made] = field(default_factory=list)
 
@@ -221,7 +221,7 @@ def _is_clear(one: _Progress) -> bool:
     return bool(one.need.words) and (len(one.need.words) > 2 or fits)
 
 
-def _answered(fit: Fit, answers: Mapping[str, str]) -> Fit:
+def _answered(fit: ToolFit, answers: Mapping[str, str]) -> ToolFit:
     """The fit with the one argument that was asked for, where the reply is nothing but its value."""
     if len(fit.filling.missing) != 1 or fit.filling.missing[0] not in answers:
         return fit

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, masked
+from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, redacted
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
@@ -20,7 +20,7 @@ _MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url", "extra_body")
 
 
 @dataclass(frozen=True)
-class Origin:
+class ConfigOrigin:
     """Where a config came from: given as the validation context, and kept beside the fields, never among them.
 
     Args:
@@ -37,17 +37,17 @@ class Origin:
     key_variable: str | None = field(default=None, compare=False)
 
 
-class Strict(BaseModel):
+class BaseConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    _origin: Origin = PrivateAttr(default=Origin())
+    _origin: ConfigOrigin = PrivateAttr(default=ConfigOrigin())
 
     def model_post_init(self, context: Any, /) -> None:
-        if isinstance(context, Origin):
+        if isinstance(context, ConfigOrigin):
             self._origin = context
 
 
-class Reached(Strict):
+class RemoteConfig(BaseConfig):
     """A thing at an address, which can hold the value of a variable: shown and dumped with that value masked."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -74,22 +74,22 @@ class Reached(Strict):
             return type(value)(self._hidden(item) for item in value)
         if isinstance(value, dict):
             return {name: self._hidden(item) for name, item in value.items()}
-        return masked(value, self._secrets()) if isinstance(value, str) else value
+        return redacted(value, self._secrets()) if isinstance(value, str) else value
 
     def secrets(self) -> Secrets:
         """Every value to mask in text; those too short or too common to be told from other text are left out."""
         return Secrets(filter(can_be_masked, self._secrets()))
 
-    def certain_secrets(self) -> Secrets:
+    def high_confidence_secrets(self) -> Secrets:
         """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
         out of `env` may stand rightly."""
-        return Secrets(filter(can_be_masked, self._certain_secrets()))
+        return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
 
     def _secrets(self) -> set[str]:
         """Every value that is, or can hold, a secret, whatever its length."""
         return set(self._origin.sensitive)
 
-    def _certain_secrets(self) -> set[str]:
+    def _high_confidence_secrets(self) -> set[str]:
         return {value for value in self._origin.sensitive if certain("", value)}
 
 

@@ -12,7 +12,7 @@ from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.image import images_of, media_type_of
 
 
-class Kept(BaseModel):
+class ProviderState(BaseModel):
     """What only one model can read: signed or encrypted reasoning, and where in the answer it stood.
 
     Args:
@@ -30,14 +30,14 @@ class Kept(BaseModel):
     parts: tuple[dict[str, Any], ...]
 
 
-class KeptMessage(AssistantMessage):
+class StatefulAssistantMessage(AssistantMessage):
     """An assistant's message whose provider wants more back than its text and its calls.
 
     Args:
         kept: What is sent back to the same model; every other one gets text and calls only.
     """
 
-    kept: Kept = Field(repr=False)
+    kept: ProviderState = Field(repr=False)
 
 
 class ToolOutcomeMessage(ToolResultMessage):

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.form import Field
-from casual_mcp_nb.notebook.prompt import prompted
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, LinkQuestion, Question, StepQuestion
+from casual_mcp_nb.notebook.interaction.form import FormField
+from casual_mcp_nb.notebook.interaction.prompt import prompted
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, Question, StepQuestion, UrlElicitation
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
                 await _approval(question, ask)
             case FormQuestion():
                 await _form(question, ask)
-            case LinkQuestion():
+            case UrlElicitation():
                 await _link(question, ask)
             case StepQuestion():
                 await _step(question, ask)
@@ -64,7 +64,7 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
             question.deny()
 
 
-async def _link(question: LinkQuestion, ask: Ask) -> None:
+async def _link(question: UrlElicitation, ask: Ask) -> None:
     said = (await ask(f"{question.text}\nHave you done so? (d: decline; Enter: say nothing) [y/d] ")).lower()
     if said in _YES:
         question.accept()
@@ -89,7 +89,7 @@ async def _form(question: FormQuestion, ask: Ask) -> None:
                 return None
 
 
-def _prompt(field: Field) -> str:
+def _prompt(field: FormField) -> str:
     kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
     hints = [kinds.get(field.kind, ""), ", ".join(label for _, label in field.choices)]
     proposed = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)

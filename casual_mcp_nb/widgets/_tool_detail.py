@@ -9,10 +9,10 @@ from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.types.tool import ToolChange, ToolSpec
 from casual_mcp_nb.widgets._fields import fields_of
 
-LONGEST_TEXT = 20_000
+MAX_TEXT = 20_000
 
 
-def card_of(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
+def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
     """One tool: its names, description, claims, price, parameters with their form fields, schemas as text.
 
     Args:
@@ -38,5 +38,5 @@ def card_of(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
     return card
 
 
-def _text(text: str, limit: int = LONGEST_TEXT) -> str:
+def _text(text: str, limit: int = MAX_TEXT) -> str:
     return cut(clean(text), limit)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, ProviderError, RateLimitError, shown
 from casual_mcp_nb.providers import _reading as reading
+from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
-from casual_mcp_nb.providers._failures import Asked, explained
+from casual_mcp_nb.providers._failures import RequestContext, explained
 from casual_mcp_nb.providers._learned import Refusal, adapted, learned
 from casual_mcp_nb.providers._ollama_models import facts_of, think_value
 from casual_mcp_nb.providers._options import chat_options
-from casual_mcp_nb.providers._wire import wire_of
-from casual_mcp_nb.providers.base import Adapted, ModelAnswer, Retrying
+from casual_mcp_nb.providers.base import ModelResponse, RequestAdapted, RetryScheduled
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from casual_mcp_nb.providers.base import ChatModel
-    from casual_mcp_nb.providers.limits import Charge, Waiting
+    from casual_mcp_nb.providers.limits import RateLimitWait, TokenReservation
 
 MAX_STREAM_BYTES = 256_000_000
 """What a streamed answer may take on the wire, where each letter can come in an event of hundreds of bytes: the engine bounds
 text, and this bounds arguments and thinking, of which it hears at the end."""
 
 
-class Asking:
+class ModelRequest:
     """A question on its way; `answer` is called once.
 
     Args:
         model: Who is asked.
         messages: The conversation.
         tools: The definitions that are offered.
-        on_event: Gets text as it arrives, `Retrying` or `Waiting` before each wait, `Adapted` where the model takes no such
-            request.
+        on_event: Gets text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, `RequestAdapted` where the
+            model takes no such request.
         stream: Whether the answer is asked for piece by piece.
     """
 
@@ -48,7 +48,7 @@ class Asking:
         model: ChatModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
-        on_event: Callable[[str | Retrying | Waiting | Adapted], None] | None,
+        on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
         stream: bool,
     ) -> None:
         self._model = model
@@ -67,7 +67,7 @@ class Asking:
         self._said: list[str] = []
         self._spent = 0.0
 
-    async def answer(self) -> ModelAnswer:
+    async def answer(self) -> ModelResponse:
         """Ask until there is an answer or an error that another attempt does not help."""
         try:
             return await self._attempt()
@@ -77,7 +77,7 @@ class Asking:
             failure = error
         return await self._again(failure)
 
-    async def _again(self, failure: ProviderError) -> ModelAnswer:
+    async def _again(self, failure: ProviderError) -> ModelResponse:
         """Go on after a first attempt that failed."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
@@ -93,7 +93,7 @@ class Asking:
         )
         earlier = [failure]
 
-        async def attempt() -> ModelAnswer:
+        async def attempt() -> ModelResponse:
             # The attempt that was made already counts: its failure says how long the first wait is.
             if earlier:
                 raise earlier.pop()
@@ -101,7 +101,7 @@ class Asking:
 
         return await retrying(attempt)
 
-    async def _attempt(self) -> ModelAnswer:
+    async def _attempt(self) -> ModelResponse:
         """Ask once, and once more in each other form that a refusal asks for."""
         answer = await self._request()
         while answer is None:
@@ -111,7 +111,7 @@ class Asking:
             self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
         return answer
 
-    async def _request(self) -> ModelAnswer | None:
+    async def _request(self) -> ModelResponse | None:
         """Make one request; None where it is to be made again in another form."""
         charge = await self._wait_for_the_limits()
         self._attempts += 1
@@ -127,7 +127,7 @@ class Asking:
             if self._has_another_form(error):
                 self._attempts -= 1
                 return None
-            asked = Asked(self._messages, self._tools, self._attempts, "".join(self._said))
+            asked = RequestContext(self._messages, self._tools, self._attempts, "".join(self._said))
             failure, origin = explained(error, self._model, asked)
             self._pause_after(failure)
         finally:
@@ -159,9 +159,9 @@ class Asking:
 
     def _adapt(self, notice: str) -> None:
         if self._on_event is not None:
-            self._on_event(Adapted(notice))
+            self._on_event(RequestAdapted(notice))
 
-    async def _wait_for_the_limits(self) -> Charge | None:
+    async def _wait_for_the_limits(self) -> TokenReservation | None:
         limits = self._model.limits
         if limits is None:
             return None
@@ -169,7 +169,7 @@ class Asking:
         tokens = await asyncio.to_thread(request_tokens, self._messages, self._tools) if limits.counts_tokens else 0
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
-    def _counted(self, answer: ModelAnswer, charge: Charge | None) -> ModelAnswer:
+    def _counted(self, answer: ModelResponse, charge: TokenReservation | None) -> ModelResponse:
         if charge is not None and self._model.limits is not None:
             self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
         return answer
@@ -180,7 +180,7 @@ class Asking:
         if asked and self._model.limits is not None and asked <= self._model.retries.most_wait:
             self._model.limits.pause(asked)
 
-    async def _ask(self) -> ModelAnswer:
+    async def _ask(self) -> ModelResponse:
         client, name = self._model.client, self._model.model
         options = await self._options()
         if self._stream is None:
@@ -233,7 +233,7 @@ class Asking:
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)
         if self._on_event is not None and isinstance(failure, ProviderError):
-            self._on_event(Retrying(self._attempts, state.upcoming_sleep, failure.reason))
+            self._on_event(RetryScheduled(self._attempts, state.upcoming_sleep, failure.reason))
 
 
 def _failure(state: RetryCallState) -> BaseException | None:

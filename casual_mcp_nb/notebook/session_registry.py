@@ -33,7 +33,7 @@ def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any,
     return future
 
 
-def take_place(session: Session) -> list[Future[None]]:
+def replace_earlier(session: Session) -> list[Future[None]]:
     """Note that a session is open. In IPython, where set-up cells are run again and again, it takes the place of the one that
     was opened from the same config under the same name, also where `Out` still holds that.
 
@@ -45,7 +45,7 @@ def take_place(session: Session) -> list[Future[None]]:
     with _lock:
         others = [other for other in _open if _same_place(other, session)] if shell() else []
         _open.add(session)
-    return [other._retire("its config was opened anew, by a newer session") for other in others]
+    return [other.close_replaced("its config was opened anew, by a newer session") for other in others]
 
 
 def _end_with_worker() -> None:
@@ -57,7 +57,7 @@ def _end_with_worker() -> None:
         Finalize(None, _close_all, exitpriority=0)
 
 
-def leave(session: Session) -> None:
+def unregister(session: Session) -> None:
     """Note that a session was closed."""
     with _lock:
         _open.discard(session)
@@ -78,7 +78,7 @@ def _place(session: Session) -> object:
 @atexit.register
 def _close_all() -> None:
     for session in tuple(_open):
-        session._retire("the interpreter is ending")
+        session.close_replaced("the interpreter is ending")
     wait(tuple(_closing), timeout=EXIT_SECONDS)
 
 

@@ -13,13 +13,13 @@ from casual_mcp_nb.types.server import ServerConfig
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from casual_mcp_nb.connections._link import Link
+    from casual_mcp_nb.connections._mcp_session import McpSession
 
 OnProgress = Callable[[float, float | None, str | None], None]
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """Limits in seconds: of start, handshake and listing; of a call without progress; of a call altogether."""
 
     init: float = 20.0
@@ -27,12 +27,12 @@ class Limits:
     total: float = 600.0
 
     @classmethod
-    def of(cls, config: ServerConfig | None) -> Limits:
+    def of(cls, config: ServerConfig | None) -> CallLimits:
         """The limits of a config, or the defaults."""
         return cls(config.init_timeout, config.call_timeout, config.total_timeout) if config else cls()
 
 
-class LimitReached(Exception):
+class CallTimeout(Exception):
     """A call was given up: after how many seconds, and the field of the config that says so."""
 
     def __init__(self, seconds: float, field: str) -> None:
@@ -41,10 +41,10 @@ class LimitReached(Exception):
         self.field = field
 
 
-class Clock:
+class CallDeadline:
     """The limits of one running call."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self.start = self._loop.time()
@@ -57,29 +57,29 @@ class Clock:
         """The field of the config whose limit it runs into."""
         return "total_timeout" if self.timer.when() == self._end else "call_timeout"
 
-    def sign_of_life(self) -> None:
+    def reset(self) -> None:
         """Give the server the time of a call anew, as long as the whole allows it."""
         if self._stopped_at is None and not self.timer.expired():
             self.timer.reschedule(self._next())
 
-    def stand_still(self) -> None:
+    def pause(self) -> None:
         """Let no limit be reached."""
         if self._stopped_at is None and not self.timer.expired():
             self._stopped_at = self._loop.time()
             self.timer.reschedule(None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Count again; the time in between does not count."""
         if self._stopped_at is not None:
             self._end += self._loop.time() - self._stopped_at
             self._stopped_at = None
-            self.sign_of_life()
+            self.reset()
 
     def _next(self) -> float:
         return min(self._loop.time() + self._limits.call, self._end)
 
 
-class Clocks(set[Clock]):
+class CallDeadlines(set[CallDeadline]):
     """The clocks of the running calls of one server."""
 
     def __init__(self) -> None:
@@ -108,19 +108,19 @@ class Clocks(set[Clock]):
         """Let them stand still in the body: which of its calls a server asks for, nobody knows."""
         self._waiting += 1
         for clock in self:
-            clock.stand_still()
+            clock.pause()
         try:
             yield
         finally:
             self._waiting -= 1
             for clock in () if self._waiting else self:
-                clock.go_on()
+                clock.resume()
 
 
 async def limited_call(
-    link: Link,
-    limits: Limits,
-    clocks: Clocks,
+    link: McpSession,
+    limits: CallLimits,
+    clocks: CallDeadlines,
     name: str,
     arguments: Mapping[str, Any],
     on_progress: OnProgress | None = None,
@@ -132,11 +132,11 @@ async def limited_call(
         LimitReached: A limit was reached.
         Exception: Whatever the libraries raise.
     """
-    clock = Clock(limits)
+    clock = CallDeadline(limits)
     clocks.add(clock)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        clock.sign_of_life()
+        clock.reset()
         if on_progress is not None:
             on_progress(progress, total, link.route.mask(message) if message else message)
 
@@ -148,6 +148,6 @@ async def limited_call(
     except TimeoutError:
         if not clock.timer.expired():
             raise
-        raise LimitReached(asyncio.get_running_loop().time() - clock.start, clock.field) from None
+        raise CallTimeout(asyncio.get_running_loop().time() - clock.start, clock.field) from None
     finally:
         clocks.discard(clock)

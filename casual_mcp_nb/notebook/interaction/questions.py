@@ -15,17 +15,17 @@ from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
-from casual_mcp_nb.engine.gate import Edit, editable
+from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.form import Field, checked, fields_of
+from casual_mcp_nb.notebook.interaction.form import FormField, checked, fields_of
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.step import text_of
 from casual_mcp_nb.types.tool import ToolSpec
 
-Surface = Literal["input", "panel"]
+Channel = Literal["input", "panel"]
 """Who asks: `input()` in the running cell, or whatever shows `session.questions`, such as the panel."""
 
-LONGEST_MESSAGE = 4_000
+MAX_MESSAGE = 4_000
 MAX_DIFFERENCE = 20_000
 
 
@@ -43,9 +43,9 @@ class Question(ABC):
 
     kind: ClassVar[str]
 
-    def __init__(self, surface: Surface, server: str | None = None) -> None:
+    def __init__(self, surface: Channel, server: str | None = None) -> None:
         self.id = uuid.uuid4().hex[:12]
-        self.surface: Surface = surface
+        self.surface: Channel = surface
         self.server = server
         self.future: Future[Any] = Future()
 
@@ -109,7 +109,7 @@ class ApprovalQuestion(Question):
 
     kind = "approval"
 
-    def __init__(self, surface: Surface, request: ApprovalRequest) -> None:
+    def __init__(self, surface: Channel, request: ApprovalRequest) -> None:
         super().__init__(surface, request.tool.server)
         self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
         self.reason, self.change = request.reason, request.change
@@ -195,9 +195,9 @@ class ApprovalQuestion(Question):
 class Elicitation(Question):
     """Something that a server asks. The answer goes to that server."""
 
-    def __init__(self, surface: Surface, server: str, message: str) -> None:
+    def __init__(self, surface: Channel, server: str, message: str) -> None:
         super().__init__(surface, server)
-        self.message = clean(cut(message, LONGEST_MESSAGE))
+        self.message = clean(cut(message, MAX_MESSAGE))
 
     @property
     def text(self) -> str:
@@ -232,9 +232,9 @@ class FormQuestion(Elicitation):
 
     kind = "form"
 
-    def __init__(self, surface: Surface, server: str, message: str, schema: Mapping[str, Any]) -> None:
+    def __init__(self, surface: Channel, server: str, message: str, schema: Mapping[str, Any]) -> None:
         super().__init__(surface, server, message)
-        self.fields: tuple[Field, ...] = fields_of(schema)
+        self.fields: tuple[FormField, ...] = fields_of(schema)
 
     def answer(self, values: Mapping[str, Any]) -> None:
         """Send the form.
@@ -249,7 +249,7 @@ class FormQuestion(Elicitation):
         self._settle(("accept", checked(self.fields, values)))
 
 
-class LinkQuestion(Elicitation):
+class UrlElicitation(Elicitation):
     """A page that a server asks the person to visit. It is never opened from here.
 
     Args:
@@ -261,7 +261,7 @@ class LinkQuestion(Elicitation):
 
     kind = "link"
 
-    def __init__(self, surface: Surface, server: str, message: str, address: str) -> None:
+    def __init__(self, surface: Channel, server: str, message: str, address: str) -> None:
         super().__init__(surface, server, message)
         self.address = clean(address)
 
@@ -290,7 +290,7 @@ class StepQuestion(Question):
 
     kind = "step"
 
-    def __init__(self, surface: Surface, step: int, request: Request) -> None:
+    def __init__(self, surface: Channel, step: int, request: Request) -> None:
         super().__init__(surface)
         self.step, self.request = step, request
         messages = request.messages
@@ -334,7 +334,7 @@ class StepQuestion(Question):
         """
         self._settle(("next", self._edits(texts)))
 
-    def _edits(self, texts: str | Mapping[str, str]) -> tuple[Edit, ...]:
+    def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:
         if not self.texts:
             raise UsageError("There is nothing to edit before this step.")
         changes = {list(self.texts)[-1]: texts} if isinstance(texts, str) else texts
@@ -343,7 +343,7 @@ class StepQuestion(Question):
             raise UsageError(
                 f"There is no text {shown(unknown)} to edit.", hint=f"There is: {', '.join(map(repr, self.texts))}."
             )
-        return tuple(Edit(text, key or None) for key, text in changes.items())
+        return tuple(MessageEdit(text, key or None) for key, text in changes.items())
 
     def stop(self) -> None:
         """Stop the turn."""

@@ -6,20 +6,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from casual_mcp_nb.connections import Fleet
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.results import result_words
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 
 
-async def call_by_hand(fleet: Fleet, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolCall:
+async def call_tool_directly(server_manager: ServerManager, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolCall:
     """Call a tool of the catalog, and put what came back as a call of a turn is put.
 
     Raises:
         ServerError: The server failed.
     """
     start = time.monotonic()
-    result = await fleet.call(tool, arguments)
+    result = await server_manager.call(tool, arguments)
     return ToolCall(
         id="",
         name=tool.wire_name,

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.connections._call import OnProgress
+from casual_mcp_nb.connections._deadlines import OnProgress
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
-from casual_mcp_nb.connections.connection import MANY_TOOLS, Connection
+from casual_mcp_nb.connections.connection import MAX_TOOLS_ON_LOOP, Connection
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
 
-class Fleet:
+class ServerManager:
     """The connections of a session.
 
     Args:
@@ -34,7 +34,7 @@ class Fleet:
         secrets: What is masked in all that servers send; each server's own are in any case.
 
     Attributes:
-        worker: The process for what servers and templates can make long; it ends with the fleet.
+        worker: The process for what servers and templates can make long; it ends with the server manager.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Fleet:
         """Whether `catalog` has nothing to list.
 
         Raises:
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         return all(connection.fresh for connection in self._connections.values())
 
     @property
     def waiting(self) -> list[str]:
-        """The servers that `connect` would start; none after the fleet was closed."""
+        """The servers that `connect` would start; none after the server manager was closed."""
         if self._closed:
             return []
         awake = ((name, each) for name, each in self._connections.items() if name not in self._asleep)
@@ -103,7 +103,7 @@ class Fleet:
 
         Raises:
             UnknownNameError: There is no server of that name.
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         awake = [name for name in self._connections if name not in self._asleep]
@@ -126,7 +126,7 @@ class Fleet:
         none. The same object comes back as long as no server's tools changed.
 
         Raises:
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         connections = list(self._connections.values())
@@ -139,7 +139,7 @@ class Fleet:
         if key != self._catalog_key:
             tools = [tool for each in connections for tool in each.tools]
             # On a thread where there are many, so that the loop is not held.
-            made = await asyncio.to_thread(Catalog, tools) if len(tools) > MANY_TOOLS else Catalog(tools)
+            made = await asyncio.to_thread(Catalog, tools) if len(tools) > MAX_TOOLS_ON_LOOP else Catalog(tools)
             self._catalog, self._catalog_key = made, key
         return self._catalog
 
@@ -154,10 +154,10 @@ class Fleet:
         """Call a tool of the catalog, once; see `Connection.call`.
 
         Raises:
-            UnknownNameError: Its server is not in this fleet.
+            UnknownNameError: Its server is not in this server manager.
             UsageError: It runs only as a task.
             ToolTimeoutError, ToolCallError, ConnectError: As of `Connection.call`.
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         if tool.restriction == "task only":
@@ -175,7 +175,7 @@ class Fleet:
         Raises:
             UnknownNameError: There is no server of that name.
             ConnectError: It could not be connected.
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         connection = self._known(name)
@@ -188,7 +188,7 @@ class Fleet:
         Raises:
             UsageError: There is a server of that name.
             ConnectError: It could not be connected.
-            ClosedError: The fleet was closed.
+            ClosedError: The server manager was closed.
         """
         self._check_open()
         self._check_new(name)

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts
-from casual_mcp_nb.types.secret import masked as mask
+from casual_mcp_nb.types.secret import redacted as mask
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
-__all__ = ["Mask", "clean", "mask", "secrets_of", "shown_address"]
+__all__ = ["Redactor", "clean", "mask", "secrets_of", "shown_address"]
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
@@ -24,7 +24,7 @@ _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "for
 """Words of a JSON schema with texts that must stay as they are for it to be one."""
 
 
-class Mask:
+class Redactor:
     """Puts a mask in the place of secrets in what a server sends. What holds none comes back as the same object.
 
     Args:
@@ -43,11 +43,11 @@ class Mask:
     def value(self, value: Any) -> Any:
         """A JSON value, with its keys, and numbers that are a secret."""
         text = self._json(value)
-        masked = self(text)
-        if masked == text:
+        redacted = self(text)
+        if redacted == text:
             return value
         try:
-            return json.loads(masked)
+            return json.loads(redacted)
         except ValueError:
             # It stood in a number, or partly in what holds the texts together.
             return self._walk(value)

@@ -21,7 +21,7 @@ STOP_SECONDS = 5.0
 """How long a turn that is being stopped is waited for."""
 
 
-class Dialogue:
+class ConversationRunner:
     """What was said, and the turn that is running. Its coroutines belong to the engine's loop.
 
     Args:
@@ -76,7 +76,7 @@ class Dialogue:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
             ClosedError: It was closed before the turn began.
         """
-        await self._take_the_floor()
+        await self._acquire()
         turns = self.turns
         history = [message for before in turns[:place] for message in before.messages]
 
@@ -184,7 +184,7 @@ class Dialogue:
         if self._running is not None:
             raise UsageError("A turn of this session is still running.", hint="Wait for its end, or stop it.")
 
-    async def _take_the_floor(self) -> None:
+    async def _acquire(self) -> None:
         running = self._running
         if running is not None and running.cancelling():
             await asyncio.wait({running}, timeout=STOP_SECONDS)

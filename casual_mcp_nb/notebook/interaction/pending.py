@@ -11,20 +11,20 @@ from contextlib import contextmanager, suppress
 from typing import Any, overload
 
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
-from casual_mcp_nb.engine.gate import Edit, Gate
+from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.approve import ask_with_input
-from casual_mcp_nb.notebook.loop import EngineThread
-from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.prompt import can_prompt
-from casual_mcp_nb.notebook.questions import (
+from casual_mcp_nb.notebook.interaction.input_prompts import ask_with_input
+from casual_mcp_nb.notebook.interaction.prompt import can_prompt
+from casual_mcp_nb.notebook.interaction.questions import (
     ApprovalQuestion,
+    Channel,
     FormQuestion,
-    LinkQuestion,
     Question,
     StepQuestion,
-    Surface,
+    UrlElicitation,
 )
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Request
 
@@ -49,7 +49,7 @@ class Questions(Sequence[Question]):
         self._observers = observers
         self._open: dict[str, Question] = {}
         self._came = threading.Condition()
-        self._places: list[tuple[Surface | None, contextvars.Context]] = []
+        self._places: list[tuple[Channel | None, contextvars.Context]] = []
         self._panels = 0
         self._one_input = asyncio.Lock()
 
@@ -113,7 +113,7 @@ class Questions(Sequence[Question]):
 
         return end
 
-    def surface_of_awaited_cells(self) -> Surface:
+    def surface_of_awaited_cells(self) -> Channel:
         """Who asks while a cell awaits: a panel, where its clicks arrive by then."""
         version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
         return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
@@ -124,7 +124,7 @@ class Questions(Sequence[Question]):
         return self._surface() == "input"
 
     @contextmanager
-    def put_by(self, surface: Surface | None = None) -> Iterator[None]:
+    def prompt_on(self, surface: Channel | None = None) -> Iterator[None]:
         """Have the questions that come up in the body put by `surface`, or by whatever can be answered then; `input()` asks in
         the cell that the body runs for."""
         place = (surface, contextvars.copy_context())
@@ -159,27 +159,27 @@ class Questions(Sequence[Question]):
         address = getattr(params, "url", None)
         question: Question
         if address is not None:
-            question = LinkQuestion(self._surface(), server, message, str(address))
+            question = UrlElicitation(self._surface(), server, message, str(address))
         else:
             question = FormQuestion(self._surface(), server, message, getattr(params, "requested_schema", None) or {})
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
-    def gate(self, wanted: Callable[[], bool], stop: Callable[[], None]) -> Gate:
+    def gate(self, wanted: Callable[[], bool], stop: Callable[[], None]) -> BeforeModelCall:
         """What pauses one turn before each call of the model.
 
         Args:
             wanted: Whether it pauses now.
             stop: Stops the turn.
         """
-        to_the_end = False
+        run = False
 
-        async def pause(step: int, request: Request) -> Sequence[Edit] | None:
-            nonlocal to_the_end
-            if to_the_end or not wanted():
+        async def pause(step: int, request: Request) -> Sequence[MessageEdit] | None:
+            nonlocal run
+            if run or not wanted():
                 return None
             word, edits = await self._answer(StepQuestion(self._surface(), step, request))
-            to_the_end = word == "run"
+            run = word == "run"
             if word == "stop":
                 stop()
                 await asyncio.Event().wait()
@@ -212,7 +212,7 @@ class Questions(Sequence[Question]):
     def _unanswered(self) -> Question | None:
         return next((question for question in tuple(self._open.values()) if not question.future.done()), None)
 
-    def _surface(self) -> Surface:
+    def _surface(self) -> Channel:
         surface = self._places[-1][0] if self._places else None
         if surface is not None:
             return surface

@@ -10,9 +10,9 @@ from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.preflight import turn_started
 from casual_mcp_nb.engine.read_on import Recall
 from casual_mcp_nb.engine.run import Run
-from casual_mcp_nb.engine.start import turn_started
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.event import Event, Notice
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_TEMPLATE = "default"
 
 
-async def prepared(
+async def build_run(
     chat: McpToolChat,
     messages: Sequence[ChatMessage],
     options: TurnOptions,
@@ -55,14 +55,14 @@ async def prepared(
     model = await chat.models.ready(options.model)
     view = await chat.view(options.applied_to(chat.selection))
     named = (*chat.consent.unknown_tools(), *chat.exclusions.notices(view.catalog))
-    missing = (*chat.checks.missing(view, chat.fleet, chat.tool_sets), *named)
+    missing = (*chat.checks.missing(view, chat.server_manager, chat.tool_sets), *named)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
     dispatcher = Dispatcher(
         view,
         discovered,
         synthetic,
-        chat.fleet,
+        chat.server_manager,
         chat.consent,
         options.meta,
         on_notice=lambda notice: emit(replace(notice, at=run.now())),
@@ -119,4 +119,4 @@ async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, vie
     if system is None:
         template = model.template or DEFAULT_TEMPLATE if options.template is None else options.template
         system = await chat.templates.render_async(template, tools=view.offered, variables=options.variables)
-    return with_instructions(system, view, chat.fleet)
+    return with_instructions(system, view, chat.server_manager)

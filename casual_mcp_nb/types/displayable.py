@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 
-class Rich:
+class Displayable:
     """A noun with `text/plain`, `text/markdown` and `text/html` forms, which the display room makes when they are asked for.
 
     The room is looked up by name at that moment: nouns never import it, and a program without a notebook never loads it.

@@ -17,7 +17,7 @@ _OURS = (SEARCH_TOOLS, LOAD_TOOLS, UNLOAD_TOOLS, "browse_toolkit")
 
 
 @dataclass(frozen=True)
-class Edit:
+class MessageEdit:
     """Another text for something that the model has not read yet.
 
     Args:
@@ -29,7 +29,7 @@ class Edit:
     call_id: str | None = None
 
 
-Gate = Callable[[int, Request], Awaitable[Sequence[Edit] | None]]
+BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[MessageEdit] | None]]
 """Called before each call of the model with the step and the request; gives the edits, or None to send it as it is."""
 
 
@@ -54,7 +54,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     return dict(reversed(places.items()))
 
 
-def place_of(edit: Edit, messages: Sequence[ChatMessage]) -> int:
+def place_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
     """Where in `messages` the text stands that an edit is for.
 
     Raises:

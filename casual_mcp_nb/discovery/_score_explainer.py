@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from casual_mcp_nb.discovery._fields import FIELDS, texts
 from casual_mcp_nb.discovery._scorer import CLAUSE, CLAUSE_POWER, NAME_COVERED, Clause, Scored, Scorer
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.types.search import TermShare
+from casual_mcp_nb.types.search import TermScore
 from casual_mcp_nb.types.tool import ToolSpec
 
 _SHOWN = 60
 
 
-class Shares:
+class ScoreExplainer:
     """The parts of one tool's score.
 
     Args:
@@ -31,7 +31,7 @@ class Shares:
         self._document = document
         self._counts = [Counter(terms(text)) for text in texts(tool)]
 
-    def all(self) -> tuple[TermShare, ...]:
+    def all(self) -> tuple[TermScore, ...]:
         """Every part that is not zero; together they are the score before copies lose."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
@@ -41,13 +41,13 @@ class Shares:
         """Terms of the query that neither the tool nor a synonym in it has."""
         return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
 
-    def _terms(self) -> Iterator[TermShare]:
+    def _terms(self) -> Iterator[TermScore]:
         for asked, weight in self._scored.weights.items():
             term, worth = self._scorer.lookup.best(asked, self._document)
             if worth:
                 yield from self._by_field(asked, term, weight * worth)
 
-    def _by_field(self, asked: str, term: str, worth: float) -> Iterator[TermShare]:
+    def _by_field(self, asked: str, term: str, worth: float) -> Iterator[TermScore]:
         rows = []
         for field, counts, average in zip(FIELDS, self._counts, self._bm25.average, strict=True):
             if counts[term]:
@@ -56,37 +56,37 @@ class Shares:
         total = sum(row[3] for row in rows)
         idf = self._bm25.idf[term]
         for field, count, norm, part in rows:
-            yield TermShare(term, field.name, count, idf, worth * part / total, norm, asked if asked != term else "")
+            yield TermScore(term, field.name, count, idf, worth * part / total, norm, asked if asked != term else "")
 
-    def _name(self) -> Iterator[TermShare]:
+    def _name(self) -> Iterator[TermScore]:
         bm25 = self._bm25
         words = [term for term in self._scored.weights if term in self._counts[0]]
         covered = sum(bm25.idf[term] for term in words)
         if covered:
             share = NAME_COVERED * covered * covered / float(bm25.name_idf[self._document])
-            yield TermShare("words of the name", "name", len(words), covered, share)
+            yield TermScore("words of the name", "name", len(words), covered, share)
 
-    def _server(self, own: float) -> Iterator[TermShare]:
+    def _server(self, own: float) -> Iterator[TermScore]:
         if self._scored.servers is not None:
-            yield TermShare("what its server is about", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
+            yield TermScore("what its server is about", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
 
-    def _clause(self) -> Iterator[TermShare]:
+    def _clause(self) -> Iterator[TermScore]:
         fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
         if fits:
             fit, clause = max(fits, key=lambda pair: pair[0])
             share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
-            yield TermShare(_quoted(clause), "part of the request", 1, 0.0, share)
+            yield TermScore(_quoted(clause), "part of the request", 1, 0.0, share)
 
     def _worth(self, weights: Mapping[str, float]) -> float:
         return sum(weight * self._scorer.lookup.best(term, self._document)[1] for term, weight in weights.items())
 
-    def _meaning(self) -> Iterator[TermShare]:
+    def _meaning(self) -> Iterator[TermScore]:
         if self._scored.meaning is not None:
-            yield TermShare("meaning", "embedding", 1, 0.0, float(self._scored.meaning[self._document]))
+            yield TermScore("meaning", "embedding", 1, 0.0, float(self._scored.meaning[self._document]))
 
-    def _called(self) -> Iterator[TermShare]:
+    def _called(self) -> Iterator[TermScore]:
         if self._document in self._scored.called:
-            yield TermShare("exact name", "name", 1, 0.0, self._scored.bonus)
+            yield TermScore("exact name", "name", 1, 0.0, self._scored.bonus)
 
 
 def _quoted(clause: Clause) -> str:

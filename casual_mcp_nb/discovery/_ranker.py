@@ -17,7 +17,7 @@ _MAX_KINDS = 8
 """How many tools of one name, all different, are told apart."""
 
 
-class Order:
+class Ranker:
     """Ranks the documents of a corpus.
 
     Args:

@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=drawing_thread.cache_clear)
 
 
-class Pace:
+class Throttle:
     """Does `work` on the drawing thread: at once where it was not done lately, otherwise as soon as `seconds` have passed.
 
     Calls in between count as one, and whatever changed before the last call is seen by the work.

@@ -17,11 +17,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.connections._log import logger
-from casual_mcp_nb.connections._mask import clean
 from casual_mcp_nb.connections._messages import input_of
 from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_ended, signal_group
+from casual_mcp_nb.connections._redactor import clean
 from casual_mcp_nb.connections._session import TolerantClient, TolerantTransport, Undiscovered
-from casual_mcp_nb.connections._transport import Route
+from casual_mcp_nb.connections._transport import TransportContext
 from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.server import Protocol
@@ -44,7 +44,7 @@ LAST_ANSWER_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Greeting:
+class ServerInfo:
     """What a server said of itself at the handshake, with secrets masked."""
 
     protocol_version: str | None = None
@@ -54,7 +54,7 @@ class Greeting:
     extensions: tuple[str, ...] = ()
 
 
-class Link:
+class McpSession:
     """A fastmcp client and the task that owns it. The task enters the client, waits for its end, and cleans up.
 
     Args:
@@ -76,9 +76,9 @@ class Link:
     def __init__(
         self,
         name: str,
-        route: Route,
+        route: TransportContext,
         client_options: dict[str, Any],
-        on_lost: Callable[[Link], None],
+        on_lost: Callable[[McpSession], None],
         on_tools_changed: Callable[[], Awaitable[None]],
         on_refused: Callable[[str], None],
         protocol: Protocol,
@@ -86,7 +86,7 @@ class Link:
     ) -> None:
         self.name = name
         self.route = route
-        self.greeting = Greeting()
+        self.greeting = ServerInfo()
         self.broken_by: str | None = None
         self.undiscovered: Undiscovered | None = None
         self.stray_output: str | None = None
@@ -221,7 +221,7 @@ class Link:
 
     def _greet(self) -> None:
         info = self.client.server_info
-        self.greeting = Greeting(
+        self.greeting = ServerInfo(
             protocol_version=self.client.protocol_version,
             version=clean(self.route.mask(f"{info.name} {info.version}".strip()))[:200] if info else None,
             instructions=self.route.mask(self.client.instructions or ""),

@@ -26,7 +26,7 @@ def embedded_text(tool: ToolSpec) -> str:
     return f"{_BETWEEN.sub(' ', name)}: {description}"
 
 
-class Meaning:
+class EmbeddingScorer:
     """How near tools are to a query in an embedding's space.
 
     The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every

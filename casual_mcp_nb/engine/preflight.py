@@ -17,12 +17,12 @@ from casual_mcp_nb.types.trace import Trace
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.connections import Fleet
+    from casual_mcp_nb.connections import ServerManager
     from casual_mcp_nb.engine.view import ToolView
     from casual_mcp_nb.providers.base import ChatModel
 
 
-class Checks:
+class PreflightChecks:
     """The checks before a turn; what they came to is kept until a server or the view changes."""
 
     def __init__(self) -> None:
@@ -31,14 +31,16 @@ class Checks:
         self._missing: tuple[Notice, ...] = ()
         self._told: tuple[Notice, ...] = ()
 
-    def missing(self, view: ToolView, fleet: Fleet, tool_sets: Mapping[str, ToolSetConfig]) -> tuple[Notice, ...]:
+    def missing(
+        self, view: ToolView, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]
+    ) -> tuple[Notice, ...]:
         """A notice for each server in use whose tools are missing.
 
         Raises:
             UsageError, ConnectError: As of `check_selection`.
         """
-        if view is not self._view or fleet.version != self._version:
-            version, statuses = fleet.version, fleet.statuses
+        if view is not self._view or server_manager.version != self._version:
+            version, statuses = server_manager.version, server_manager.statuses
             check_selection(view.selection, statuses, view.catalog, tool_sets)
             self._missing = missing_notices(view.selection, statuses, tool_sets)
             self._view, self._version = view, version

@@ -12,16 +12,16 @@ from casual_mcp_nb.errors import UsageError, shown
 
 FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 
-MOST_FIELDS = 40
-MOST_CHOICES = 200
-LONGEST_NOTE = 500
-LONGEST_DEFAULT = 4_000
+MAX_FIELDS = 40
+MAX_CHOICES = 200
+MAX_NOTE = 500
+MAX_DEFAULT = 4_000
 _YES = ("y", "yes", "true", "1")
 _NO = ("n", "no", "false", "0")
 
 
 @dataclass(frozen=True)
-class Field:
+class FormField:
     """One field of a form. Title, description and labels are cleaned, since the server wrote them.
 
     Args:
@@ -47,7 +47,7 @@ class Field:
     maximum: float | None = None
 
 
-def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
+def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """The fields that MCP allows in a form; whatever else a server puts into the schema becomes a field for a text."""
     properties = schema.get("properties")
     required = schema.get("required")
@@ -56,11 +56,11 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
         return ()
     return tuple(
         _field(name, part if isinstance(part, Mapping) else {}, name in names)
-        for name, part in list(properties.items())[:MOST_FIELDS]
+        for name, part in list(properties.items())[:MAX_FIELDS]
     )
 
 
-def checked(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """What was filled in, in the types that the fields want.
 
     A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
@@ -80,14 +80,14 @@ def checked(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, A
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _field(name: str, part: Mapping[str, Any], required: bool) -> Field:
+def _field(name: str, part: Mapping[str, Any], required: bool) -> FormField:
     kind = _kind(part)
     low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
-    field = Field(
+    field = FormField(
         name=name,
         title=_words(part.get("title"), 100) or one_line(cut(name, 100)),
         kind=kind,
-        description=_words(part.get("description"), LONGEST_NOTE),
+        description=_words(part.get("description"), MAX_NOTE),
         required=required,
         choices=_choices(part if kind == "choice" else part.get("items", {})) if kind in ("choice", "choices") else (),
         minimum=_limit(part.get(low)),
@@ -96,7 +96,7 @@ def _field(name: str, part: Mapping[str, Any], required: bool) -> Field:
     return replace(field, default=_default(field, part.get("default")))
 
 
-def _names(fields: tuple[Field, ...]) -> str:
+def _names(fields: tuple[FormField, ...]) -> str:
     return f"It has: {', '.join(shown(field.name) for field in fields)}."
 
 
@@ -122,21 +122,21 @@ def _choices(part: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         options = part.get("oneOf") or part.get("anyOf")
         found = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
         pairs = [(option["const"], option.get("title", option["const"])) for option in found if "const" in option]
-    return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MOST_CHOICES])
+    return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MAX_CHOICES])
 
 
-def _default(field: Field, value: Any) -> Any:
+def _default(field: FormField, value: Any) -> Any:
     """A default that can be sent as it is. One with characters that hide is none: nobody would see what is sent."""
     match field.kind, value:
         case "boolean", bool():
             return value
         case "text", "" if not field.minimum:
             return value
-        case "text" | "choice", str() if len(value) <= LONGEST_DEFAULT and clean(value) == value:
+        case "text" | "choice", str() if len(value) <= MAX_DEFAULT and clean(value) == value:
             pass
         case (("integer" | "number"), int() | float()) if not isinstance(value, bool):
             pass
-        case "choices", list() if len(value) <= MOST_CHOICES and all(isinstance(item, str) for item in value):
+        case "choices", list() if len(value) <= MAX_CHOICES and all(isinstance(item, str) for item in value):
             if not value:
                 return []
         case _:
@@ -155,7 +155,7 @@ def _words(text: Any, limit: int) -> str:
     return clean(cut(text, limit)) if isinstance(text, str) else ""
 
 
-def _value(field: Field, given: Any) -> Any:
+def _value(field: FormField, given: Any) -> Any:
     if given is None or given == "" or (given == [] and field.kind == "choices"):
         if field.required:
             raise UsageError(f"{shown(field.title)} must be filled in.")
@@ -174,7 +174,7 @@ def _value(field: Field, given: Any) -> Any:
     return text
 
 
-def _truth(field: Field, given: Any) -> bool:
+def _truth(field: FormField, given: Any) -> bool:
     if isinstance(given, bool):
         return given
     word = str(given).strip().lower()
@@ -183,7 +183,7 @@ def _truth(field: Field, given: Any) -> bool:
     return word in _YES
 
 
-def _number(field: Field, given: Any) -> float:
+def _number(field: FormField, given: Any) -> float:
     try:
         number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
     except ValueError:
@@ -193,7 +193,7 @@ def _number(field: Field, given: Any) -> float:
     return int(number) if field.kind == "integer" else number
 
 
-def _within(field: Field, number: float, unit: str = "") -> float:
+def _within(field: FormField, number: float, unit: str = "") -> float:
     if field.minimum is not None and number < field.minimum:
         raise UsageError(f"{shown(field.title)} takes at least {field.minimum:g}{unit}.")
     if field.maximum is not None and number > field.maximum:
@@ -201,7 +201,7 @@ def _within(field: Field, number: float, unit: str = "") -> float:
     return number
 
 
-def _chosen(field: Field, given: Any) -> str:
+def _chosen(field: FormField, given: Any) -> str:
     for value, label in field.choices:
         if str(given) in (value, label):
             return value

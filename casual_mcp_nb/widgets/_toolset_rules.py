@@ -30,7 +30,9 @@ def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Ca
     return tool_set.model_copy(update={"servers": {**tool_set.servers, **rules}})
 
 
-def ticked(selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]) -> ToolSetConfig:
+def toolset_from_selection(
+    selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
+) -> ToolSetConfig:
     """The toolset that says by itself what toolset, servers and single tools of a selection let through together.
 
     Args:

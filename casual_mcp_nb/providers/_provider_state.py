@@ -31,10 +31,10 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
     worth = _with_ids(parts[: last + 1], message.tool_calls or ())
     if all(part.keys() <= _PLAIN for part in worth):
         return message
-    from casual_mcp_nb.types.kept import Kept, KeptMessage
+    from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage
 
-    return KeptMessage(
-        content=message.content, tool_calls=message.tool_calls, kept=Kept(wire=wire, model=model, parts=tuple(worth))
+    return StatefulAssistantMessage(
+        content=message.content, tool_calls=message.tool_calls, kept=ProviderState(wire=wire, model=model, parts=tuple(worth))
     )
 
 

@@ -10,7 +10,7 @@ from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 
 
-class ToolWatch:
+class ToolChangeTracker:
     """Remembers how each tool was described, and tells of each change. A tool that went and came back is remembered too.
 
     Args:
@@ -44,7 +44,7 @@ class ToolWatch:
         """All tools that a server has ever had, each as it was defined last."""
         return {name: tool for name, tool in self._known.items() if name.server == server}
 
-    def look(self, catalog: Catalog) -> None:
+    def update(self, catalog: Catalog) -> None:
         """Compare a catalog with what was there before."""
         if catalog is self.catalog:
             return

@@ -9,7 +9,7 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Exploration, Manifest, Servers, ToolSets
+from casual_mcp_nb.types.session import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.types.tool import Catalog, ToolName
 from casual_mcp_nb.widgets._budget import budget_of
 from casual_mcp_nb.widgets.state import State
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.session import Session
 
 
-class KnownTools(State):
+class ToolsState(State):
     """Follows the selection and the servers of a session. Servers that are not connected yet are connected in the background,
     and their tools are known one server after the other.
 
@@ -62,10 +62,10 @@ class KnownTools(State):
         return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
 
     @property
-    def exploration(self) -> Exploration:
+    def exploration(self) -> ExplorerSnapshot:
         """All of it as a noun."""
         view = self.view
-        return Exploration(
+        return ExplorerSnapshot(
             servers=self.servers,
             selection=self.session.selection.snapshot(),
             tool_sets=self.tool_sets,

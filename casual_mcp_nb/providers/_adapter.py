@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers import _anthropic, _litellm, _ollama, _openai, _responses, _responses_request
-from casual_mcp_nb.providers._answers import Definitions, Say
-from casual_mcp_nb.providers.base import ModelAnswer
+from casual_mcp_nb.providers._answers import Definitions, OnText
+from casual_mcp_nb.providers.base import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wire:
+class ProviderAdapter:
     """How to talk to one kind of client.
 
     Args:
@@ -34,45 +34,48 @@ class Wire:
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
-    ask: Callable[[Any, str, list[ChatMessage], ChatOptions], Awaitable[ModelAnswer]]
-    stream: Callable[[Any, str, list[ChatMessage], ChatOptions, Say], Awaitable[ModelAnswer]] | None = None
+    ask: Callable[[Any, str, list[ChatMessage], ChatOptions], Awaitable[ModelResponse]]
+    stream: Callable[[Any, str, list[ChatMessage], ChatOptions, OnText], Awaitable[ModelResponse]] | None = None
     name: str = ""
 
 
-def wire_of(client: Any) -> Wire:
+def wire_of(client: Any) -> ProviderAdapter:
     """How to talk to this client; one that is not known gets OpenAI's shape through casual-llm's protocol."""
     return _wire_of_kind(client.__class__)
 
 
 @lru_cache(maxsize=64)
-def _wire_of_kind(own: type[Any]) -> Wire:
+def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
     import casual_llm
 
     if hasattr(own, "answer"):
-        return Wire(_offer_plain, _ask_own, _stream_own if getattr(own, "streams", False) else None)
+        return ProviderAdapter(_offer_plain, _ask_own, _stream_own if getattr(own, "streams", False) else None)
     for kind, wire in (
-        (casual_llm.OpenAIClient, Wire(_openai.offer, _openai.ask, _openai.stream, _openai.WIRE)),
-        (casual_llm.AnthropicClient, Wire(_anthropic.offer, _anthropic.ask, _anthropic.stream, _anthropic.WIRE)),
-        (casual_llm.OllamaClient, Wire(_ollama.offer, _ollama.ask, _ollama.stream, _ollama.WIRE)),
-        (_responses.ResponsesClient, Wire(_responses.offer, _responses.ask, _responses.stream, _responses_request.WIRE)),
-        (_litellm.LiteLLMClient, Wire(_openai.offer, _litellm.ask, _litellm.stream, _litellm.WIRE)),
+        (casual_llm.OpenAIClient, ProviderAdapter(_openai.offer, _openai.ask, _openai.stream, _openai.WIRE)),
+        (casual_llm.AnthropicClient, ProviderAdapter(_anthropic.offer, _anthropic.ask, _anthropic.stream, _anthropic.WIRE)),
+        (casual_llm.OllamaClient, ProviderAdapter(_ollama.offer, _ollama.ask, _ollama.stream, _ollama.WIRE)),
+        (
+            _responses.ResponsesClient,
+            ProviderAdapter(_responses.offer, _responses.ask, _responses.stream, _responses_request.WIRE),
+        ),
+        (_litellm.LiteLLMClient, ProviderAdapter(_openai.offer, _litellm.ask, _litellm.stream, _litellm.WIRE)),
     ):
         # A class is None where its SDK is missing. A subclass with a `_chat` of its own wants to be asked through it.
         if kind is not None and issubclass(own, kind):
-            return wire if own._chat is kind._chat else Wire(wire.offer, _ask_protocol)
-    return Wire(_openai.offer, _ask_protocol)
+            return wire if own._chat is kind._chat else ProviderAdapter(wire.offer, _ask_protocol)
+    return ProviderAdapter(_openai.offer, _ask_protocol)
 
 
 def _offer_plain(tools: Definitions) -> dict[str, Any]:
     return {"tools": [dict(tool) for tool in tools]}
 
 
-async def _ask_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
-    answer: ModelAnswer = await client.answer(model, messages, options)
+async def _ask_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    answer: ModelResponse = await client.answer(model, messages, options)
     return answer
 
 
-async def _stream_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: Say) -> ModelAnswer:
+async def _stream_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
     answer = await _ask_own(client, model, messages, options)
     for piece in re.findall(r"\s*(?:\S+\s*){1,3}", answer.message.content or ""):
         say(piece)
@@ -80,6 +83,6 @@ async def _stream_own(client: Any, model: str, messages: list[ChatMessage], opti
     return answer
 
 
-async def _ask_protocol(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelAnswer:
+async def _ask_protocol(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     message, usage = await client._chat(model=model, messages=messages, options=options)
-    return ModelAnswer(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
+    return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
