@@ -64,7 +64,7 @@ def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopG
 @pytest.mark.holds_the_loop("that is what is tested")
 def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -> None:
     # The watcher looks again while the thread is still there.
-    worker = threading.Thread(target=code("sum(range(30_000_000)); wait(0.2)", wait=threading.Event().wait))
+    worker = threading.Thread(target=code("sum(range(30_000_000)); wait(2)", wait=threading.Event().wait))
     worker.start()
     worker.join()
     assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
