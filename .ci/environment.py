@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv"
-EXTRAS = "notebook,providers,dev"
+EXTRAS = "notebook,providers,docs,dev"
 
 
 def ensure() -> Path:

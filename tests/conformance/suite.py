@@ -131,7 +131,7 @@ def _page(rows: Sequence[Row]) -> Iterator[str]:
     core, sign_in = [row for row in rows if not row.sign_in], [row for row in rows if row.sign_in]
     yield "# Conformance\n"
     yield "The client scenarios of the official conformance suite (npm `@modelcontextprotocol/conformance`), each run through a"
-    yield "`Session` in ordinary use: [client.py](../tests/conformance/client.py). The page is written by"
+    yield "`Session` in ordinary use: `tests/conformance/client.py`. The page is written by"
     yield "`python tests/conformance/suite.py --write`, and the tests run every scenario and compare it with its row.\n"
     yield f"Suite: {suite_version()}\n"
     yield f"## Outside sign-in: {_total(core)}\n"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import json
+import os
 import re
 import subprocess
 import sys
@@ -70,21 +73,56 @@ def test_every_public_name_is_there_and_listed() -> None:
         assert getattr(casual_mcp_nb, name).__doc__, name
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+CELLS = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for place, cell in json.load(sys.stdin):
+    print("#", place)
+    shell.run_cell(cell).raise_error()
+"""
 
 
-@pytest.mark.parametrize("block", python_blocks())
-def test_each_python_example_of_the_readme_runs(block: str) -> None:
-    done = run(block)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+def pages() -> list[Path]:
+    """The README and the guides."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+def cells(page: Path) -> list[tuple[str, str]]:
+    """The examples of a page that are Python, or cells of a notebook, each with its place."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.finditer(r"^```(?:python|ipython)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [(f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}", block[1]) for block in blocks]
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if cells(page)], ids=lambda page: page.name)
+def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-c", CELLS],
+        input=json.dumps(cells(page)),
+        cwd=tmp_path,
+        env={**environ, "IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr}"
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    listed = re.findall(r"^::: casual_mcp_nb\.(\w+)$", "\n".join(hooks.reference().values()), re.MULTILINE)
+    assert sorted(listed) == casual_mcp_nb.__all__
 
 
 def test_the_config_of_the_readme_loads() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    import json
-
     config = casual_mcp_nb.load_config(json.loads(block), environ={"NOTES_TOKEN": "a-token"})
     assert list(config.servers) == ["math", "docs", "notes"]
 

@@ -1,0 +1,95 @@
+"""What the documentation takes from the code: a reference of every public name, every decision, the keys of a config.
+
+MkDocs calls the functions that begin with `on_`; they work from what exists, so that a new name, decision or key needs no line
+here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import casual_mcp_nb
+
+GROUPS = (
+    ("Session", ("notebook",)),
+    ("Chatting without a notebook", ("engine",)),
+    ("Turns, steps and conversations", ("types.trace", "types.step", "types.conversation", "types.stats", "types.content")),
+    ("Tools, servers and selection", ("types.tool", "types.server", "types.session", "types.selection", "connections")),
+    ("Discovery", ("discovery", "types.search")),
+    ("Config", ("config", "types.config", "types.options")),
+    ("Models", ("providers",)),
+    ("Evaluation", ("evaluation", "types.evaluation")),
+    ("Events", ("types.event",)),
+    ("Errors", ("errors",)),
+    ("Other names", ("",)),
+)
+"""Title of a reference page and the modules whose names it has; the first page that matches a name gets it."""
+
+
+def group_of(name: str) -> str:
+    """Return the title of the reference page that a public name is on."""
+    module = f"{casual_mcp_nb._HOMES[name]}."
+    return next(title for title, modules in GROUPS if any(not home or module.startswith(f"{home}.") for home in modules))
+
+
+def reference() -> dict[str, str]:
+    """Return the Markdown of the reference pages by title, in the order of `GROUPS`; a page without names is left out."""
+    names = {title: [name for name in casual_mcp_nb.__all__ if group_of(name) == title] for title, _ in GROUPS}
+    return {
+        title: "\n\n".join([f"# {title}", *(f"::: casual_mcp_nb.{name}" for name in members)])
+        for title, members in names.items()
+        if members
+    }
+
+
+def path_of(title: str) -> str:
+    """Return the path of a reference page."""
+    return f"reference/{title.lower().replace(',', '').replace(' ', '-')}.md"
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of Reference and Decisions to the navigation."""
+    decisions = sorted(Path(config.docs_dir, "decisions").glob("*.md"))
+    pages = {
+        "Reference": [{title: path_of(title)} for title in reference()],
+        "Decisions": [f"decisions/{decision.name}" for decision in decisions],
+    }
+    config.nav = [{title: pages.get(title, page) for title, page in entry.items()} for entry in config.nav]
+    return config
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the generated reference pages."""
+    from mkdocs.structure.files import File
+
+    for title, text in reference().items():
+        files.append(File.generated(config, path_of(title), content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put a table of keys in the place of each `<!-- keys: CLASS -->`."""
+    return re.sub(r"<!-- keys: (\w+) -->", lambda match: keys_of(match[1]), markdown)
+
+
+def keys_of(name: str) -> str:
+    """Return a table of the fields of a config class: name, default, and what its docstring says about it."""
+    from griffe import Docstring, DocstringSectionParameters
+    from pydantic_core import to_jsonable_python
+
+    from casual_mcp_nb.types import config, prices
+
+    kind = getattr(config, name, None) or getattr(prices, name)
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        for section in Docstring(base.__doc__ or "").parse("google", warn_missing_types=False, warn_unknown_params=False):
+            if isinstance(section, DocstringSectionParameters):
+                texts |= {parameter.name: " ".join(parameter.description.split()) for parameter in section.value}
+    rows = ["| key | default | |", "|---|---|---|"]
+    for key, field in kind.model_fields.items():
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        rows.append(f"| `{key}` | {'' if default is None else f'`{json.dumps(default)}`'} | {texts[key]} |")
+    return "\n".join(rows)
