@@ -90,6 +90,7 @@ def keys_of(name: str) -> str:
                 texts |= {parameter.name: " ".join(parameter.description.split()) for parameter in section.value}
     rows = ["| key | default | |", "|---|---|---|"]
     for key, field in kind.model_fields.items():
-        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
-        rows.append(f"| `{key}` | {'' if default is None else f'`{json.dumps(default)}`'} | {texts[key]} |")
+        default = to_jsonable_python(field.get_default(call_default_factory=True)) if not field.is_required() else None
+        value = "required" if field.is_required() else "" if default is None else f"`{json.dumps(default)}`"
+        rows.append(f"| `{key}` | {value} | {texts[key].replace('|', chr(92) + '|')} |")
     return "\n".join(rows)
