@@ -85,7 +85,7 @@ for place, cell in json.load(sys.stdin):
 
 def pages() -> list[Path]:
     """The README and the guides."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 
 
 def cells(page: Path) -> list[tuple[str, str]]:
