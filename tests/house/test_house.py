@@ -95,6 +95,7 @@ def cells(page: Path) -> list[tuple[str, str]]:
     return [(f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}", block[1]) for block in blocks]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in pages() if cells(page)], ids=lambda page: page.name)
 def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
@@ -105,7 +106,7 @@ def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path:
         env={**environ, "IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=590,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr}"
