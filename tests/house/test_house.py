@@ -122,6 +122,15 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert sorted(listed) == casual_mcp_nb.__all__
 
 
+def test_the_reference_has_every_method_of_a_session() -> None:
+    griffe = pytest.importorskip("griffe", reason="the extra docs brings it")
+    extensions = griffe.load_extensions(str(ROOT / "docs" / "griffe_methods.py"))
+    package = griffe.load("casual_mcp_nb", extensions=extensions, search_paths=[ROOT])
+    shown = {name for name, member in package["notebook.session.Session"].all_members.items() if member.docstring}
+    session = casual_mcp_nb.Session
+    assert {name for name in dir(session) if not name.startswith("_")} <= shown
+
+
 def test_the_config_of_the_readme_loads() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     config = casual_mcp_nb.load_config(json.loads(block), environ={"NOTES_TOKEN": "a-token"})
