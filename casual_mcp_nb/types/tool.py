@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -180,7 +180,9 @@ class ToolSpec(Displayable):
             "description": self.description,
             "parameters": self.input_schema,
             "result": self.output_schema,
-            "annotations": str(self.annotations),
+            "annotations": {
+                name: claim for name, claim in asdict(self.annotations or ToolAnnotations()).items() if claim is not None
+            },
         } | ({"restriction": self.restriction} if self.restriction else {})
 
     @property
