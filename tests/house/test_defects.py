@@ -1,19 +1,15 @@
-"""Each defect that was seen and repaired has a test that was red before.
+"""Each defect of `defects.md` that was seen and repaired has a test that was red before.
 
 `python -m pytest tests/house/test_defects.py -s` prints the numbers with their tests.
 """
 
 from __future__ import annotations
 
-from kit.marks import listed, marked
+from pathlib import Path
 
-PARTS = {
-    "A. Something wrong is kept, lost, or runs that must not": [f"A{i}" for i in range(1, 14)],
-    "B. Something hangs, floods or grows": [f"B{i}" for i in range(1, 12)],
-    "C. The person or the model is told something false": [f"C{i}" for i in range(1, 19)],
-    "D. Providers": [f"D{i}" for i in range(1, 18)],
-    "E. The protocol": [f"E{i}" for i in range(1, 9)],
-}
+from kit.marks import listed, marked, parts
+
+PARTS = parts(Path(__file__).with_name("defects.md"), r"- ([A-E]\d+)\.")
 NUMBERS = {number for part in PARTS.values() for number in part}
 
 OPEN: set[str] = set()

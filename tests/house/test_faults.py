@@ -1,24 +1,17 @@
-"""Each number of the fault matrix has a test, or stands in the list of those that are open.
+"""Each number of the fault matrix, `faults.md`, has a test, or stands in the list of those that are open.
 
 `python -m pytest tests/house/test_faults.py -s` prints the numbers with their tests.
 """
 
 from __future__ import annotations
 
-from kit.marks import listed, marked
+from pathlib import Path
+
+from kit.marks import listed, marked, parts
 
 PARTS = {
-    "A. Start and connection": range(1, 17),
-    "B. Tool calls": range(17, 39),
-    "C. Tools, schemas, names, toolsets": range(39, 53),
-    "D. Model and chat loop": range(53, 69),
-    "E. Cancel, interrupt, kernel": range(69, 76),
-    "F. Config and templates": range(76, 81),
-    "G. Secrets": range(81, 86),
-    "H. Display": range(86, 92),
-    "I. Built-in tools": range(92, 100),
-    "J. Saved conversations": range(100, 105),
-    "K. Consent and supply": range(105, 107),
+    part: [int(number) for number in numbers]
+    for part, numbers in parts(Path(__file__).with_name("faults.md"), r"\*\*(\d+)\.").items()
 }
 NUMBERS = {number for part in PARTS.values() for number in part}
 

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
+
+
+def parts(path: Path, number: str) -> dict[str, list[str]]:
+    """Return the numbers of a list by its parts, from its Markdown.
+
+    Args:
+        path: The file; a part begins with `## `.
+        number: How a line with a number begins: a regular expression with the number as its group.
+    """
+    numbers: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            part = numbers.setdefault(line.removeprefix("## "), [])
+        elif found := re.match(number, line):
+            part.append(found[1])
+    return {part: numbers for part, numbers in numbers.items() if numbers}
 
 
 def marked(mark: str) -> dict[object, list[str]]:
