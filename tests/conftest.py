@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 
 import pytest
-from kit.loop_guard import LoopGuard
+from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 
-GUARD = LoopGuard()
+# Python is slower by far where each line is traced, as for its coverage.
+GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
 
 
 def pytest_sessionstart() -> None:
