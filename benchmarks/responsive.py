@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ Figures = dict[str, tuple[float, float, str]]
 def prompt() -> Figures:
     """A prompt of 50 KB to the offline planner, stopped in a second run."""
     from casual_mcp_nb import Session
+    from casual_mcp_nb.types.event import StepStarted
 
     text = (SENTENCE * 600)[: 50 * 1024]
     with Session.from_config({**OFFLINE, "servers": {"time": {"bundled": "time", "transport": "in-process"}}}) as session:
@@ -48,10 +50,15 @@ def prompt() -> Figures:
         started = time.perf_counter()
         session.chat(text, echo="none")
         took = time.perf_counter() - started
-        running = session.submit(text)
+        asking = threading.Event()
+        end = session.observe(lambda _, event: asking.set() if isinstance(event, StepStarted) else None)
+        session.submit(text)
+        asking.wait(60)
         started = time.perf_counter()
-        running.cancel()
+        session.stop()
         stopped = time.perf_counter() - started
+        end()
+        assert session.turns[-1].status == "stopped", (stopped, [turn.status for turn in session.turns])
     return {"answer": (took, 1.0, "s"), "stop": (stopped, 0.5, "s"), "block": (longest(guard), BLOCK, "s")}
 
 

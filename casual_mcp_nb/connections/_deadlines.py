@@ -129,7 +129,7 @@ async def limited_call(
     """Call a tool within its limits; the server is told when one is reached or the caller is cancelled.
 
     Raises:
-        LimitReached: A limit was reached.
+        CallTimeout: A limit was reached.
         Exception: Whatever the libraries raise.
     """
     clock = CallDeadline(limits)

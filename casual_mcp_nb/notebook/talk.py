@@ -217,7 +217,7 @@ class SessionTalk(SessionControl):
         if callable(step):
             return step
         if step is not None and not isinstance(step, bool):
-            raise UsageError(f"step cannot be {brief(step)}.", hint="It is True, False, None, or what is awaited: see Gate.")
+            raise UsageError(f"step cannot be {brief(step)}.", hint="Give True, False, None, or a `BeforeModelCall`.")
         return self._questions.gate(lambda: self.step_mode if step is None else step, self._runner.cancel)
 
     def _wait_for(self, prompt: Prompt, options: TurnOptions, echo: Echo, place: int | None = None) -> Turn:

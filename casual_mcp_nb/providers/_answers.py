@@ -130,7 +130,7 @@ async def whole_body(response: Any) -> Any | None:
     """What was sent instead of a stream, read from its JSON; None for a stream.
 
     Raises:
-        UnusableAnswer: It is no JSON.
+        InvalidResponse: It is no JSON.
     """
     kind = response.headers.get("content-type", "")
     if "json" not in kind and "html" not in kind:

@@ -54,7 +54,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
-        CutShort: The end mark is missing.
+        StreamTruncated: The end mark is missing.
     """
     from anthropic.types import Message
 

@@ -143,7 +143,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     """One request that is answered piece by piece.
 
     Raises:
-        CutShort: The provider gave no reason for the end.
+        StreamTruncated: The provider gave no reason for the end.
     """
     parts = _Streamed(client, model)
     async for text in parts.read(messages, options):

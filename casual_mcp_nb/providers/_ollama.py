@@ -55,7 +55,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     """One request that is answered piece by piece.
 
     Raises:
-        CutShort: The end mark is missing.
+        StreamTruncated: The end mark is missing.
     """
     request, headers = await _request(client, model, messages, options, stream=True)
     said = _Said()

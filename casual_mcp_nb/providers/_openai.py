@@ -52,7 +52,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
-        CutShort: There was no reason for the end.
+        StreamTruncated: There was no reason for the end.
     """
     from openai.types.chat import ChatCompletion
 
@@ -118,7 +118,7 @@ def read(response: Any, model: str, reading: Reading = _READING) -> ModelRespons
         reading: What is kept for its provider.
 
     Raises:
-        UnusableAnswer: There is none in it.
+        InvalidResponse: There is none in it.
     """
     if not getattr(response, "choices", None):
         raise InvalidResponse(as_sent(response))
@@ -229,7 +229,7 @@ class Parts:
         """The whole answer.
 
         Raises:
-            CutShort: There was no reason for the end.
+            StreamTruncated: There was no reason for the end.
         """
         if self.reason is None:
             raise ended_early("without a reason for its end", anything=self.anything)
