@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -34,10 +35,11 @@ def values(text: str, count: int) -> dict[str, Any]:
     return {"content": [], "structuredContent": {"a": [json.loads(text)] * count}}
 
 
-@contextmanager
-def serving(way: str, raw: Raw, folder: Any, result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+@asynccontextmanager
+async def serving(way: str, raw: Raw, folder: Any, result: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
     if way == "stdio":
-        yield raw(folder=folder, calls={"many": {"result": result}, "small": OK})
+        # Written down on a thread: it takes long for the largest.
+        yield await asyncio.to_thread(raw, folder=folder, calls={"many": {"result": result}, "small": OK})
         return
     with McpHttp({"many": result, "small": OK["result"]}, events=way == "event stream") as server:
         yield server.config()
@@ -57,7 +59,7 @@ def watch() -> Iterator[LoopGuard]:
 async def test_parts_beyond_a_limit_are_counted_and_left_out(
     opened: Opened, raw: Raw, way: str, count: int, tmp_path: Any, watch: LoopGuard
 ) -> None:
-    with serving(way, raw, tmp_path, parts(count)) as config:
+    async with serving(way, raw, tmp_path, parts(count)) as config:
         chat = await opened({"lab": config})
         turn = await ask(chat, call("lab__many"), "done")
     content = turn.tool_calls[0].content
@@ -81,7 +83,7 @@ TOO_MANY = {
 async def test_a_message_of_too_many_values_fails_that_call_and_everything_else_goes_on(
     opened: Opened, raw: Raw, way: str, result: dict[str, Any], tmp_path: Any, watch: LoopGuard
 ) -> None:
-    with serving(way, raw, tmp_path, result) as config:
+    async with serving(way, raw, tmp_path, result) as config:
         chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
         turn = await ask(chat, calls(call("lab__many"), call("other__a"), call("lab__small")), "done")
     many, *others = turn.tool_calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def loopback() -> Iterator[Callable[..., Provider]]:
 
 
 class Clock:
-    """A clock on which a sleep is over at once, unless `goes_on` is cleared.
+    """A clock on which a sleep is over at once, unless `goes_on` is cleared. Other threads sleep as they did.
 
     Attributes:
         now: The time in seconds: the latest for which somebody slept.
@@ -61,15 +62,18 @@ class Clock:
         self.slept: list[float] = []
         self.goes_on = asyncio.Event()
         self.goes_on.set()
-        self._next_round = asyncio.sleep
+        self._sleep = asyncio.sleep
+        self._thread = threading.get_ident()
 
     def monotonic(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
+        if threading.get_ident() != self._thread:
+            return await self._sleep(seconds)
         end = self.now + seconds
         self.slept.append(seconds)
-        await self._next_round(0)
+        await self._sleep(0)
         await self.goes_on.wait()
         self.now = max(self.now, end)
 

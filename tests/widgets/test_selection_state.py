@@ -369,6 +369,7 @@ def test_a_changed_tool_is_shown_and_accepted() -> None:
             session.engine.run(state.call("accept_change", {"name": "burn"}))
 
 
+@pytest.mark.holds_the_loop("twenty servers of this process list 10,000 tools, on the loop of the engine")
 def test_ten_thousand_tools_open_in_two_megabytes_and_a_toggle_is_small() -> None:
     with Session.from_config({"tool_discovery": {"enabled": True}}, in_process=shelves(20, 10_000)) as session:
         state = SelectionState(session)
