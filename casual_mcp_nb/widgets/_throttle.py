@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 
@@ -46,6 +47,7 @@ class Throttle:
         self._planned = False
         self._ended = False
         self._next = 0.0
+        self._waiting: list[Future[None]] = []
 
     def __call__(self) -> None:
         """Ask for the work, from any thread."""
@@ -58,6 +60,20 @@ class Throttle:
             self._engine.call_later(wait, self._start)
         else:
             self._start()
+
+    async def settled(self) -> None:
+        """Wait until the work that was asked for is done; at once where there is none, or at the end of the process."""
+        done = Future[None]()
+        with self._lock:
+            if planned := self._planned:
+                self._waiting.append(done)
+        if not planned:
+            # It may be under way on the only thread there is for it.
+            try:
+                done = drawing_thread().submit(lambda: None)
+            except RuntimeError:
+                return
+        await asyncio.wrap_future(done)
 
     def end(self) -> None:
         """Do nothing from now on."""
@@ -72,9 +88,12 @@ class Throttle:
         with self._lock:
             self._planned = False
             self._next = time.monotonic() + self._seconds
-        if self._ended:
-            return
+            waiting, self._waiting = self._waiting, []
         try:
-            self._work()
+            if not self._ended:
+                self._work()
         except Exception:
             _log.exception("A widget could not be brought up to date.")
+        for done in waiting:
+            if done.set_running_or_notify_cancel():
+                done.set_result(None)

@@ -154,6 +154,8 @@ class SessionWidget(anywidget.AnyWidget):
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
             answer["error"] = redacted(text, self.session.config.secrets())
+        # What the command changed arrives before its answer, so that a page can tell its own doing from what was before it.
+        await self._patches.settled()
         if not self._closed:
             self.send(answer)
 

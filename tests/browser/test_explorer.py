@@ -182,9 +182,9 @@ def test_tools_and_servers_are_ticked_and_folded_by_keyboard(page: Any) -> None:
     assert focused(page) == "server-math"
     page.keyboard.press("Space")
     sync_api.expect(page.get_by_test_id("server-math")).to_contain_text("0 in, 13 tools")
-    page.keyboard.press("Space")
-    page.keyboard.press("Space")
-    page.keyboard.press("Space")
+    # Faster than the answers come.
+    for _ in range(9):
+        page.keyboard.press("Space")
     sync_api.expect(page.get_by_test_id("server-math")).not_to_contain_text("in, 13 tools")
     page.keyboard.press("ArrowDown")
     assert focused(page) == "tool-math__evaluate_expression"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,33 @@ def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -
     worker.start()
     worker.join()
     assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
+
+
+def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:
+    """What a thread has collected is not taken for that of a later one, which the system gives the same number."""
+
+    class Node:
+        pass
+
+    # The watcher sees the thread in the middle of its collection: after the search, before the end.
+    body = """node = Node()
+    node.itself = node
+    watch = ref(node, lambda _: wait(0.2))
+    del node
+    wait(0.1)
+    collect()"""
+    names = {"Node": Node, "ref": weakref.ref, "wait": threading.Event().wait, "collect": gc.collect}
+    gc.disable()
+    try:
+        alive = [[None] for _ in range(5_000_000)]
+        for _ in range(2):
+            worker = threading.Thread(target=code(body, **names))
+            worker.start()
+            worker.join()
+        del alive
+    finally:
+        gc.enable()
+    assert guard.take() == []
 
 
 def test_short_callbacks_that_share_the_processor_with_busy_threads_are_not_counted(guard: LoopGuard) -> None:

@@ -90,6 +90,7 @@ class LoopGuard:
         self._share = share
         self._running: dict[int, _Callback] = {}
         self._collecting: dict[int, float] = {}
+        self._collects_since: dict[int, float] = {}
         self._held: list[Held] = []
         self._original = asyncio.Handle._run
         self._stopped = threading.Event()
@@ -139,14 +140,18 @@ class LoopGuard:
     def _forked(self) -> None:
         # Threads do not survive a fork.
         self._running.clear()
+        self._collects_since.clear()
         if not self._stopped.is_set():
             self._begin()
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
-        ident, change = threading.get_ident(), time.thread_time() * (1 if phase == "stop" else -1)
-        self._collecting[ident] = self._collecting.get(ident, 0.0) + change
+        ident, now = threading.get_ident(), time.thread_time()
+        if phase == "start":
+            self._collects_since[ident] = now
+        elif (since := self._collects_since.pop(ident, None)) is not None:
+            self._collecting[ident] = self._collecting.get(ident, 0.0) + now - since
         if (callback := self._running.get(ident)) is not None:
-            callback.collecting += change
+            callback.collecting += now if phase == "stop" else -now
 
     def _ended(self, callback: _Callback, cpu: float) -> None:
         cpu -= max(0.0, callback.collecting)
@@ -192,9 +197,8 @@ class LoopGuard:
     def _clocks(self, frames: dict[int, FrameType]) -> dict[int, float]:
         """What each thread has computed so far, without the collector."""
         clocks = {ident: cpu for ident in frames if (cpu := _computed(ident)) is not None}
-        collected = {ident: self._collecting.get(ident, 0.0) for ident in clocks}
-        # Below zero it is at work just now: the time at which it began is taken off already.
-        return {ident: cpu - (time if (time := collected[ident]) >= 0 else time + cpu) for ident, cpu in clocks.items()}
+        # One that collects just now has computed until it began to.
+        return {ident: self._collects_since.get(ident, cpu) - self._collecting.get(ident, 0.0) for ident, cpu in clocks.items()}
 
     def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
         """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""

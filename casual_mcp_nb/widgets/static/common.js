@@ -158,6 +158,10 @@ function widget(title, build) {
         alert,
         root,
         fail,
+        /** How many changes of this view are not answered yet. */
+        choosing: 0,
+        /** Show the present state, unless a change is under way. */
+        refresh: () => safely(link.state),
         get state() {
           return link.state;
         },
@@ -177,6 +181,7 @@ function widget(title, build) {
       });
       const picture = document.head.appendChild(h("style", {}, `.cmn-picture-${model.get("picture_key")} { display: none; }`));
       const safely = (state) => {
+        if (parts.choosing) return;
         try {
           show(state);
         } catch (error) {

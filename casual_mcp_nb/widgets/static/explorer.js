@@ -33,7 +33,6 @@ export default explorerWidget("Explorer", (parts) => {
     list.show();
     search.show(state);
   }
-  parts.refresh = () => show(parts.state);
   parts.focused = () => parts.root.getRootNode().activeElement;
   return {
     body,

@@ -7,7 +7,6 @@ export default explorerWidget("Server toggles", (parts) => {
     table.show(selection);
     update(price, { text: `${tokens(selection.budget.now.total)} in the first call (estimated)` });
   };
-  parts.refresh = () => show(parts.state);
   parts.focused = () => parts.root.getRootNode().activeElement;
   return { body: h("div", {}, choices.element, h("div", { class: "cmn-scroll" }, table.element), price), show };
 });

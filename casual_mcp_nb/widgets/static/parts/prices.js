@@ -48,10 +48,13 @@ function options(select, entries) {
   keyed(select, entries, ([value]) => value, ([value]) => h("option", { value }), (option, [, text]) => update(option, { text }));
 }
 
-/** Change the selection; when that is refused, the controls show again what holds. */
+/** Change the selection. Until the answer is there, what arrives may be older than the click: the controls keep what was chosen.
+ *  Then, also when it was refused, they show what holds. */
 async function choose(parts, command, args) {
-  const done = await parts.call(`selection.${command}`, args);
-  if (done === undefined) parts.refresh();
+  parts.choosing += 1;
+  await parts.call(`selection.${command}`, args);
+  parts.choosing -= 1;
+  parts.refresh();
 }
 
 /** Whether a key that is pressed here belongs to a text that is being written. */
