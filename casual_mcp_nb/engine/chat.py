@@ -114,7 +114,8 @@ class McpToolChat:
         self.exclusions = Exclusions(server_manager.config_of)
         self._running: set[Run] = set()
         self._last: Turn | None = None
-        self.selection.bind(ChatNames(server_manager, self.tool_sets, lambda: self._watch.catalog))
+        self.names = ChatNames(server_manager, self.tool_sets, lambda: self._watch.catalog)
+        self.selection.bind(self.names)
 
     @classmethod
     def from_config(

@@ -21,7 +21,7 @@ from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.reports import SessionReports
+    from casual_mcp_nb.notebook.session import Session
     from casual_mcp_nb.types.config import ClientConfig
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
@@ -41,7 +41,7 @@ _LAUNCHERS = {
 }
 
 
-def diagnose(session: SessionReports) -> Diagnosis:
+def diagnose(session: Session) -> Diagnosis:
     """What works, what does not, and what to do."""
     return Diagnosis(
         (
@@ -82,7 +82,7 @@ def _packages() -> Iterator[Check]:
         yield Check("Packages", name, verdict, found or "not installed", advice)
 
 
-def _sdks(session: SessionReports) -> Iterator[Check]:
+def _sdks(session: Session) -> Iterator[Check]:
     used = {_SDK_OF_PROVIDER.get(client.provider) for client in session.config.clients.values()}
     for name in sorted(set(_SDK_OF_PROVIDER.values())):
         found = _version(name)
@@ -94,7 +94,7 @@ def _sdks(session: SessionReports) -> Iterator[Check]:
             yield Check("Model SDKs", name, "ok", "not installed, and not used")
 
 
-def _commands(session: SessionReports) -> Iterator[Check]:
+def _commands(session: Session) -> Iterator[Check]:
     used = {server.command for server in session.config.servers.values() if server.command}
     for name, advice in _LAUNCHERS.items():
         if shutil.which(name):
@@ -108,7 +108,7 @@ def _commands(session: SessionReports) -> Iterator[Check]:
             yield Check("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
 
 
-def _config(session: SessionReports) -> Iterator[Check]:
+def _config(session: Session) -> Iterator[Check]:
     config = session.config
     where = config.path.name if config.path else "made in Python"
     yield Check("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
@@ -119,7 +119,7 @@ def _config(session: SessionReports) -> Iterator[Check]:
         yield Check("Config", "models", "warn", "there are none, so there is nobody to chat with", advice)
 
 
-def _keys(session: SessionReports) -> Iterator[Check]:
+def _keys(session: Session) -> Iterator[Check]:
     for client in clients_of(session.config):
         variable = client_variable(client.name)
         config = session.config.clients[client.name]
@@ -148,7 +148,7 @@ def _is_at_home(client: ClientConfig) -> bool:
     return host == home or host.endswith(f".{home}")
 
 
-def _windows(session: SessionReports) -> Iterator[Check]:
+def _windows(session: Session) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items():
         if config.clients[model.client].provider == "ollama" and model.context_window is None:
@@ -157,7 +157,7 @@ def _windows(session: SessionReports) -> Iterator[Check]:
             yield Check("Models", name, "warn", found, advice)
 
 
-def _prices(session: SessionReports) -> Iterator[Check]:
+def _prices(session: Session) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items() if config.prices else ():
         if config.clients[model.client].provider != "offline" and price_of(config.prices, name, model.model) is None:
@@ -165,7 +165,7 @@ def _prices(session: SessionReports) -> Iterator[Check]:
             yield Check("Prices", name, "warn", "no price, so its cost is not known", advice)
 
 
-def _context_windows(session: SessionReports) -> Iterator[Check]:
+def _context_windows(session: Session) -> Iterator[Check]:
     for name, model in session.config.models.items():
         provider = session.config.clients[model.client].provider
         if provider not in ("offline", "replay") and model.context_window is None:
@@ -174,7 +174,7 @@ def _context_windows(session: SessionReports) -> Iterator[Check]:
             yield Check("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
-def _servers(session: SessionReports) -> Iterator[Check]:
+def _servers(session: Session) -> Iterator[Check]:
     for name, status in session.servers.items():
         config = session.config.servers.get(name)
         if config is not None and not config.enabled and status.state == "closed":
@@ -195,7 +195,7 @@ def _servers(session: SessionReports) -> Iterator[Check]:
     yield from _hidden_modules(session)
 
 
-def _hidden_modules(session: SessionReports) -> Iterator[Check]:
+def _hidden_modules(session: Session) -> Iterator[Check]:
     """The files that keep a Python server from starting: beside it, they take the place of the standard library's modules."""
     for name, status in session.servers.items():
         server = session.config.servers.get(name)
@@ -227,7 +227,7 @@ def _server(status: ServerStatus) -> Check:
             return Check("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
 
 
-def _templates(session: SessionReports) -> Iterator[Check]:
+def _templates(session: Session) -> Iterator[Check]:
     names = session.templates
     yield Check("Templates", "found", "ok" if names else "warn", ", ".join(names) or "none")
     for model, config in session.config.models.items():

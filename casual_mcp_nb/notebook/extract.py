@@ -6,17 +6,15 @@ import asyncio
 import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
-from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.talk import SessionTalk, as_messages
+from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
 from casual_mcp_nb.providers import OfflineClient
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.options import ModelOptions
@@ -44,111 +42,61 @@ allows.
 _WRONG = "Your answer cannot be used: {problem}\nAnswer again, with the corrected JSON value only."
 
 
-class SessionExtract(SessionTalk):
-    """The part of `Session` that extracts."""
+async def extract(
+    turns: TurnService,
+    prompt: Prompt,
+    schema: type[T],
+    model: str | Model | ChatModel | None,
+    conversation: bool,
+    options: ModelOptions,
+) -> T:
+    """Have the model fill a pydantic model, see `Session.extract`."""
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
+    asked = await turns.ready_model(model)
+    if isinstance(asked.client, OfflineClient):
+        raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
+    # On a thread: it may be the first to need casual-llm, and a schema can be large.
+    turn_options = await asyncio.to_thread(_options, asked, schema, options)
+    said: list[ChatMessage] = []
+    for _ in range(REPAIRS + 1):
+        turn, turn_options = await _ask_for_json(turns, prompt, turn_options, said, conversation)
+        found = read_as(schema, turn.answer)
+        if not isinstance(found, str):
+            return found
+        if turn.truncated:
+            found += "; the answer was cut at its limit of tokens, max_tokens"
+        said += turn.messages
+        prompt = _WRONG.format(problem=found)
+    raise ExtractionError(
+        f"The model's answer is no {schema.__name__}, also after {REPAIRS} repairs: {found}.",
+        hint="The error's `text` has what it said last; put the prompt or the class in other words.",
+        text=turn.answer,
+        client=asked.client_name,
+        model=asked.model,
+    )
 
-    @spelled_out(ModelOptions)
-    def extract(
-        self,
-        prompt: str | Sequence[ChatMessage],
-        schema: type[T],
-        *,
-        model: str | Model | ChatModel | None = None,
-        images: Any = None,
-        conversation: bool = False,
-        **options: Unpack[ModelOptions],
-    ) -> T:
-        """Have the model fill a pydantic model. No tools are offered; an answer that does not fit is told back twice.
 
-        Args:
-            prompt: What to take it from, and what to look for, or messages.
-            schema: A class of pydantic; its docstring and the descriptions of its fields are read by the model.
-            model: Name of a model of the config, or a model object; None for the session's.
-            images: As of `chat`.
-            options: As of `chat`, those that go to the model, such as `temperature`.
-            conversation: Whether to go on with the conversation: the model reads what was said, and the turns are kept in it.
-                Otherwise the extraction stands by itself, and the conversation and its stats stay as they are.
+async def _ask_for_json(
+    turns: TurnService, prompt: Prompt, options: TurnOptions, said: list[ChatMessage], conversation: bool
+) -> tuple[Turn, TurnOptions]:
+    """The turn, and the options for the next: some servers refuse a request for JSON as such, and are then only told."""
+    turn = await _json_turn(turns, prompt, options, said, conversation)
+    if isinstance(turn.exception, BadRequestError) and _wants_format(options):
+        options = replace(options, model=_without_format(options.model))
+        turn = await _json_turn(turns, prompt, options, said, conversation)
+    turn.raise_for_status()
+    if turn.status == "stopped":
+        raise ExtractionError("The extraction was stopped before its end.", text=turn.answer)
+    return turn, options
 
-        Returns:
-            The instance, validated.
 
-        Raises:
-            ExtractionError: Nothing that the model said fits; `text` has the last of it.
-            UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
-                planner, which cannot extract.
-            ProviderError: The model failed.
-        """
-        asked = with_images(prompt, images)
-        return self.engine.run(self._extract(asked, schema, model, conversation, options))
-
-    @spelled_out(ModelOptions)
-    async def extract_async(
-        self,
-        prompt: str | Sequence[ChatMessage],
-        schema: type[T],
-        *,
-        model: str | Model | ChatModel | None = None,
-        images: Any = None,
-        conversation: bool = False,
-        **options: Unpack[ModelOptions],
-    ) -> T:
-        """`extract`, awaited; takes the same arguments."""
-        asked = with_images(prompt, images)
-        return await self.engine.wait(self._extract(asked, schema, model, conversation, options))
-
-    async def _extract(
-        self,
-        prompt: str | Sequence[ChatMessage],
-        schema: type[T],
-        model: str | Model | ChatModel | None,
-        conversation: bool,
-        options: ModelOptions,
-    ) -> T:
-        if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
-            raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
-        asked = await self._chat.models.ready(self.model if model is None else model)
-        if isinstance(asked.client, OfflineClient):
-            raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
-        # On a thread: it may be the first to need casual-llm, and a schema can be large.
-        turn_options = await asyncio.to_thread(_options, asked, schema, options)
-        said: list[ChatMessage] = []
-        for _ in range(REPAIRS + 1):
-            turn, turn_options = await self._ask_for_json(prompt, turn_options, said, conversation)
-            found = read_as(schema, turn.answer)
-            if not isinstance(found, str):
-                return found
-            if turn.truncated:
-                found += "; the answer was cut at its limit of tokens, max_tokens"
-            said += turn.messages
-            prompt = _WRONG.format(problem=found)
-        raise ExtractionError(
-            f"The model's answer is no {schema.__name__}, also after {REPAIRS} repairs: {found}.",
-            hint="The error's `text` has what it said last; put the prompt or the class in other words.",
-            text=turn.answer,
-            client=asked.client_name,
-            model=asked.model,
-        )
-
-    async def _ask_for_json(
-        self, prompt: str | Sequence[ChatMessage], options: TurnOptions, said: list[ChatMessage], conversation: bool
-    ) -> tuple[Turn, TurnOptions]:
-        """The turn, and the options for the next: some servers refuse a request for JSON as such, and are then only told."""
-        turn = await self._json_turn(prompt, options, said, conversation)
-        if isinstance(turn.exception, BadRequestError) and _wants_format(options):
-            options = replace(options, model=_without_format(options.model))
-            turn = await self._json_turn(prompt, options, said, conversation)
-        turn.raise_for_status()
-        if turn.status == "stopped":
-            raise ExtractionError("The extraction was stopped before its end.", text=turn.answer)
-        return turn, options
-
-    async def _json_turn(
-        self, prompt: str | Sequence[ChatMessage], options: TurnOptions, said: list[ChatMessage], conversation: bool
-    ) -> Turn:
-        if conversation:
-            return await self._take(Turn(Trace()), prompt, options, None, "panel", None)
-        await self._view()
-        return await self._chat.run(as_messages(prompt), options, history=said)
+async def _json_turn(
+    turns: TurnService, prompt: Prompt, options: TurnOptions, said: list[ChatMessage], conversation: bool
+) -> Turn:
+    if conversation:
+        return await turns.take(Turn(Trace()), prompt, options)
+    return await turns.apart(prompt, options, said)
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:

@@ -88,7 +88,7 @@ def _in_forked_child() -> None:
     _lock = threading.Lock()
     for session in tuple(_open):
         _inherited.append(session)
-        session._inherit()
+        session.abandon()
     _open.clear()
     _closing.clear()
 

@@ -1,11 +1,14 @@
-"""Each method that takes time twice: one that blocks, one that is awaited. Written once."""
+"""Each method that takes time twice: one that blocks, one that is awaited. Written once.
+
+Such a method is a coroutine on the side of the caller, on whose thread it shows what it shows; what belongs to the engine it
+hands over with `await on_engine(work)`. How the caller waits for that is the only difference between the twins.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from casual_mcp_nb.notebook.loop import EngineThread
 
@@ -15,42 +18,85 @@ class HasEngine(Protocol):
 
     engine: EngineThread
 
-    def start_shown(self) -> AbstractContextManager[object]:
-        """Show how servers start while the body runs."""
-
 
 S = TypeVar("S", bound=HasEngine)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Core = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+Blocking = Callable[Concatenate[S, P], T]
+Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
-def blocking(core: Core[S, P, T]) -> Callable[Concatenate[S, P], T]:
-    """The method that runs `core` on the engine thread and waits for it."""
+class _Handover(Generic[T]):
+    def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
+        self.work = work
+
+    def __await__(self) -> Generator[_Handover[T], T, T]:
+        return (yield self)
+
+
+async def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
+    """Have the engine thread work, in a coroutine that `run` or `wait` drives.
+
+    Args:
+        work: Makes the coroutine for the engine; is told whether the caller blocks meanwhile.
+    """
+    handover: _Handover[T] = _Handover(work)
+    return await handover
+
+
+def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine of the caller's side to its end; the caller blocks while the engine works for it."""
+    try:
+        asked = steps.send(None)
+        while True:
+            try:
+                result = engine.run(asked.work(True))
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    finally:
+        steps.close()
+
+
+async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine of the caller's side to its end; the caller's loop goes on while the engine works for it."""
+    try:
+        asked = steps.send(None)
+        while True:
+            try:
+                result = await engine.wait(asked.work(False))
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    finally:
+        steps.close()
+
+
+def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
+    """Make the method that blocks out of its coroutine function. A decorator."""
 
     @functools.wraps(core)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.start_shown():
-            return self.engine.run(core(self, *args, **kwargs))
+        return run(self.engine, core(self, *args, **kwargs))
 
-    return cast("Callable[Concatenate[S, P], T]", _named(method, core, ""))
+    return cast("Blocking[S, P, T]", method)
 
 
-def awaited(core: Core[S, P, T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The method that runs `core` on the engine thread and is awaited on any other loop."""
+def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
+    """Make the twin of a method that `blocking` has made; its name ends in `_async`."""
+    core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
 
     @functools.wraps(core)
     async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.start_shown():
-            return await self.engine.wait(core(self, *args, **kwargs))
+        return await wait(self.engine, core(self, *args, **kwargs))
 
-    return cast("Callable[Concatenate[S, P], Coroutine[Any, Any, T]]", _named(method, core, "_async"))
-
-
-def _named(method: Callable[..., Any], core: Callable[..., Any], ending: str) -> Any:
-    """The method under the name that it has in its class."""
-    method.__name__ = core.__name__.removeprefix("_") + ending
-    owner = core.__qualname__.rpartition(".")[0]
-    method.__qualname__ = f"{owner}.{method.__name__}" if owner else method.__name__
-    return method
+    method.__name__ += "_async"
+    method.__qualname__ += "_async"
+    return cast("Awaited[S, P, T]", method)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
+from casual_mcp_nb.notebook.status import manifest_of
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.types.tool import Catalog, ToolName
@@ -28,7 +28,7 @@ class ToolsState(State):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._chat = session._chat
+        self._tools = session.tool_service
         self._looking = False
         self._look_again = False
         self.follow(session.selection.watch(self.changed))
@@ -38,7 +38,7 @@ class ToolsState(State):
     @property
     def catalog(self) -> Catalog:
         """The tools that are known now."""
-        return self._chat.catalog
+        return self._tools.catalog
 
     @property
     def view(self) -> ToolView:
@@ -48,18 +48,17 @@ class ToolsState(State):
     @property
     def servers(self) -> Servers:
         """The servers as a noun."""
-        return servers_of(self._chat)
+        return self._tools.servers
 
     @property
     def tool_sets(self) -> ToolSets:
         """The toolsets as a noun."""
-        return tool_sets_of(self._chat, self.view)
+        return self._tools.tool_sets_in(self.view)
 
     @property
     def manifest(self) -> Manifest:
         """The manifest as a noun."""
-        view = self.view
-        return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
+        return manifest_of(self.view)
 
     @property
     def exploration(self) -> ExplorerSnapshot:
@@ -77,7 +76,7 @@ class ToolsState(State):
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
         """What a selection comes to, and what is wrong with it."""
-        view = self._chat.current_view(selection)
+        view = self._tools.current_view(selection)
         return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
@@ -97,7 +96,7 @@ class ToolsState(State):
         before = self.catalog
         try:
             with contextlib.suppress(UsageError):
-                await self._chat.look()
+                await self._tools.look()
         finally:
             self._looking = False
         if self.catalog is not before:
@@ -108,5 +107,5 @@ class ToolsState(State):
     async def _connect(self) -> None:
         # A session that is closed shows what it knew.
         with contextlib.suppress(UsageError):
-            await self.session._view()
+            await self._tools.view()
         self.changed()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import mimebundle
-from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
@@ -67,7 +67,7 @@ class ConversationState(State):
             "said": self._transcript.said,
             "models": [name] if name else list(session.config.models),
             "model": name or session.model,
-            "tool_sets": list(session._chat.tool_sets),
+            "tool_sets": list(session.tool_service.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
             "step_mode": session.step_mode,
@@ -85,7 +85,7 @@ class ConversationState(State):
     async def _connect(self) -> None:
         # What is wrong is said where it matters: in the status of a server, or when a turn cannot begin.
         with suppress(CasualMcpError):
-            await self.session._connect()
+            await self.session.tool_service.start()
 
     @command
     async def send(self, prompt: str) -> None:
@@ -165,15 +165,11 @@ class ConversationState(State):
         """Choose the model for the turns to come."""
         if self._options.get("model") is not None:
             raise UsageError("This panel was made for one model.", hint="Open another one with session.panel().")
-        if name not in self.session.config.models:
-            raise UnknownNameError("model", name, self.session.config.models)
         self.session.model = name
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
         """Choose the toolset for the turns to come; None for all tools."""
-        if name is not None and name not in self.session._chat.tool_sets:
-            raise UnknownNameError("toolset", name, self.session._chat.tool_sets)
         self.session.selection.tool_set = name
 
     @command

@@ -10,8 +10,8 @@ from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.display.text import clean
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError
-from casual_mcp_nb.toolsets import check_tool_set, filter_tools, resolve_tool_set
+from casual_mcp_nb.errors import ConnectError, UsageError
+from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
@@ -81,7 +81,6 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._known_server(server)
         self.session.selection.servers[server] = mode
 
     @command
@@ -100,7 +99,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self._known_server(server)
+        self._tools.names.check_server(server)
         self._set_tools(list(self.catalog.by_server.get(server, ())), on)
 
     @command
@@ -136,14 +135,13 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such toolset.
         """
-        resolve_tool_set(name, self._chat.tool_sets)
         self.session.selection.tool_set = name
 
     @command
     def draft(self) -> dict[str, Any]:
         """What toolset, servers and single tools let through together, as a toolset: `description` and `servers`."""
         selection, catalog = self.session.selection, self.catalog
-        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        tool_set = self._tools.resolve_tool_set(selection.tool_set)
         return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
 
     @command
@@ -184,9 +182,9 @@ class SelectionState(ToolsState):
             ConnectError: It could not be connected.
         """
         try:
-            await self.session._reconnect(server)
+            await self._tools.reconnect(server)
         except ConnectError:
-            raise not_connected(self._chat.server_manager.statuses[server]) from None
+            raise not_connected(self._tools.statuses[server]) from None
         finally:
             self.changed()
 
@@ -198,7 +196,7 @@ class SelectionState(ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(tool_detail, tool, self._chat.changed_tools.get(tool.tool_name))
+        return await asyncio.to_thread(tool_detail, tool, self._tools.changed_tools.get(tool.tool_name))
 
     @command
     def accept_change(self, name: str) -> None:
@@ -226,12 +224,12 @@ class SelectionState(ToolsState):
             ServerError: The server failed.
         """
         tool = self.catalog.resolve(name)
-        call = await self.session._call_tool(tool.wire_name, **arguments_of(tool, filled))
+        call = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
         return {"html": (await asyncio.to_thread(mimebundle, call))["text/html"], "status": call.status}
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
         selection, catalog = self.session.selection, self.catalog
-        tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
+        tool_set = self._tools.resolve_tool_set(selection.tool_set)
         names = {tool.tool_name for tool in tools}
         if on and tool_set is not None:
             missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
@@ -242,13 +240,9 @@ class SelectionState(ToolsState):
 
     def _made(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
         tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
-        check_tool_set(tool_set, self._chat.server_manager.statuses, self.catalog)
         assert tool_set is not None
+        self._tools.names.check_tool_set(tool_set)
         return tool_set
-
-    def _known_server(self, name: str) -> None:
-        if name not in self._chat.server_manager.statuses:
-            raise UnknownNameError("server", name, self._chat.server_manager.statuses)
 
     def _rows_of(self, catalog: Catalog) -> Rows:
         known, rows = self._rows
@@ -269,7 +263,7 @@ class SelectionState(ToolsState):
         path = self.session.config.path
         found = {
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
-            for name, tool_set in tuple(self._chat.tool_sets.items())
+            for name, tool_set in tuple(self._tools.tool_sets.items())
         }
         shown: dict[str, Any] = {"order": list(found), "known": found, "file": path.name if path else ""}
         if isinstance(selection.tool_set, ToolSetConfig):

@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.interaction.input_prompts import ask_with_input
 from casual_mcp_nb.notebook.interaction.prompt import can_prompt
 from casual_mcp_nb.notebook.interaction.questions import (
@@ -51,6 +51,7 @@ class Questions(Sequence[Question]):
         self._came = threading.Condition()
         self._places: list[tuple[Channel | None, contextvars.Context]] = []
         self._panels = 0
+        self._step_mode = False
         self._one_input = asyncio.Lock()
 
     @property
@@ -62,6 +63,18 @@ class Questions(Sequence[Question]):
     @time_limit.setter
     def time_limit(self, seconds: float | None) -> None:
         self.limits.wait(seconds)
+
+    @property
+    def step_mode(self) -> bool:
+        """Whether turns pause before each call of the model; it holds at once, also for a turn that is running."""
+        return self._step_mode
+
+    @step_mode.setter
+    def step_mode(self, on: bool) -> None:
+        if not isinstance(on, bool):
+            raise UsageError(f"step_mode cannot be {brief(on)}.", hint="It is True or False.")
+        self._step_mode = on
+        self._observers.changed()
 
     @overload
     def __getitem__(self, key: int) -> Question: ...
@@ -165,20 +178,27 @@ class Questions(Sequence[Question]):
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
-    def gate(self, wanted: Callable[[], bool], stop: Callable[[], None]) -> BeforeModelCall:
-        """What pauses one turn before each call of the model.
+    def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
+        """Make what pauses one turn before each call of the model.
 
         Args:
-            wanted: Whether it pauses now.
+            step: Whether it pauses, or what is awaited in place of the person; None for `step_mode` as it is then.
             stop: Stops the turn.
+
+        Raises:
+            UsageError: `step` is something else.
         """
+        if callable(step):
+            return step
+        if step is not None and not isinstance(step, bool):
+            raise UsageError(f"step cannot be {brief(step)}.", hint="Give True, False, None, or a `BeforeModelCall`.")
         run = False
 
-        async def pause(step: int, request: Request) -> Sequence[MessageEdit] | None:
+        async def pause(number: int, request: Request) -> Sequence[MessageEdit] | None:
             nonlocal run
-            if run or not wanted():
+            if run or not (self.step_mode if step is None else step):
                 return None
-            word, edits = await self._answer(StepQuestion(self._surface(), step, request))
+            word, edits = await self._answer(StepQuestion(self._surface(), number, request))
             run = word == "run"
             if word == "stop":
                 stop()

@@ -1,0 +1,289 @@
+"""The tools of a session: what there is, what the model sees of it, and what a person does with it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.names import ChatNames
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.direct_calls import call_tool_directly
+from casual_mcp_nb.notebook.interaction.pending import Questions
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.shown import ShownServers
+from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of
+from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
+from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.warming import warm_up
+from casual_mcp_nb.toolsets import resolve_tool_set
+from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+from casual_mcp_nb.types.search import Explanation, SearchResults
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.session import Servers, ServerStatus, ToolSets
+from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.evaluation import Strategy
+
+
+class ToolService:
+    """Servers, tools, toolsets and the selection. Its coroutines belong to the engine's loop; the rest is for any thread.
+
+    Args:
+        chat: Has the connections and the selection.
+        config: Where toolsets are saved.
+        engine: The thread of the coroutines.
+        observers: Are told when the toolsets change.
+        questions: Put what a tool asks that is called by hand.
+        check_open: Raises where nothing can be used any more.
+        quiet: Do not show how servers start.
+
+    Attributes:
+        predecessors: What ends before anything is connected: it may hold what the servers need, a port or a file.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        observers: Observers,
+        questions: Questions,
+        *,
+        check_open: Callable[[], None] = lambda: None,
+        quiet: bool = False,
+    ) -> None:
+        self.predecessors: Sequence[Future[None]] = ()
+        self._chat = chat
+        self._config = config
+        self._engine = engine
+        self._observers = observers
+        self._questions = questions
+        self._check_open = check_open
+        self._quiet = quiet
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that are known now."""
+        return self._chat.catalog
+
+    @property
+    def statuses(self) -> Mapping[str, ServerStatus]:
+        """How each server is, by name."""
+        return self._chat.server_manager.statuses
+
+    @property
+    def servers(self) -> Servers:
+        """The servers with the modes that the selection gives them."""
+        return servers_of(self._chat)
+
+    @property
+    def selection(self) -> Selection:
+        """What the model is shown; it checks the names that are assigned to it."""
+        return self._chat.selection
+
+    @property
+    def names(self) -> ChatNames:
+        """What checks the names of servers, toolsets and tools."""
+        return self._chat.names
+
+    @property
+    def tool_sets(self) -> Mapping[str, ToolSetConfig]:
+        """The toolsets by name."""
+        return self._chat.tool_sets
+
+    @property
+    def changed_tools(self) -> Mapping[ToolName, ToolChange]:
+        """The tools that a server describes in another way than before, unless that was accepted."""
+        return self._chat.changed_tools
+
+    def accept_change(self, name: str | ToolName) -> None:
+        """Take a tool as its server describes it now.
+
+        Raises:
+            UnknownNameError: There is no such tool, or it has not changed.
+        """
+        self._chat.accept_change(name)
+
+    def resolve_tool_set(self, tool_set: str | ToolSetConfig | None) -> ToolSetConfig | None:
+        """Return the toolset of a name.
+
+        Raises:
+            UnknownNameError: No toolset has that name.
+        """
+        return resolve_tool_set(tool_set, self._chat.tool_sets)
+
+    def tool_sets_in(self, view: ToolView) -> ToolSets:
+        """Return the toolsets with the number of tools of a view that each lets through."""
+        return tool_sets_of(self._chat, view)
+
+    def current_view(self, selection: Selection | None = None) -> ToolView:
+        """Return what the model would see of the tools that are known now. Does not connect and does not wait.
+
+        Args:
+            selection: Under which selection; None for the present one.
+        """
+        return self._chat.current_view(selection)
+
+    async def look(self) -> None:
+        """Take note of the tools of the servers that are ready. Does not connect."""
+        await self._chat.look()
+
+    async def view(self) -> ToolView:
+        """Return what the model sees; connects what is not connected yet.
+
+        Raises:
+            ClosedError: Nothing can be used any more.
+        """
+        self._check_open()
+        for end in self.predecessors:
+            await asyncio.wait([asyncio.wrap_future(end)])
+        self.predecessors = ()
+        return await self._chat.view()
+
+    async def start(self) -> None:
+        """Connect all servers, and begin the imports that the first turn needs."""
+        warm_up()
+        await self.view()
+
+    async def connect(self, *, strict: bool, quiet: bool) -> Servers:
+        """Connect and show it, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
+        with self.start_shown(quiet=quiet, table=True) as display:
+            await on_engine(lambda _: self.start())
+        servers = self.servers
+        if strict:
+            servers.raise_for_status()
+        in_cell = display is not None and display.in_notebook
+        return ShownServers(servers, notebook_shell()) if in_cell else servers
+
+    @contextmanager
+    def start_shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
+        """Show how servers start while the body runs, where any has to be started.
+
+        Args:
+            quiet: Show nothing.
+            table: Leave the servers as a table in the cell, and not only a line.
+            handle: A display of the cell that is used until the body stops the display, and that the body leaves in order.
+        """
+        waiting = self._chat.server_manager.waiting
+        if not waiting or self._engine.inherited:
+            yield None
+            return
+        display = StartDisplay(announcement_of(waiting), quiet=quiet or self._quiet, handle=handle)
+        display.follow(lambda: self.servers)
+        try:
+            yield display
+        finally:
+            servers = self.servers
+            display.finish(servers, servers if table else summary_of(servers))
+
+    async def reconnect(self, name: str) -> ServerStatus:
+        """Connect one server anew, see `Session.reconnect`."""
+        self._check_open()
+        await self._chat.server_manager.reconnect(name)
+        await self.view()
+        return self.servers[name]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Call a tool by hand, see `Session.call_tool`."""
+        tool = (await self.view()).catalog.resolve(name)
+        with self._questions.prompt_on():
+            return await call_tool_directly(self._chat.server_manager, tool, arguments)
+
+    async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
+        """Search the tools as the model does, see `Session.search`."""
+        if k is not None and k < 1:
+            raise UsageError(f"A search for {k} tools finds none.", hint="k is 1 or more; None for the selection's limit.")
+        index = await self.searchable(all_tools)
+        results = index.find(query, self.selection.max_search_results if k is None else k, server)
+        return replace(results, why_not=partial(_why_not, results, index, self.current_view()))
+
+    async def searchable(self, whole: bool = True) -> ToolSearchIndex:
+        """Return the search index over the deferred tools, or over all that the selection includes.
+
+        Args:
+            whole: All of them; so it is also where none is deferred.
+
+        Raises:
+            UnknownNameError: The selection's toolset does not exist any more.
+        """
+        view = await self.view()
+        self.resolve_tool_set(view.selection.tool_set)
+        return await view.searchable(whole=whole or not view.deferred)
+
+    async def evaluate(
+        self,
+        cases: Iterable[Case] | str | Path,
+        strategies: Mapping[str, Strategy] | None,
+        *,
+        k: int | None,
+        executor: Executor | None,
+        progress: bool,
+    ) -> Evaluation:
+        """See how well tools are found, see `Session.evaluate`."""
+        from casual_mcp_nb.evaluation import evaluate, load_cases
+
+        read = load_cases(cases) if isinstance(cases, str | Path) else cases
+        tools = (await self.searchable()).tools
+        return await asyncio.to_thread(
+            evaluate,
+            tools,
+            read,
+            strategies,
+            k=self.selection.max_search_results if k is None else k,
+            executor=executor,
+            progress=progress,
+            manifest_max_tokens=self.selection.manifest_max_tokens,
+        )
+
+    async def lint(self) -> Lint:
+        """Look the tools over, see `Session.lint`."""
+        from casual_mcp_nb.evaluation import lint
+
+        return await asyncio.to_thread(lint, (await self.searchable()).tools)
+
+    def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool) -> Path:
+        """Write a toolset into the config file, see `Session.save_tool_set`."""
+        from casual_mcp_nb.config.saving import save_tool_set
+
+        made = resolve_tool_set(tool_set, {})
+        if self._config.path is None or made is None:
+            raise UsageError(
+                "This config was not read from a file, so there is nowhere to save a toolset.",
+                hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
+                "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
+            )
+        outside = [server for server in made.servers if server in self.statuses and server not in self._config.servers]
+        if outside:
+            raise UsageError(
+                f"Server {shown(outside[0])} lives in this process and does not stand in the config file.",
+                hint="Leave it out of the toolset, or use the toolset without saving it.",
+                server=outside[0],
+            )
+        path = save_tool_set(self._config.path, name, made, overwrite=overwrite)
+        self._chat.tool_sets[name] = made
+        self._observers.changed()
+        return path
+
+
+def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
+    """Explain the place of any tool of the catalog, also of one that the search did not look at."""
+    tool = view.catalog.resolve(name)
+    if tool.tool_name in {known.tool_name for known in index.tools}:
+        return results.why_not(str(tool.tool_name))
+    loaded = tool.wire_name in view.loaded_by_name
+    skipped = "Already loaded, so search skips it." if loaded else "The selection leaves it out, so search skips it."
+    return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

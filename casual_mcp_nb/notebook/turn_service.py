@@ -1,0 +1,280 @@
+"""The turns of a session, for callers that wait for them in a cell, follow them, or only start them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
+from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+from casual_mcp_nb.notebook.interaction.pending import Questions
+from casual_mcp_nb.notebook.interaction.questions import Channel
+from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.options import ChatOptions
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.notebook.shown import ShownTurn
+from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.event import Event
+from casual_mcp_nb.types.session import SystemPrompt
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.providers.base import ChatModel
+
+Prompt = str | Sequence["ChatMessage"]
+
+
+class TurnService:
+    """Runs the turns of one conversation, with the model and the system prompt that the person chose.
+
+    Args:
+        chat: The engine.
+        config: Has the models.
+        engine: The thread of the engine.
+        runner: Keeps the turns.
+        tools: Connects the servers, and shows how they start.
+        questions: Put what a turn asks the person.
+        observers: Are told of changes.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        runner: ConversationRunner,
+        tools: ToolService,
+        questions: Questions,
+        observers: Observers,
+    ) -> None:
+        self.runner = runner
+        self._chat = chat
+        self._models = config.models
+        self._engine = engine
+        self._tools = tools
+        self._questions = questions
+        self._observers = observers
+        self._model = next(iter(config.models), None)
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model of turns that name none; None where the config has none."""
+        return self._model
+
+    @model.setter
+    def model(self, name: str | None) -> None:
+        if name is not None and name not in self._models:
+            raise UnknownNameError("model", str(name), self._models)
+        self._model = name
+        self._observers.changed()
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt of turns that name neither another one nor a template; None for the model's template."""
+        return self._chat.system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._chat.system = checked_system(text)
+        self._observers.changed()
+
+    def check_open(self) -> None:
+        """Do nothing, unless no turn can begin any more.
+
+        Raises:
+            ClosedError: It was closed, or belongs to the process that this one was forked from.
+        """
+        self._engine.check_process()
+        self.runner.check_open()
+
+    async def chat(self, prompt: Prompt, options: ChatOptions, echo: Echo, place: int | None = None) -> Turn:
+        """Run a turn that the caller's cell shows; a coroutine of the caller's side, see `on_engine`.
+
+        Args:
+            prompt: What is added to the conversation.
+            options: What the turn does differently.
+            echo: What the cell shows.
+            place: The turn takes the place of the one there and of all after it.
+        """
+        wanted = self.turn_options(options)
+        with _shown(echo, wanted.stream) as (turn, live), self._start_in(live, echo) as on_event:
+
+            def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
+                surface: Channel = "input" if blocks else self._questions.surface_of_awaited_cells()
+                return self.take(turn, prompt, wanted, on_event, surface, place)
+
+            return await on_engine(work)
+
+    async def rerun(self, index: int, prompt: str | None, options: ChatOptions, echo: Echo) -> Turn:
+        """Run a turn again, as `chat` does."""
+        place, asked = self.runner.asked_at(index, prompt)
+        return await self.chat(asked, options, echo, place)
+
+    async def stream(self, prompt: Prompt, options: ChatOptions) -> AsyncGenerator[Event, None]:
+        """Run a turn and give its events, on the loop of the caller; leaving early stops it."""
+        turn, wanted = Turn(Trace()), self.turn_options(options)
+        follower = Follower(turn.trace)
+        surface = self._questions.surface_of_awaited_cells()
+        running = asyncio.ensure_future(self._engine.wait(self.take(turn, prompt, wanted, follower.on_event, surface)))
+        running.add_done_callback(follower.on_end)
+        try:
+            async for event in follower:
+                yield event
+            await running
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            if not running.cancelled():
+                # Whoever left early does not ask how it ended, and asyncio would report that as forgotten.
+                running.exception()
+
+    def submit(self, prompt: Prompt, options: ChatOptions, place: int | None = None) -> Future[Turn]:
+        """Start a turn that nobody waits for; what it asks waits in the questions."""
+        return self._engine.submit(self.take(Turn(Trace()), prompt, self.turn_options(options), place=place))[0]
+
+    def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
+        """Run a turn again, as `submit` does."""
+        place, asked = self.runner.asked_at(index, prompt)
+        return self.submit(asked, options, place)
+
+    def stop(self) -> None:
+        """Stop the running turn, from any thread; returns when it has ended, or after half a second."""
+        _, ended = self._engine.submit(self.runner.stop())
+        if not self._engine.is_current:
+            ended.wait(CLEAN_UP_SECONDS)
+
+    def new_conversation(self) -> None:
+        """Start another conversation; the selection stays."""
+        self._chat.consent.forget()
+        self.runner.clear()
+
+    def turn_options(self, options: ChatOptions) -> TurnOptions:
+        """Return the options of a turn as the engine takes them, with what is the session's own choice.
+
+        Raises:
+            ClosedError: No turn can begin any more.
+            UsageError: The value of an option is not valid.
+        """
+        self.check_open()
+        fields: dict[str, Any] = {**options}
+        gate = self._questions.gate(fields.pop("step", None), self.runner.cancel)
+        if fields.get("model") is None:
+            fields["model"] = self.model
+        return TurnOptions(**fields, gate=gate)
+
+    async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
+        """Return a model that can be asked; None for the session's."""
+        return await self._chat.models.ready(self.model if model is None else model)
+
+    async def apart(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
+        """Run a turn on the engine's loop that is no part of the conversation.
+
+        Args:
+            prompt: What is asked.
+            options: As of the engine.
+            history: What was said before.
+        """
+        await self._tools.view()
+        return await self._chat.run(as_messages(prompt), options, history=history)
+
+    async def preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
+        """Return the system prompt that the next turn would send, see `Session.preview`."""
+        view = await self._tools.view()
+        model = self._models.get(self.model or "")
+        if template is None and self.system is not None:
+            return SystemPrompt(with_instructions(self.system, view, self._chat.server_manager))
+        name = (model.template if model else None) or DEFAULT_TEMPLATE if template is None else template
+        text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
+        return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
+
+    async def take(
+        self,
+        turn: Turn,
+        prompt: Prompt,
+        options: TurnOptions,
+        on_event: Callable[[Event], None] | None = None,
+        surface: Channel = "panel",
+        place: int | None = None,
+    ) -> Turn:
+        """Run one turn on the engine's loop, see `ConversationRunner.take`; servers that are not connected yet are connected.
+
+        Args:
+            turn: The turn whose trace takes the events.
+            prompt: What is added to the conversation.
+            options: What the turn does differently.
+            on_event: Called with each event.
+            surface: Who asks the person.
+            place: The turn takes the place of the one there and of all after it.
+        """
+
+        async def begin() -> Sequence[ChatMessage]:
+            warm_up()
+            await self._tools.view()
+            await warmed_up()
+            return as_messages(prompt)
+
+        with self._questions.prompt_on(surface):
+            return await self.runner.take(turn, begin, options, on_event, place)
+
+    @contextmanager
+    def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
+        """Show how servers start in the place where the turn is shown then; gives what takes the events of the turn."""
+        quiet = live is None and (echo == "none" or notebook_shell() is not None)
+        with self._tools.start_shown(quiet=quiet, handle=live.handle if live else None) as display:
+            if live is None or display is None:
+                yield live.on_event if live else None
+                return
+
+            def on_event(event: Event) -> None:
+                display.stop()
+                live.on_event(event)
+
+            yield on_event
+
+
+def checked_system(text: str | None) -> str | None:
+    """Return a system prompt that can be one.
+
+    Raises:
+        UsageError: It is neither text nor None.
+    """
+    if text is not None and not isinstance(text, str):
+        raise UsageError(f"system cannot be {brief(text)}.", hint="It is a text, or None for the model's template.")
+    return text
+
+
+def as_messages(prompt: Prompt) -> list[ChatMessage]:
+    """Return a prompt as the messages that it adds."""
+    from casual_llm.messages import UserMessage
+
+    return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
+
+
+@contextmanager
+def _shown(echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
+    """A turn that its cell shows while the body runs, where there is a cell and `echo` wants it."""
+    check_echo(echo)
+    shell = notebook_shell() if echo != "none" else None
+    turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
+    live = LiveOutput(turn, echo, streamed=stream is not False) if shell and echo != "none" else None
+    try:
+        yield turn, live
+    finally:
+        if live:
+            live.finish()
