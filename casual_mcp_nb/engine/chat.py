@@ -20,12 +20,13 @@ from casual_mcp_nb.engine.follow import Relisting
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.options import AllTurnFields, TurnFields, TurnOptions, initial_selection, split_messages
+from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
 from casual_mcp_nb.engine.preflight import PreflightChecks, Told, recorder
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
+from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
 from casual_mcp_nb.engine.view import MAX_TOOLS_ON_LOOP, ToolView, ViewCache
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.options import OPTION_NAMES, ModelOptions, ReasoningEffort, RequestOptions
+from casual_mcp_nb.types.model_options import ReasoningEffort
+from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TurnOptions:
-    """What one turn does differently from the selection.
+    """What one turn does differently from the selection; the fields of `AllTurnFields` as a value.
 
     Args:
         model: Name of a model of the config, a `casual_llm.Model`, or a `ChatModel`; None for the first of the config.
@@ -98,31 +99,6 @@ class TurnOptions:
         if self.discovery is not None:
             changed.discovery = self.discovery
         return changed
-
-
-class CommonTurnFields(ModelOptions, total=False):
-    """The fields of `TurnOptions` that every way to chat takes as options."""
-
-    template: str | None
-    variables: Mapping[str, Any] | None
-    discovery: bool | None
-    max_steps: int | None
-    stream: bool | None
-
-
-class TurnFields(CommonTurnFields, total=False):
-    """The fields of `TurnOptions` that `McpToolChat.chat` has no argument of its own for."""
-
-    gate: BeforeModelCall | None
-
-
-class AllTurnFields(TurnFields, total=False):
-    """All fields of `TurnOptions`."""
-
-    model: str | Model | ChatModel | None
-    system: str | None
-    tool_set: str | ToolSetConfig | None
-    meta: Mapping[str, Any] | None
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:

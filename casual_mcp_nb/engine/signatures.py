@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ForwardRef, ParamSpec, TypeVar, cast
 
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.types.options import ModelOptions
+from casual_mcp_nb.types.model_options import in_order
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,13 +56,12 @@ def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Si
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     spelled = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_written(annotation))
-        for name, annotation in options.__annotations__.items()
+        for name, annotation in in_order(options).items()
         if name not in signature.parameters
     ]
-    # What is about the turn comes before what is handed on to the model.
-    spelled.sort(key=lambda parameter: parameter.name in ModelOptions.__annotations__)
     return signature.replace(parameters=[*own, *spelled])
 
 
 def _written(annotation: Any) -> Any:
+    annotation = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.types.model_options import Flag, flags_of
 
 ECHO = ("none", "text", "output", "all")
 """The echo levels of `Session.chat`, here again so that loading the magics loads no engine."""
@@ -19,33 +21,15 @@ ECHO = ("none", "text", "output", "all")
 STRATEGIES = ("search", "browse")
 """The strategies of discovery, here again for the same reason."""
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""The values of `reasoning_effort`, here again for the same reason."""
-
-_MODEL_OPTIONS = {
-    "--temperature": ("NUMBER", float),
-    "--top-p": ("NUMBER", float),
-    "--max-tokens": ("N", int),
-    "--seed": ("N", int),
-    "--stop": ("TEXT", str),
-    "--tool-choice": ("NAME", str),
-    "--reasoning-effort": ("|".join(EFFORTS), str),
-}
-"""Those of `ModelOptions` that fit a line, each with what it takes and its type; `Session.chat` checks their values."""
+_TURN_OPTIONS = flags_of(NamedTurnFields)
 
 CELL_OPTIONS = {
-    "--model": "NAME",
-    "--toolset": "NAME",
-    "--system": "TEXT",
-    "--template": "NAME",
-    "--echo": "|".join(ECHO),
-    "--no-discovery": "",
-    "--max-steps": "N",
-    **{option: takes for option, (takes, _) in _MODEL_OPTIONS.items()},
-    "--var": "NAME",
-    "-o": "NAME",
+    **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
+    "--echo": Flag("what the cell shows: nothing, the answer, the usual, or everything", "|".join(ECHO)),
+    "--var": Flag("put the variable NAME in where the text has {{ NAME }}; can be given again", "NAME"),
+    "-o": Flag("keep the turn in the variable NAME; `%mcp` takes it too", "NAME"),
 }
-"""The options of a `%%mcp` cell, each with what it takes."""
+"""The options of a `%%mcp` cell: those of a turn that fit a line, and the cell's own."""
 
 _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
@@ -72,26 +56,14 @@ class CellArgs:
     """The options of a `%%mcp` cell.
 
     Args:
-        model: Name of a model.
-        tool_set: Name of a toolset.
-        system: The system prompt.
-        template: Name of a prompt template.
+        options: What the turn does differently, by the names of `ChatOptions`; `Session.chat` checks the values.
         echo: What the cell shows; None for the usual.
-        no_discovery: Offer all tools at once.
-        max_steps: Calls of the model at most; None for the usual.
-        model_options: The options that go to the model, by their names in `ModelOptions`.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
         output: The variable that takes the turn.
     """
 
-    model: str | None = None
-    tool_set: str | None = None
-    system: str | None = None
-    template: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     echo: str | None = None
-    no_discovery: bool = False
-    max_steps: int | None = None
-    model_options: Mapping[str, Any] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
     output: str | None = None
 
@@ -126,27 +98,22 @@ def parse_cell_line(line: str) -> CellArgs:
         UsageError: An option does not exist or lacks its value.
     """
     parser = _MagicParser(prog="%%mcp", add_help=False, allow_abbrev=False)
-    parser.add_argument("--model")
-    parser.add_argument("--toolset", dest="tool_set")
-    parser.add_argument("--system")
-    parser.add_argument("--template")
+    for name, (option, flag) in _TURN_OPTIONS.items():
+        if flag.takes:
+            parser.add_argument(name, dest=option, type=flag.read)
+        else:
+            parser.add_argument(name, dest=option, action="store_const", const=flag.value)
     parser.add_argument("--echo")
-    parser.add_argument("--no-discovery", action="store_true")
-    parser.add_argument("--max-steps", type=int)
-    for option, (_, kind) in _MODEL_OPTIONS.items():
-        parser.add_argument(option, type=kind)
     parser.add_argument("--var", dest="variables", action="append", default=[])
     parser.add_argument("-o", dest="output")
     known, unknown = parser.parse_known_args(words_of(line))
     if unknown:
         raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS)
-    values = vars(known)
-    names = [option.removeprefix("--").replace("-", "_") for option in _MODEL_OPTIONS]
-    model_options = {name: value for name in names if (value := values.pop(name)) is not None}
-    args = CellArgs(**{**values, "variables": tuple(map(variable_name, known.variables)), "model_options": model_options})
+    options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(known, option)) is not None}
+    args = CellArgs(options, known.echo, tuple(map(variable_name, known.variables)), known.output)
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
-    if args.max_steps is not None and args.max_steps < 1:
+    if options.get("max_steps", 1) < 1:
         raise UsageError("%%mcp: --max-steps must be 1 or more.")
     if args.output is not None:
         variable_name(args.output)

@@ -89,11 +89,12 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
-    if "|" in CELL_OPTIONS.get(last, ""):
-        return CELL_OPTIONS[last].split("|")
+    takes = CELL_OPTIONS[last].takes if last in CELL_OPTIONS else ""
+    if "|" in takes:
+        return takes.split("|")
     if last in _NAMES_OF_OPTION:
         found: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
         return found
-    if CELL_OPTIONS.get(last):
+    if takes:
         return ()
     return [option for option in CELL_OPTIONS if option == "--var" or option not in words]

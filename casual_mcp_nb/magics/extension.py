@@ -71,17 +71,8 @@ class McpMagics(Magics):
         if not prompt:
             raise UsageError("%%mcp needs a message below its first line.")
         echo = args.echo or self.echo
-        turn = self._session().chat(
-            prompt,
-            model=args.model,
-            tool_set=args.tool_set,
-            system=args.system,
-            template=args.template,
-            echo=cast("Echo", echo),
-            discovery=False if args.no_discovery else None,
-            max_steps=args.max_steps or self.max_steps,
-            **args.model_options,
-        )
+        options = {"max_steps": self.max_steps, **args.options}
+        turn = self._session().chat(prompt, echo=cast("Echo", echo), **options)
         if args.output:
             self._namespace[args.output] = turn
         turn.raise_for_status()

@@ -12,25 +12,6 @@ from casual_mcp_nb.magics.commands import COMMANDS, Command
 if TYPE_CHECKING:
     from casual_mcp_nb.types.help import Help, HelpRow
 
-_OPTION_WORDS = {
-    "--model": "the model for this turn",
-    "--toolset": "the toolset for this turn",
-    "--system": "the system prompt for this turn",
-    "--template": "the template of the system prompt for this turn",
-    "--echo": "what the cell shows: nothing, the answer, the usual, or everything",
-    "--no-discovery": "send all tools at once",
-    "--max-steps": "calls of the model at most",
-    "--temperature": "how freely the model chooses its words",
-    "--top-p": "from which share of the likeliest tokens",
-    "--max-tokens": "limit of an answer in tokens",
-    "--seed": "the same answer again, where the provider can do that",
-    "--stop": "a text at which the answer ends",
-    "--tool-choice": "auto, none, required, or the tool that the first step calls",
-    "--reasoning-effort": "how much the model thinks before it answers",
-    "--var": "put the variable NAME in where the text has {{ NAME }}; can be given again",
-    "-o": "keep the turn in the variable NAME; `%mcp` takes it too",
-}
-
 
 def help_of(command: str = "") -> Help:
     """The whole help, or that of one command.
@@ -49,7 +30,7 @@ def help_of(command: str = "") -> Help:
         (group, tuple(_row(name, row) for name, row in rows))
         for group, rows in groupby(COMMANDS.items(), lambda item: item[1].group)
     ]
-    options = tuple(HelpRow(f"{name} {takes}".strip(), _OPTION_WORDS[name]) for name, takes in CELL_OPTIONS.items())
+    options = tuple(HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items())
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model as it is", "%%mcp --echo text"),
         HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, write it and connect", "%%mcp_config"),

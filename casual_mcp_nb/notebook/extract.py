@@ -17,7 +17,7 @@ from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
 from casual_mcp_nb.providers import OfflineClient
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.options import ModelOptions
+from casual_mcp_nb.types.model_options import ModelOptions
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -26,7 +27,6 @@ from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers, OnChange, OnEvent
-from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
@@ -38,7 +38,7 @@ from casual_mcp_nb.types.diagnosis import Diagnosis
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.event import Event, Notice
-from casual_mcp_nb.types.options import ModelOptions
+from casual_mcp_nb.types.model_options import ModelOptions
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies

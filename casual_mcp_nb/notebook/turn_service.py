@@ -13,6 +13,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.interaction.pending import Questions
@@ -20,7 +21,6 @@ from casual_mcp_nb.notebook.interaction.questions import Channel
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.options import ChatOptions
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownTurn
 from casual_mcp_nb.notebook.sync_and_async import on_engine

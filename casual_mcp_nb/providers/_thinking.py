@@ -11,7 +11,7 @@ __all__ = ["budget_arguments", "effort_arguments", "is_reasoning_model"]
 
 if TYPE_CHECKING:
     from casual_mcp_nb.types.config import ModelConfig
-    from casual_mcp_nb.types.options import ReasoningEffort
+    from casual_mcp_nb.types.model_options import ReasoningEffort
 
 
 def budget_arguments(provider: str, config: ModelConfig) -> dict[str, Any]:

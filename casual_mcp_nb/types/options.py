@@ -6,35 +6,19 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.base_config import ConfigOrigin, HeaderName, HeaderText, RemoteConfig
+from casual_mcp_nb.types.model_options import ReasoningEffort
 from casual_mcp_nb.types.secret import revealed, with_tokens
-
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 TOOL_CHOICES = ("auto", "none", "required")
 """The values of `tool_choice` that are not the name of a tool."""
 
 _MAX_DEPTH = 32
-
-
-class ModelOptions(TypedDict, total=False):
-    """The options of `RequestOptions` as keyword arguments of one call; None stands for the model's own value."""
-
-    temperature: float | None
-    max_tokens: int | None
-    top_p: float | None
-    seed: int | None
-    stop: str | Sequence[str] | None
-    tool_choice: str | None
-    parallel_tool_calls: bool | None
-    reasoning_effort: ReasoningEffort | None
-    extra_body: Mapping[str, Any] | None
-    extra_headers: Mapping[str, str] | None
 
 
 def _as_tuple(value: Any) -> Any:

@@ -10,7 +10,6 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
     ECHO,
-    EFFORTS,
     CellArgs,
     Line,
     fill_in,
@@ -22,7 +21,7 @@ from casual_mcp_nb.magics.args import (
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.notebook.live import Echo
-from casual_mcp_nb.types.options import OPTION_NAMES, ReasoningEffort, RequestOptions
+from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 
 
 @pytest.mark.parametrize(
@@ -50,11 +49,11 @@ def test_an_unknown_command_is_an_error_with_the_closest() -> None:
 
 def test_the_options_of_a_cell_become_typed_values() -> None:
     assert parse_cell_line("--model gpt --toolset 'my tools' --no-discovery --max-steps 3") == CellArgs(
-        model="gpt", tool_set="my tools", no_discovery=True, max_steps=3
+        {"model": "gpt", "tool_set": "my tools", "discovery": False, "max_steps": 3}
     )
     assert parse_cell_line("--var a --var b --echo text -o turn") == CellArgs(echo="text", variables=("a", "b"), output="turn")
     assert parse_cell_line("--temperature 0.5 --max-tokens 9 --stop 'the end' --seed -1") == CellArgs(
-        model_options={"temperature": 0.5, "max_tokens": 9, "stop": "the end", "seed": -1}
+        {"temperature": 0.5, "max_tokens": 9, "stop": "the end", "seed": -1}
     )
     assert parse_cell_line("") == CellArgs()
 
@@ -100,9 +99,8 @@ def test_a_call_that_cannot_be_read_says_how_it_is_written(rest: str) -> None:
 
 def test_the_echo_levels_and_the_options_of_models_are_those_of_the_session() -> None:
     assert get_args(Echo) == ECHO
-    assert get_args(ReasoningEffort) == EFFORTS
     line = "--temperature 1 --top-p 1 --max-tokens 1 --seed 1 --stop x --tool-choice none --reasoning-effort low"
-    given = parse_cell_line(line).model_options
+    given = parse_cell_line(line).options
     assert RequestOptions.of(given).given().keys() == given.keys()
     assert set(OPTION_NAMES) - given.keys() == {"parallel_tool_calls", "extra_body", "extra_headers"}
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import BaseModel
 
 from casual_mcp_nb import McpToolChat, Session
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.turn_fields import AllTurnFields, ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.event import TextDelta, TurnFinished, TurnStarted
-from casual_mcp_nb.types.options import ModelOptions
+from casual_mcp_nb.types.model_options import ModelOptions
+from casual_mcp_nb.types.options import RequestOptions
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
@@ -206,3 +210,10 @@ async def test_a_chat_without_a_session_has_a_system_prompt_too() -> None:
         await chat.chat("x", model=model)
         await chat.chat("x", model, "Be long.")
     assert [request.messages[0].content[:9] for request in model.client.requests] == ["Be brief.", "Be long.\n"]
+
+
+@pytest.mark.defect("C4")
+def test_the_options_of_the_engine_are_those_that_are_declared() -> None:
+    assert {field.name for field in fields(TurnOptions)} == AllTurnFields.__annotations__.keys()
+    assert ChatOptions.__annotations__.keys() - {"step"} == AllTurnFields.__annotations__.keys() - {"gate"}
+    assert RequestOptions.model_fields.keys() == ModelOptions.__annotations__.keys()

@@ -1,0 +1,51 @@
+"""The options of a turn as keyword arguments, each declared once. Imports nothing that takes time: the magics read it too."""
+
+# Without postponed annotations: what stands beside a type in `Annotated` is read.
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from casual_mcp_nb.types.model_options import Flag, ModelOptions
+
+if TYPE_CHECKING:
+    from casual_llm import Model
+
+    from casual_mcp_nb.engine.before_model_call import BeforeModelCall
+    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.types.config import ToolSetConfig
+
+
+class CommonTurnFields(ModelOptions, total=False):
+    """What every way to chat takes as options."""
+
+    template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
+    variables: Mapping[str, Any] | None
+    discovery: Annotated[bool | None, Flag("send all tools at once", name="--no-discovery", value=False)]
+    max_steps: Annotated[int | None, Flag("calls of the model at most", "N", int)]
+    stream: bool | None
+
+
+class NamedTurnFields(CommonTurnFields, total=False):
+    """With those that `McpToolChat.chat` takes by position too."""
+
+    model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
+    tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]
+    system: Annotated[str | None, Flag("the system prompt for this turn", "TEXT")]
+    meta: Mapping[str, Any] | None
+
+
+class TurnFields(CommonTurnFields, total=False):
+    """The options of `McpToolChat.chat`."""
+
+    gate: "BeforeModelCall | None"
+
+
+class AllTurnFields(NamedTurnFields, total=False):
+    """The options of `McpToolChat.stream`: the fields of `TurnOptions`."""
+
+    gate: "BeforeModelCall | None"
+
+
+class ChatOptions(NamedTurnFields, total=False):
+    """What a turn of a session can do differently, as keyword arguments of `chat` and its twins; see `Session.chat`."""
+
+    step: "bool | BeforeModelCall | None"

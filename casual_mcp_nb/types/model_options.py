@@ -1,0 +1,60 @@
+"""The options of a call of a model, each declared once: its type, and how the line of a magic writes it. Imports nothing."""
+
+# Without postponed annotations: what stands beside a type in `Annotated` is read.
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict, get_args
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How the line of a magic writes an option.
+
+    Args:
+        help: What it does, in a few words.
+        takes: What stands behind it; empty for nothing.
+        read: Makes a value of the text behind it.
+        name: The flag, where it is not called like the option.
+        value: The value of a flag that takes nothing.
+    """
+
+    help: str
+    takes: str = ""
+    read: Callable[[str], Any] = str
+    name: str = ""
+    value: Any = None
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of `RequestOptions` as keyword arguments of one call; None stands for the model's own value."""
+
+    temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
+    max_tokens: Annotated[int | None, Flag("limit of an answer in tokens", "N", int)]
+    top_p: Annotated[float | None, Flag("from which share of the likeliest tokens", "NUMBER", float)]
+    seed: Annotated[int | None, Flag("the same answer again, where the provider can do that", "N", int)]
+    stop: Annotated[str | Sequence[str] | None, Flag("a text at which the answer ends", "TEXT")]
+    tool_choice: Annotated[str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")]
+    parallel_tool_calls: bool | None
+    reasoning_effort: Annotated[
+        ReasoningEffort | None, Flag("how much the model thinks before it answers", "|".join(get_args(ReasoningEffort)))
+    ]
+    extra_body: Mapping[str, Any] | None
+    extra_headers: Mapping[str, str] | None
+
+
+def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
+    """Return the options of a TypedDict that a line can hold: by its flag the name of each, and how it is written."""
+    flags = {
+        option: annotation.__metadata__[0]
+        for option, annotation in in_order(options).items()
+        if hasattr(annotation, "__metadata__")
+    }
+    return {flag.name or f"--{option.replace('_', '-')}": (option, flag) for option, flag in flags.items()}
+
+
+def in_order(options: type[Any]) -> dict[str, Any]:
+    """Return the annotations of a TypedDict: what is about the turn comes before what is handed on to the model."""
+    names = sorted(options.__annotations__, key=lambda name: name in ModelOptions.__annotations__)
+    return {name: options.__annotations__[name] for name in names}
