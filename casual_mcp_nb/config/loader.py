@@ -22,10 +22,9 @@ from casual_mcp_nb.config.prices import file_of, read_prices
 from casual_mcp_nb.config.problems import Problem, cross_problems, dotted, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
+from casual_mcp_nb.providers.registry import key_variables, option_notes
 from casual_mcp_nb.types.base_config import ConfigOrigin, header_problem
 from casual_mcp_nb.types.config import ClientConfig, Config
-from casual_mcp_nb.types.keys import key_variables
-from casual_mcp_nb.types.options import option_notes
 
 logger = logging.getLogger(__name__)
 

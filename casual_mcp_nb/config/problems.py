@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
+from casual_mcp_nb.providers.registry import specs
 from casual_mcp_nb.types.config import (
     ClientConfig,
     Config,
@@ -154,9 +155,18 @@ def cross_problems(data: Mapping[str, Any], found: Iterable[Problem]) -> list[Pr
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
     problems = [Problem(path, text) for path, text in unknown_references(**sections)]
+    problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in found}
     for name, server in sections["servers"].items():
         text = server_problem(server) if isinstance(server, Mapping) and ("servers", name) not in faulty else None
         if text:
             problems.append(Problem(("servers", name), text))
     return problems
+
+
+def _unknown_providers(clients: Mapping[str, Any]) -> Iterator[Problem]:
+    *names, last = (f"'{name}'" for name in specs())
+    for name, client in clients.items():
+        provider = client.get("provider") if isinstance(client, Mapping) else None
+        if isinstance(provider, str) and provider not in specs():
+            yield Problem(("clients", name, "provider"), f"must be {', '.join(names)} or {last}")

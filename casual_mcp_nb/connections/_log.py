@@ -12,7 +12,7 @@ logger = logging.getLogger("casual_mcp_nb.connections")
 logger.addHandler(logging.NullHandler())
 
 LONGEST = 200
-LIBRARIES = ("casual_llm", "fastmcp", "mcp", "httpx2", "httpcore2", "openai", "anthropic", "ollama", "httpx", "httpcore")
+LIBRARIES = ("casual_llm", "fastmcp", "mcp", "httpx2", "httpcore2", "httpx", "httpcore")
 _secrets: set[str] = set()
 
 
@@ -44,10 +44,14 @@ def keep_out_of_log(secrets: Iterable[str]) -> None:
     _secrets.update(secrets)
 
 
-def route_library_logs() -> None:
+def route_library_logs(more: Iterable[str] = ()) -> None:
     """Send the records of the MCP and model libraries and their HTTP clients here. Handlers that somebody else set stay;
-    fastmcp's own go."""
-    for name in LIBRARIES:
+    fastmcp's own go.
+
+    Args:
+        more: Loggers beside those of `LIBRARIES`.
+    """
+    for name in (*LIBRARIES, *more):
         library = logging.getLogger(name)
         library.propagate = False
         for handler in list(library.handlers):

@@ -31,6 +31,7 @@ from casual_mcp_nb.engine.view import MAX_TOOLS_ON_LOOP, ToolView, ViewCache
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
+from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
@@ -160,7 +161,7 @@ class McpToolChat:
         settings = settings or Settings.from_environ(read_environment(loaded.folder))
         secrets = loaded.secrets()
         keep_out_of_log(secrets)
-        route_library_logs()
+        route_library_logs(loggers())
         chat: McpToolChat
         answer_limits = answer_limits or AnswerLimits()
         handlers = Handlers(

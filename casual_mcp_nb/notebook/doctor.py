@@ -15,8 +15,8 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.notebook.shell import shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.notebook.stderr_line import telling_line
+from casual_mcp_nb.providers.registry import client_variable, homes_of, spec_of, specs
 from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
-from casual_mcp_nb.types.keys import client_variable, home_of
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.session import ServerStatus
 
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
 _NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")
-_SDK_OF_PROVIDER = {
-    "openai": "openai",
-    "openai-responses": "openai",
-    "anthropic": "anthropic",
-    "ollama": "ollama",
-    "litellm": "litellm",
-}
 _LAUNCHERS = {
     "npx": "Install Node.js from nodejs.org: it brings npx.",
     "node": "Install Node.js from nodejs.org.",
@@ -83,8 +76,8 @@ def _packages() -> Iterator[Check]:
 
 
 def _sdks(session: Session) -> Iterator[Check]:
-    used = {_SDK_OF_PROVIDER.get(client.provider) for client in session.config.clients.values()}
-    for name in sorted(set(_SDK_OF_PROVIDER.values())):
+    used = {spec_of(client.provider).sdk for client in session.config.clients.values()}
+    for name in sorted({spec.sdk for spec in specs().values() if spec.sdk}):
         found = _version(name)
         if found:
             yield Check("Model SDKs", name, "ok", found)
@@ -126,7 +119,7 @@ def _keys(session: Session) -> Iterator[Check]:
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session anew."
             yield Check("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
-        elif home_of(config.key_variable) and not _is_at_home(config):
+        elif homes_of(config.key_variable) and not _is_at_home(config):
             found = f"set, from {config.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
             places.pop(config.key_variable or "", None)
@@ -138,21 +131,20 @@ def _keys(session: Session) -> Iterator[Check]:
 
 def _is_at_home(client: ClientConfig) -> bool:
     """Whether the key from the provider's own variable goes to the provider."""
-    home = home_of(client.key_variable) or ""
+    homes = homes_of(client.key_variable)
     try:
-        host = urlsplit(client.base_url or f"https://{home}").hostname or ""
+        host = urlsplit(client.base_url or f"https://{homes[0]}").hostname or ""
     except ValueError:
         return False
-    if home == "ollama.com" and host in ("localhost", "127.0.0.1", "::1"):
-        return True
-    return host == home or host.endswith(f".{home}")
+    return host in homes or host.endswith(f".{homes[0]}")
 
 
 def _windows(session: Session) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items():
-        if config.clients[model.client].provider == "ollama" and model.context_window is None:
-            found = "context_window is not set: Ollama's server cuts a longer prompt at its own num_ctx, and does not say so"
+        note = spec_of(config.clients[model.client].provider).window_note
+        if note and model.context_window is None:
+            found = f"context_window is not set: {note}"
             advice = f"Set models.{name}.context_window to what the model can read and your memory can hold."
             yield Check("Models", name, "warn", found, advice)
 
@@ -160,17 +152,17 @@ def _windows(session: Session) -> Iterator[Check]:
 def _prices(session: Session) -> Iterator[Check]:
     config = session.config
     for name, model in config.models.items() if config.prices else ():
-        if config.clients[model.client].provider != "offline" and price_of(config.prices, name, model.model) is None:
+        spec = spec_of(config.clients[model.client].provider)
+        if spec.is_language_model and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
             yield Check("Prices", name, "warn", "no price, so its cost is not known", advice)
 
 
 def _context_windows(session: Session) -> Iterator[Check]:
     for name, model in session.config.models.items():
-        provider = session.config.clients[model.client].provider
-        if provider not in ("offline", "replay") and model.context_window is None:
-            end = "Ollama cuts it in silence" if provider == "ollama" else "the provider refuses it"
-            found = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {end}"
+        spec = spec_of(session.config.clients[model.client].provider)
+        if spec.is_language_model and model.context_window is None:
+            found = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {spec.overflow}"
             yield Check("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
 
 

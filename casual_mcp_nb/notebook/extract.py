@@ -103,7 +103,7 @@ def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -
     """No tools, the schema as an instruction, and as the provider's own way of asking for JSON where it has one."""
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     # casual-llm can only instruct Anthropic's models, which is done here for all.
-    asked = model if type(model.client).__name__ == "AnthropicClient" else _with_format(model, schema)
+    asked = _with_format(model, schema) if model.spec.takes_format else model
     return TurnOptions(asked, ToolSetConfig(), system, discovery=False, stream=False, **options)
 
 

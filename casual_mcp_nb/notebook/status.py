@@ -9,12 +9,11 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.toolsets import filter_tools
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
-
-_NEEDS_NO_KEY = ("offline", "ollama")
 
 
 def servers_of(chat: McpToolChat) -> Servers:
@@ -136,4 +135,4 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
     if client.key_state == "set":
         return "set"
-    return "not needed" if client.provider in _NEEDS_NO_KEY else "not set"
+    return "not set" if spec_of(client.provider).needs_key else "not needed"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.base import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -14,15 +13,6 @@ from casual_mcp_nb.types.tokens import TokenUsage
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall
     from casual_llm.usage import Usage
-
-Definitions = Sequence[Mapping[str, Any]]
-
-
-class OnText(Protocol):
-    """Takes the next piece of text; an empty one means that something else arrived. With the response that it came in, how much
-    has come altogether is bounded too."""
-
-    def __call__(self, text: str, response: Any = None, /) -> None: ...
 
 
 class InvalidResponse(Exception):

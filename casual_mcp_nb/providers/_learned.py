@@ -18,6 +18,7 @@ from casual_mcp_nb.providers._history import in_strict_order
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
 from casual_mcp_nb.providers._provider_state import kept_fields
 from casual_mcp_nb.providers._refused_options import LearnedOptions, adapt_options
+from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.image import MAX_IMAGES
 from casual_mcp_nb.types.options import RequestOptions
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 # Codestral, Devstral, Magistral, Ministral, Mistral, Mixtral, Pixtral, Voxtral.
 _MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
 _REFUSALS = (400, 404, 413, 422, 500)
-_CHAT = ("openai", "litellm", "ollama")
 
 
 @dataclass
@@ -140,7 +140,7 @@ _ID = re.compile(r"tool call id .{0,200}length of 9", re.IGNORECASE | re.DOTALL)
 
 
 def _ids(known: Learned, refusal: Refusal) -> str | None:
-    if refusal.wire not in _CHAT or known.mistral_ids or not _ID.search(refusal.text):
+    if not spec_of(refusal.wire).chat_messages or known.mistral_ids or not _ID.search(refusal.text):
         return None
     known.mistral_ids = True
     return f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent with such ids."
@@ -154,7 +154,7 @@ _ORDER = re.compile(
 
 
 def _order(known: Learned, refusal: Refusal) -> str | None:
-    if refusal.wire not in _CHAT or known.strict_order or not _ORDER.search(refusal.text):
+    if not spec_of(refusal.wire).chat_messages or known.strict_order or not _ORDER.search(refusal.text):
         return None
     sent = list(after_results(limited(refusal.messages, known.most_images)))
     if in_strict_order(sent) == sent:
@@ -175,7 +175,7 @@ _MISSING = {
 
 
 def _stand_ins(known: Learned, refusal: Refusal) -> str | None:
-    if refusal.wire not in _CHAT:
+    if not spec_of(refusal.wire).chat_messages:
         return None
     for name, words in _MISSING.items():
         if name not in known.stand_ins and words.search(refusal.text):
@@ -185,7 +185,7 @@ def _stand_ins(known: Learned, refusal: Refusal) -> str | None:
 
 
 def _fields(known: Learned, refusal: Refusal) -> str | None:
-    if refusal.wire not in _CHAT or refusal.status not in (400, 422):
+    if not spec_of(refusal.wire).chat_messages or refusal.status not in (400, 422):
         return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)

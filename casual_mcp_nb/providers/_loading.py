@@ -6,14 +6,9 @@ import asyncio
 import importlib
 from typing import Any
 
-_loaded: set[object] = set()
+from casual_mcp_nb.providers.registry import spec_of
 
-_FIRST_USED = {
-    "openai": ("chat.completions",),
-    "openai-responses": ("responses",),
-    "anthropic": ("messages",),
-}
-"""What an SDK imports when it is first looked at, by provider, as attributes of its client."""
+_loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
@@ -29,7 +24,7 @@ def touch(provider: str, client: Any) -> None:
     importlib.import_module("casual_mcp_nb.providers._adapter")
     # Its backend for asyncio is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
-    for path in _FIRST_USED.get(provider, ()):
+    for path in spec_of(provider).first_used:
         part = getattr(client, "client", None)
         for name in path.split("."):
             part = getattr(part, name, None)

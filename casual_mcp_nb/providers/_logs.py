@@ -6,9 +6,8 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from casual_mcp_nb.providers.registry import loggers as sdk_loggers
 from casual_mcp_nb.types.secret import redacted
-
-_LOGGERS = tuple(f"casual_llm.providers.{name}" for name in ("anthropic", "ollama", "openai"))
 
 
 @contextmanager
@@ -24,7 +23,7 @@ def masked_logs(secrets: Collection[str]) -> Iterator[None]:
         return True
 
     # A filter sees the records of its own logger only, and not those of the loggers below it.
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    loggers = [logging.getLogger(f"casual_llm.providers.{name}") for name in sdk_loggers()]
     for logger in loggers:
         logger.addFilter(mask)
     try:

@@ -12,9 +12,9 @@ from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._failures import RequestContext, explained
 from casual_mcp_nb.providers._learned import Refusal, adapted, learned
-from casual_mcp_nb.providers._ollama_models import facts_of, think_value
 from casual_mcp_nb.providers._options import chat_options
 from casual_mcp_nb.providers.base import ModelResponse, RequestAdapted, RetryScheduled
+from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -193,12 +193,12 @@ class ModelRequest:
         self._sent = self._model.sendable(tools=bool(self._tools)).options
         base = self._model.default_options or ChatOptions()
         options = chat_options(self._wire.name, base, self._sent, self._wire.offer(self._tools))
-        if self._wire.name == "ollama" and self._sent.reasoning_effort is not None:
-            await self._think(options.extra, self._sent.reasoning_effort)
+        think, effort = spec_of(self._wire.name).think, self._sent.reasoning_effort
+        if think is not None and effort is not None:
+            self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
         return options
 
-    async def _think(self, extra: dict[str, Any], effort: str) -> None:
-        value = think_value(await facts_of(self._model.client, self._model.model), effort)
+    def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:
             extra["think"] = value
         elif effort != "none":

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers._answer_limits import default_max_tokens
-from casual_mcp_nb.providers._thinking import effort_arguments
-from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions, not_sent
+from casual_mcp_nb.providers.registry import not_sent, spec_of
+from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -55,8 +54,9 @@ def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptio
         UsageError: A value can never be sent to this provider.
     """
     given = options.given()
-    if wire == "anthropic" and (given.get("temperature") or 0) > 1:
-        raise UsageError("temperature: Anthropic's models take 0 to 1.", hint="The highest is 1.")
+    highest = spec_of(wire).highest_temperature
+    if highest is not None and (options.temperature or 0) > highest[0]:
+        raise UsageError(f"temperature: {highest[1]} take 0 to {highest[0]:g}.", hint=f"The highest is {highest[0]:g}.")
     unsent = not_sent(wire, model, options)
     unsent |= {name: notice for name, notice in known.left_out.items() if name in given}
     if not tools:
@@ -69,10 +69,7 @@ def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptio
 
 def _limited(wire: str, model: str, options: RequestOptions, known: LearnedOptions) -> RequestOptions:
     """The options with the limit of the answer that holds."""
-    wanted = options.max_tokens
-    if wanted is None and wire == "anthropic":
-        # Anthropic's API asks for one.
-        wanted = default_max_tokens(model)
+    wanted = spec_of(wire).answer_limit(model) if options.max_tokens is None else options.max_tokens
     if wanted is None:
         return options
     most = min(limit for limit in (wanted, known.most_tokens, known.room) if limit is not None)
@@ -88,10 +85,12 @@ def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: d
         options: The options that are sent.
         offer: The tools, as arguments of the request.
     """
-    extra = {**effort_arguments(wire, options.reasoning_effort), **base.extra, **offer}
+    spec = spec_of(wire)
+    effort = {} if options.reasoning_effort is None else spec.effort(options.reasoning_effort)
+    extra = {**effort, **base.extra, **offer}
     if "tools" in offer:
-        extra |= _about_tools(wire, options)
-    if wire == "ollama" and options.tool_choice == "none":
+        extra |= spec.choose_tools(options)
+    if spec.offers_none and options.tool_choice == "none":
         extra.pop("tools", None)
     if options.extra_body:
         extra["extra_body"] = {**(base.extra.get("extra_body") or {}), **options.extra_body}
@@ -109,24 +108,3 @@ def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: d
         stop=list(options.stop) if options.stop else None,
         extra=extra,
     )
-
-
-def _about_tools(wire: str, options: RequestOptions) -> dict[str, Any]:
-    choice, parallel = options.tool_choice, options.parallel_tool_calls
-    if wire == "ollama":
-        return {}
-    if wire == "anthropic":
-        return _anthropic_choice(choice or "auto", parallel)
-    said: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
-    if choice is None or wire == "openai-responses":
-        return said
-    named = {"type": "function", "function": {"name": choice}}
-    return {**said, "tool_choice": choice if choice in TOOL_CHOICES else named}
-
-
-def _anthropic_choice(choice: str, parallel: bool | None) -> dict[str, Any]:
-    kinds = {"auto": "auto", "none": "none", "required": "any"}
-    said: dict[str, Any] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
-    if parallel is not None and choice != "none":
-        said["disable_parallel_tool_use"] = not parallel
-    return {"tool_choice": said}

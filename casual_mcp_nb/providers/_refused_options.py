@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._thinking import is_reasoning_model
+from casual_mcp_nb.providers.registry import spec_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers._learned import Refusal
@@ -80,7 +81,8 @@ _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
 
 
 def _token_field(known: LearnedOptions, refusal: Refusal) -> str | None:
-    if refusal.options.max_tokens is None or known.token_field is not None or refusal.wire not in ("openai", "litellm"):
+    renames = spec_of(refusal.wire).renames_max_tokens
+    if refusal.options.max_tokens is None or known.token_field is not None or not renames:
         return None
     sent = token_field_of(known, refusal.model)
     if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text) and _UNSUPPORTED.search(refusal.text):

@@ -1,53 +1,28 @@
-"""How much a model thinks before it answers, in each provider's words."""
+"""Which models think before they answer, and what they take no more then."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
 
-from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.options import is_reasoning_model
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.options import RequestOptions
 
-__all__ = ["budget_arguments", "effort_arguments", "is_reasoning_model"]
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.types.config import ModelConfig
-    from casual_mcp_nb.types.model_options import ReasoningEffort
+_REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE)
 
 
-def budget_arguments(provider: str, config: ModelConfig) -> dict[str, Any]:
-    """A budget of tokens for thinking, as arguments of a request.
-
-    Raises:
-        UsageError: The provider knows no such budget.
-    """
-    tokens = config.thinking_tokens
-    if tokens is None:
-        return {}
-    if provider not in ("anthropic", "litellm"):
-        raise UsageError(
-            f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens.", hint="Set reasoning_effort instead."
-        )
-    return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+def is_reasoning_model(model: str) -> bool:
+    """Whether a name is one of OpenAI's reasoning models: they refuse `temperature` and count their thinking as output."""
+    return _REASONING.search(model) is not None
 
 
-def effort_arguments(wire: str, effort: ReasoningEffort | None) -> dict[str, Any]:
-    """How much a model is to think, as arguments of a request.
+def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
+    """Return the options that one of OpenAI's models is not sent because it reasons, each with the reason.
 
     Args:
-        wire: The format of the request; a client that makes its own gets OpenAI's word.
-        effort: How much; None for the provider's default.
+        model: Its name.
+        options: What the person wants.
+        thinks: Whether it reasons whatever its name tells.
     """
-    if effort is None:
-        return {}
-    match wire:
-        case "ollama":
-            # What it takes depends on the model, which its server is asked about.
-            return {}
-        case "anthropic" if effort == "none":
-            return {"thinking": {"type": "disabled"}}
-        case "anthropic":
-            low = "low" if effort == "minimal" else effort
-            return {"thinking": {"type": "adaptive"}, "output_config": {"effort": low}}
-        case "openai-responses":
-            return {"reasoning": {"effort": effort}}
-    return {"reasoning_effort": effort}
+    given = options.given() if thinks or is_reasoning_model(model) else {}
+    reason = f"Model {shown(model)} is asked to reason, and takes no"
+    return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}

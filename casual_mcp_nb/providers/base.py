@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers._options import Sendable
     from casual_mcp_nb.providers.limits import ClientLimits, RateLimitWait
+    from casual_mcp_nb.providers.spec import ProviderSpec
     from casual_mcp_nb.types.prices import Price
 
 
@@ -224,6 +225,14 @@ class ChatModel:
 
         api = wire_of(self.client).name or self.provider
         return sendable(api, self.model, self.wanted, learned(self.client, self.model).options, tools=tools)
+
+    @property
+    def spec(self) -> ProviderSpec:
+        """What is known of its provider, also for a client that the person made."""
+        from casual_mcp_nb.providers.registry import spec_of, specs
+
+        kinds = ((spec, spec.client()) for spec in specs().values())
+        return next((spec for spec, kind in kinds if kind and isinstance(self.client, kind)), spec_of(self.provider))
 
     def __repr__(self) -> str:
         return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.providers.registry import spec_of
+
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel
 
@@ -18,7 +20,6 @@ _HASHES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
 }
-_PROVIDERS = ("openai", "openai-responses")
 
 
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
@@ -29,7 +30,7 @@ def counter_for(model: ChatModel) -> Callable[[str], int] | None:
     Args:
         model: The model. OpenAI's are counted by tiktoken, where it is installed and its vocabulary is in its cache.
     """
-    if model.provider not in _PROVIDERS:
+    if not spec_of(model.provider).counted_by_tiktoken:
         return None
     try:
         import tiktoken

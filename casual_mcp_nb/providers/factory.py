@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import (
-    AuthenticationError,
     CasualMcpError,
-    MissingDependencyError,
     ProviderError,
     UnknownNameError,
     UsageError,
     shown,
 )
-from casual_mcp_nb.providers._answer_limits import default_max_tokens
+from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._logs import masked_logs
-from casual_mcp_nb.providers._ollama import NUM_CTX
 from casual_mcp_nb.providers._options import chat_options, options_of
-from casual_mcp_nb.providers._thinking import budget_arguments
 from casual_mcp_nb.providers.base import ChatModel, Retries
 from casual_mcp_nb.providers.limits import limits_of
+from casual_mcp_nb.providers.registry import spec_of, specs
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
-from casual_mcp_nb.types.keys import key_variables
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
 from casual_mcp_nb.types.secret import redacted
@@ -36,7 +30,6 @@ from casual_mcp_nb.types.secret import redacted
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-_NO_KEY = "no-key-needed"
 _ANSWER_TOKENS = 4_096
 """What a model that has a budget for thinking may answer beside it, unless the config says."""
 
@@ -67,10 +60,10 @@ class ModelFactory:
         """
         if name not in self._clients:
             config = _known("client", name, self._config.clients)
-            if config.provider not in BUILDERS:
+            if config.provider not in specs():
                 raise UsageError(
                     f"Client {shown(name)}: provider {shown(config.provider)} is not supported.",
-                    hint=f"Supported are {', '.join(BUILDERS)}.",
+                    hint=f"Supported are {', '.join(specs())}.",
                 )
             self._clients[name] = _built(name, config)
             limit_error_bodies(self._clients[name])
@@ -138,7 +131,7 @@ class ModelFactory:
             context_window=config.context_window,
             default_options=_options(config, client.provider),
             options=RequestOptions().overlaid(config),
-            key_places=_key_places(config.client, client.provider),
+            key_places=key_places(config.client, client.provider),
             timeout=client.timeout,
             retries=Retries(client.max_retries),
             # Not the values: what is kept here can be shown.
@@ -167,7 +160,7 @@ def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
 def _built(name: str, config: ClientConfig) -> LLMClient:
     try:
         with masked_logs(config.secrets()):
-            return BUILDERS[config.provider](name, config)
+            return spec_of(config.provider).build(name, config)
     except CasualMcpError:
         raise
     except Exception as error:
@@ -180,136 +173,16 @@ def _options(config: ModelConfig, provider: str) -> ChatOptions:
     """What goes with each request beside the options that every model has."""
     from casual_llm import ChatOptions
 
-    extra = budget_arguments(provider, config)
-    if provider == "ollama" and config.context_window is not None:
-        extra = {**extra, NUM_CTX: config.context_window}
-    budget, most = config.thinking_tokens, None
-    if budget is not None and (provider != "anthropic" or default_max_tokens(config.model) <= budget):
-        most = budget + _ANSWER_TOKENS
+    spec, budget = spec_of(provider), config.thinking_tokens
+    extra: dict[str, Any] = {}
+    most = None
+    if budget is not None:
+        if not spec.takes_thinking_tokens:
+            said = f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens."
+            raise UsageError(said, hint="Set reasoning_effort instead.")
+        extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        limit = spec.answer_limit(config.model)
+        most = budget + _ANSWER_TOKENS if limit is None or limit <= budget else None
+    if spec.window_option is not None and config.context_window is not None:
+        extra[spec.window_option] = config.context_window
     return ChatOptions(max_tokens=most, extra=extra)
-
-
-def _key_places(name: str, provider: str) -> str:
-    return ", then ".join([f"clients.{name}.api_key of the config", *key_variables(name, provider)])
-
-
-def _key(config: ClientConfig) -> str | None:
-    """The key to hand to an SDK: with an address of its own and no key, a placeholder, as local servers need none.
-
-    Never None for such an address: the SDK would send it the key of the provider from the environment.
-    """
-    if config.api_key is not None and config.api_key.get_secret_value():
-        return config.api_key.get_secret_value()
-    return _NO_KEY if config.base_url else None
-
-
-def _openai(name: str, config: ClientConfig) -> LLMClient:
-    return _over_openai(_client_class(name, "openai", "OpenAIClient"), name, config)
-
-
-def _responses(name: str, config: ClientConfig) -> LLMClient:
-    from casual_mcp_nb.providers._responses import ResponsesClient
-
-    _need(name, "openai")
-    return _over_openai(ResponsesClient, name, config)
-
-
-def _over_openai(kind: Callable[..., Any], name: str, config: ClientConfig) -> LLMClient:
-    from openai import OpenAIError
-
-    try:
-        client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
-    except OpenAIError as error:
-        raise _no_key(name, config.provider) from error
-    return _own(client, config)
-
-
-def _anthropic(name: str, config: ClientConfig) -> LLMClient:
-    kind = _client_class(name, "anthropic", "AnthropicClient")
-    from anthropic import AnthropicError
-
-    try:
-        client = kind(api_key=_key(config), base_url=config.base_url, timeout=config.timeout)
-    except AnthropicError as error:
-        # Without a key the SDK looks for a profile of its own; what is wrong with one stands in the cause.
-        raise _no_key(name, "anthropic") from error
-    if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
-        raise _no_key(name, "anthropic")
-    client.prompt_caching = config.prompt_caching
-    return _own(client, config)
-
-
-def _ollama(name: str, config: ClientConfig) -> LLMClient:
-    kind = _client_class(name, "ollama", "OllamaClient")
-    from ollama import AsyncClient
-
-    made = kind(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
-    key, headers = _key(config), _headers(config)
-    if key is not None and not any(name.lower() == "authorization" for name in headers):
-        # Also for the placeholder: without a header the SDK sends OLLAMA_API_KEY to any address.
-        headers["Authorization"] = f"Bearer {key}"
-    if headers:
-        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers=headers)
-    client: LLMClient = made
-    return client
-
-
-def _litellm(name: str, config: ClientConfig) -> LLMClient:
-    from casual_mcp_nb.providers._litellm import LiteLLMClient, quiet_litellm
-
-    try:
-        quiet_litellm()
-    except ImportError as error:
-        raise _missing(name, "litellm") from error
-    return LiteLLMClient(_key(config), config.base_url, config.timeout, _headers(config))
-
-
-def _offline(name: str, config: ClientConfig) -> LLMClient:
-    from casual_mcp_nb.providers.offline import OfflineClient
-
-    return OfflineClient()
-
-
-def _client_class(name: str, sdk: str, kind: str) -> Callable[..., Any]:
-    _need(name, sdk)
-    found: Callable[..., Any] = getattr(importlib.import_module("casual_llm"), kind)
-    return found
-
-
-def _need(name: str, sdk: str) -> None:
-    try:
-        importlib.import_module(sdk)
-    except ImportError as error:
-        raise _missing(name, sdk) from error
-
-
-def _missing(name: str, sdk: str) -> MissingDependencyError:
-    return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
-
-
-def _own(client: Any, config: ClientConfig) -> LLMClient:
-    # The SDKs retry unseen; each attempt must be seen and counted here.
-    client.client = client.client.with_options(max_retries=0, default_headers=_headers(config))
-    made: LLMClient = client
-    return made
-
-
-def _headers(config: ClientConfig) -> dict[str, str]:
-    return {name: value.get_secret_value() for name, value in config.headers.items()}
-
-
-def _no_key(name: str, provider: str) -> AuthenticationError:
-    hint = f"It was looked for in {_key_places(name, provider)}."
-    return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
-
-
-BUILDERS: Mapping[str, Callable[[str, ClientConfig], LLMClient]] = MappingProxyType(
-    {
-        "openai": _openai,
-        "openai-responses": _responses,
-        "anthropic": _anthropic,
-        "ollama": _ollama,
-        "litellm": _litellm,
-        "offline": _offline,
-    }
-)

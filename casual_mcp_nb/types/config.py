@@ -21,14 +21,12 @@ from casual_mcp_nb.types.prices import PriceTable
 from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, with_tokens
 from casual_mcp_nb.types.server import ServerConfig
 
-Provider = Literal["openai", "openai-responses", "anthropic", "ollama", "litellm", "offline"]
-
 
 class ClientConfig(RemoteConfig):
     """How a model provider is reached.
 
     Args:
-        provider: Which one.
+        provider: Which one, by its name. Whether there is such a one is known to `casual_mcp_nb.providers`.
         base_url: Another address than the provider's own.
         api_key: The key. Without it `{CLIENT_NAME}_API_KEY` is looked up, then the provider's own variable.
         timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; then the
@@ -40,7 +38,7 @@ class ClientConfig(RemoteConfig):
         prompt_caching: Whether requests are marked for the provider's cache; Anthropic's caches nothing else, others need none.
     """
 
-    provider: Provider
+    provider: str
     base_url: str | None = None
     api_key: HeaderText | None = None
     timeout: Seconds = 60.0

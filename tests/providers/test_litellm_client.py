@@ -30,7 +30,7 @@ from casual_mcp_nb.errors import (
     RateLimitError,
 )
 from casual_mcp_nb.providers import ChatModel
-from casual_mcp_nb.providers._litellm import LiteLLMClient, quiet_litellm
+from casual_mcp_nb.providers.builtin.litellm import LiteLLMClient, quiet_litellm
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -285,7 +285,7 @@ import os, socket
 def refuse(*args, **kwargs):
     raise SystemExit("a connection was tried")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from casual_mcp_nb.providers._litellm import quiet_litellm
+from casual_mcp_nb.providers.builtin.litellm import quiet_litellm
 litellm = quiet_litellm()
 print(litellm.callbacks, litellm.success_callback, litellm.num_retries, os.environ.get("PLANTED"))
 """

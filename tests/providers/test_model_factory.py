@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import casual_llm
 import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 from kit.provider import PROVIDERS, own_variable
 
+from casual_mcp_nb.config import load_config
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
-from casual_mcp_nb.providers.factory import BUILDERS
-from casual_mcp_nb.types.config import Config, Provider
+from casual_mcp_nb.providers.registry import specs
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.tokens import TokenUsage
 
 KEY = "sk-planted-secret-0123456789"
@@ -74,7 +76,9 @@ def test_a_config_without_models_says_so() -> None:
 
 @pytest.mark.defect("C12")
 def test_every_provider_that_a_config_can_name_can_be_made() -> None:
-    assert set(BUILDERS) == set(get_args(Provider))
+    clients = {name: {"provider": name, "api_key": KEY} for name in specs()}
+    factory = ModelFactory(load_config({"clients": clients}))
+    assert all(factory.get_client(name) for name in specs() if importlib.util.find_spec(specs()[name].sdk or "casual_mcp_nb"))
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
@@ -107,8 +111,7 @@ import sys
 sys.modules[{sdk!r}] = None
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.providers.factory import BUILDERS
-from casual_mcp_nb.types.config import Config, Provider
+from casual_mcp_nb.types.config import Config
 config = Config.model_validate({{"clients": {{"desk": {{"provider": {sdk!r}, "api_key": "k"}}}}}})
 try:
     ModelFactory(config).get_client("desk")

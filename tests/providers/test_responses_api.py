@@ -34,7 +34,7 @@ from casual_mcp_nb.errors import (
     RateLimitError,
 )
 from casual_mcp_nb.providers import ChatModel
-from casual_mcp_nb.providers._responses import ResponsesClient
+from casual_mcp_nb.providers.builtin.openai_responses import ResponsesClient
 from casual_mcp_nb.types.conversation import Conversation
 
 ASKED: list[ChatMessage] = [SystemMessage(content="Be brief."), UserMessage(content="Where is it?")]

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
-    Definitions,
     InvalidResponse,
-    OnText,
     StreamTruncated,
     as_sent,
     call_of,
@@ -22,15 +20,20 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     whole_body,
 )
+from casual_mcp_nb.providers._building import need, over_openai
 from casual_mcp_nb.providers._provider_state import Part, keep
 from casual_mcp_nb.providers._responses_request import WIRE, request_for
 from casual_mcp_nb.providers._strict import strict_schema, without_nulls
+from casual_mcp_nb.providers._thinking import unsent_to_reasoning
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, StreamChunk
+    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient, StreamChunk
     from casual_llm.usage import Usage
 
     from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
 
 _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
@@ -203,3 +206,37 @@ class _ResponseStream:
         if self.last is None:
             raise ended_early("without its end mark", anything=self.anything)
         return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    need(name, "openai")
+    client: LLMClient = over_openai(ResponsesClient, name, config)
+    return client
+
+
+def _unsent(model: str, options: RequestOptions) -> dict[str, str]:
+    return unsent_to_reasoning(model, options, options.reasoning_effort is not None)
+
+
+def _choose_tools(options: RequestOptions) -> dict[str, Any]:
+    return {} if options.parallel_tool_calls is None else {"parallel_tool_calls": options.parallel_tool_calls}
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="OpenAI's Responses API, which gives back what its models thought",
+    place=2,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=lambda: ResponsesClient,
+    sdk="openai",
+    key_variable="OPENAI_API_KEY",
+    homes=("openai.com",),
+    api="OpenAI's Responses API",
+    lacking=("seed", "stop"),
+    unsent=_unsent,
+    choose_tools=_choose_tools,
+    effort=lambda effort: {"reasoning": {"effort": effort}},
+    counted_by_tiktoken=True,
+    first_used=("responses",),
+)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.providers._answer_limits import default_max_tokens
 from casual_mcp_nb.providers._answers import (
-    Definitions,
     InvalidResponse,
-    OnText,
     as_sent,
     call_of,
     ended_early,
@@ -20,16 +21,20 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     whole_body,
 )
+from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
 from casual_mcp_nb.providers._caching import marked_for_cache
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS, sendable
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._pictures import data_of, images, label_of, limited
 from casual_mcp_nb.providers._provider_state import Part, keep, kept
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
+    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.options import ReasoningEffort, RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
 
 WIRE = "anthropic"
@@ -247,3 +252,78 @@ class _MessageStream:
         if not self.ended or self.reason is None:
             raise ended_early("without its end mark", anything=bool(self.blocks))
         return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    need(name, "anthropic")
+    from anthropic import AnthropicError
+    from casual_llm import AnthropicClient
+
+    assert AnthropicClient is not None
+    try:
+        client: Any = AnthropicClient(api_key=key_of(config), base_url=config.base_url, timeout=config.timeout)
+    except AnthropicError as error:
+        # Without a key the SDK looks for a profile of its own; what is wrong with one stands in the cause.
+        raise no_key(name, WIRE) from error
+    if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
+        raise no_key(name, WIRE)
+    client.prompt_caching = config.prompt_caching
+    made: LLMClient = with_own_retries(client, config)
+    return made
+
+
+def _client() -> type[Any] | None:
+    import casual_llm
+
+    return casual_llm.AnthropicClient
+
+
+# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 take no temperature but 1.
+_FIXED_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[7-9]|[5-9])|(?:sonnet|haiku|fable|mythos)-[5-9])", re.IGNORECASE)
+
+
+def _notes(model: str, options: RequestOptions) -> list[str]:
+    temperature = options.temperature
+    if temperature is not None and temperature > 1:
+        return ["Anthropic's models take a temperature of 0 to 1."]
+    if temperature not in (None, 1) and _FIXED_TEMPERATURE.search(model):
+        return [f"Anthropic says that {shown(model)} takes no temperature but 1: where it is refused, it is left out."]
+    return []
+
+
+def _choose_tools(options: RequestOptions) -> dict[str, Any]:
+    choice, parallel = options.tool_choice or "auto", options.parallel_tool_calls
+    kinds = {"auto": "auto", "none": "none", "required": "any"}
+    said: dict[str, Any] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    if parallel is not None and choice != "none":
+        said["disable_parallel_tool_use"] = not parallel
+    return {"tool_choice": said}
+
+
+def _effort(effort: ReasoningEffort) -> dict[str, Any]:
+    if effort == "none":
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low" if effort == "minimal" else effort}}
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="Anthropic's messages",
+    place=3,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=_client,
+    sdk="anthropic",
+    key_variable="ANTHROPIC_API_KEY",
+    homes=("anthropic.com",),
+    api="Anthropic's API",
+    lacking=("seed",),
+    notes=_notes,
+    highest_temperature=(1, "Anthropic's models"),
+    choose_tools=_choose_tools,
+    effort=_effort,
+    takes_thinking_tokens=True,
+    answer_limit=default_max_tokens,
+    takes_format=False,
+    first_used=("messages",),
+)

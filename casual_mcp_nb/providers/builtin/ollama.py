@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
-    Definitions,
     InvalidResponse,
-    OnText,
     Reported,
     call_of,
     ended_early,
@@ -20,14 +18,18 @@ from casual_mcp_nb.providers._answers import (
     message_of,
     usage_of,
 )
+from casual_mcp_nb.providers._building import headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
+from casual_mcp_nb.providers._ollama_models import facts_of, think_value
 from casual_mcp_nb.providers._pictures import refuse_addresses
 from casual_mcp_nb.providers._provider_state import keep_fields
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions
+    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
 
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
@@ -143,3 +145,54 @@ def _answer(model: str, messages: list[ChatMessage], said: _Said, last: Any) -> 
 
 def _calls_in(message: ChatMessage) -> int:
     return len(getattr(message, "tool_calls", None) or ())
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    need(name, "ollama")
+    from casual_llm import OllamaClient
+    from ollama import AsyncClient
+
+    assert OllamaClient is not None
+    made = OllamaClient(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
+    key, headers = key_of(config), headers_of(config)
+    if key is not None and not any(name.lower() == "authorization" for name in headers):
+        # Also for the placeholder: without a header the SDK sends OLLAMA_API_KEY to any address.
+        headers["Authorization"] = f"Bearer {key}"
+    if headers:
+        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers=headers)
+    client: LLMClient = made
+    return client
+
+
+def _client() -> type[Any] | None:
+    import casual_llm
+
+    return casual_llm.OllamaClient
+
+
+async def _think(client: Any, model: str, effort: str) -> bool | str | None:
+    return think_value(await facts_of(client, model), effort)
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="models on your own machine, and Ollama's cloud",
+    place=4,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=_client,
+    sdk="ollama",
+    key_variable="OLLAMA_API_KEY",
+    homes=("ollama.com", "localhost", "127.0.0.1", "::1"),
+    needs_key=False,
+    api="Ollama's API",
+    lacking=("tool_choice", "parallel_tool_calls"),
+    choose_tools=lambda options: {},
+    offers_none=True,
+    effort=lambda effort: {},
+    think=_think,
+    window_option=NUM_CTX,
+    window_note="Ollama's server cuts a longer prompt at its own num_ctx, and does not say so",
+    overflow="Ollama cuts it in silence",
+    chat_messages=True,
+)

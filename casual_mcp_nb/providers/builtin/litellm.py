@@ -10,17 +10,21 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, OnText, ended_early, plain_usage
+from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early, plain_usage
+from casual_mcp_nb.providers._building import headers_of, key_of, missing
 from casual_mcp_nb.providers._learned import learned
-from casual_mcp_nb.providers._openai import Parts, Reading, read, request_for
 from casual_mcp_nb.providers._pictures import refuse_addresses
+from casual_mcp_nb.providers._thinking import unsent_to_reasoning
+from casual_mcp_nb.providers.builtin.openai import Parts, Reading, offer, read, request_for
+from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec
 from casual_mcp_nb.types.secret import redacted
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, ChatMessage, ChatOptions, StreamChunk
+    from casual_llm import AssistantMessage, ChatMessage, ChatOptions, LLMClient, StreamChunk
     from casual_llm.usage import Usage
 
     from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
 
 WIRE = "litellm"
 # At its import LiteLLM would fetch a table of prices and read a .env file into the environment; later, a table of headers.
@@ -251,3 +255,26 @@ def _failure(error: Exception) -> Exception:
     if kind == "APIConnectionError" or (came_from_nobody and _UNREADABLE.search(text)) or not isinstance(status, int):
         return InvalidResponse(text)
     return LiteLLMError(text, status, headers)
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    try:
+        quiet_litellm()
+    except ImportError as error:
+        raise missing(name, "litellm") from error
+    return LiteLLMClient(key_of(config), config.base_url, config.timeout, headers_of(config))
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="some hundred providers through LiteLLM, which today brings an older `openai` package than the other providers use",
+    place=5,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=lambda: LiteLLMClient,
+    sdk="litellm",
+    unsent=unsent_to_reasoning,
+    takes_thinking_tokens=True,
+    chat_messages=True,
+    renames_max_tokens=True,
+)

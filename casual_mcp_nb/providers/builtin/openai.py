@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
-    Definitions,
     InvalidResponse,
-    OnText,
     as_sent,
     call_of,
     ended_early,
@@ -20,15 +18,19 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
     whole_body,
 )
+from casual_mcp_nb.providers._building import need, over_openai
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._provider_state import keep_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
+from casual_mcp_nb.providers._thinking import unsent_to_reasoning
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ChatOptions
+    from casual_llm import ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.tokens import TokenUsage
 
 
@@ -238,3 +240,35 @@ class Parts:
         fields = self.fields.whole()
         message = keep_fields(message_of("".join(self.text), calls), self.reading.wire, self.model, fields, of_calls)
         return finished(message, self.usage, self.reason)
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    need(name, "openai")
+    from casual_llm import OpenAIClient
+
+    client: LLMClient = over_openai(OpenAIClient, name, config)
+    return client
+
+
+def _client() -> type[Any] | None:
+    import casual_llm
+
+    return casual_llm.OpenAIClient
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="OpenAI's chat completions, and every server that speaks them",
+    place=1,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=_client,
+    sdk="openai",
+    key_variable="OPENAI_API_KEY",
+    homes=("openai.com",),
+    unsent=unsent_to_reasoning,
+    chat_messages=True,
+    renames_max_tokens=True,
+    counted_by_tiktoken=True,
+    first_used=("chat.completions",),
+)

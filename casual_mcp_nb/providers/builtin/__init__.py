@@ -1,0 +1,1 @@
+"""The providers that ship with the package, each one module with its `SPEC`; the registry finds every module in here."""

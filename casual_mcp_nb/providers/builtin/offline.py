@@ -1,0 +1,18 @@
+"""The offline planner as a provider: it needs no key, no network and no SDK."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.providers.offline import OfflineClient
+from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.types.options import OPTION_NAMES
+
+SPEC = ProviderSpec(
+    name="offline",
+    about="the planner that ships with the package, no language model",
+    place=6,
+    build=lambda name, config: OfflineClient(),
+    api="The offline planner",
+    needs_key=False,
+    is_language_model=False,
+    lacking=OPTION_NAMES,
+)

@@ -1,0 +1,123 @@
+"""The providers: those that ship with the package, and those that other packages add.
+
+Importing this module imports no SDK. A package adds a provider by an entry point of the group `casual_mcp_nb.providers` that
+leads to a `ProviderSpec`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any
+
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.providers import builtin
+from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.types.options import RequestOptions
+
+GROUP = "casual_mcp_nb.providers"
+_logger = logging.getLogger(GROUP)
+
+
+@cache
+def specs() -> Mapping[str, ProviderSpec]:
+    """Return every provider by name. One that ships with the package is not replaced by another of its name."""
+    found: dict[str, ProviderSpec] = {}
+    for spec in (*_built_in(), *_added()):
+        if found.setdefault(spec.name, spec) is not spec:
+            _logger.warning("There are two providers %s: the first one counts.", shown(spec.name))
+    return MappingProxyType(found)
+
+
+def _built_in() -> list[ProviderSpec]:
+    modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
+    found: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
+    return sorted(found, key=lambda spec: spec.place)
+
+
+def _added() -> Iterator[ProviderSpec]:
+    for entry in entry_points(group=GROUP):
+        try:
+            spec: Any = entry.load()
+        except Exception as error:
+            # A package that is broken takes nothing else with it.
+            _logger.warning("The provider %s cannot be loaded: %s", shown(entry.name), type(error).__name__)
+            continue
+        if isinstance(spec, ProviderSpec):
+            yield spec
+        else:
+            _logger.warning("The provider %s is no ProviderSpec.", shown(entry.name))
+
+
+def spec_of(name: str) -> ProviderSpec:
+    """Return the provider of that name; for a client of another kind, what holds for a server in OpenAI's format."""
+    return specs().get(name, _UNKNOWN)
+
+
+def _refuse(name: str, config: object) -> Any:
+    raise NotImplementedError(f"There is no provider for client {shown(name)}.")
+
+
+_UNKNOWN = ProviderSpec(name="", about="", build=_refuse)
+
+
+def loggers() -> list[str]:
+    """Return the names of the loggers of all SDKs."""
+    return sorted({spec.sdk for spec in specs().values() if spec.sdk})
+
+
+def client_variable(client: str) -> str:
+    """Return the environment variable for the key of one client.
+
+    It is the client's name in upper case, with `_` for every character but A to Z and 0 to 9: `STRASSE_API_KEY` for `straße`.
+
+    Args:
+        client: The client's name in the config.
+    """
+    return f"{re.sub(r'[^A-Z0-9]', '_', client.upper())}_API_KEY"
+
+
+def key_variables(client: str, provider: str) -> tuple[str, ...]:
+    """Return the environment variables in which a client's key is looked for; the first that is set wins.
+
+    Whatever is found goes to the address that the client is configured with, also the key from the provider's own variable.
+
+    Args:
+        client: The client's name in the config.
+        provider: Its provider.
+    """
+    own = spec_of(provider).key_variable
+    return tuple(dict.fromkeys([client_variable(client), *([own] if own else [])]))
+
+
+def homes_of(variable: str | None) -> tuple[str, ...]:
+    """Return the hosts of the provider whose own variable this is; none for any other variable."""
+    return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
+
+
+def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
+    """Return the options that this model is not sent, as far as its provider and its name tell, each with the reason.
+
+    Args:
+        provider: The provider, as in the config.
+        model: The provider's name of the model.
+        options: What the person wants.
+    """
+    spec = spec_of(provider)
+    given = options.given()
+    if spec.offers_none and options.tool_choice in ("auto", "none"):
+        # The one is what it does anyway, and for the other no tools are offered.
+        given.pop("tool_choice")
+    unsent = {name: f"{spec.api} has no {name}: it is not sent." for name in spec.lacking if name in given}
+    return unsent | spec.unsent(model, options)
+
+
+def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
+    """Return what a person should know about the options of a model before it is asked; arguments as for `not_sent`."""
+    return [*not_sent(provider, model, options).values(), *spec_of(provider).notes(model, options)]
