@@ -22,6 +22,7 @@ from casual_mcp_nb.config import load_config
 from casual_mcp_nb.connections import keep_out_of_log, route_library_logs
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import call, calls, scripted_model
+from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.secret import MASK
 
@@ -238,7 +239,7 @@ def test_the_finest_logs_of_a_full_chat_hold_no_secret_and_no_whole_result(
 def test_the_log_of_a_library_keeps_its_level_and_goes_to_handlers_of_others_in_short() -> None:
     secret = planted("line")
     keep_out_of_log([secret])
-    route_library_logs()
+    route_library_logs(loggers())
     kept: list[str] = []
 
     class Keep(logging.Handler):
