@@ -11,7 +11,7 @@ from casual_mcp_nb.providers.base import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall
+    from casual_llm import AssistantMessage, AssistantToolCall
     from casual_llm.usage import Usage
 
 
@@ -56,7 +56,7 @@ class ContentFiltered(Exception):
     """The provider did not let the model answer; the text is as much as it sent."""
 
 
-def finished(message: Any, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
+def finished(message: AssistantMessage, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
     """The answer, unless the provider says that it refused.
 
     Raises:
@@ -67,7 +67,7 @@ def finished(message: Any, usage: TokenUsage | None, reason: str | None) -> Mode
     return ModelResponse(message, usage, reason)
 
 
-def message_of(text: str | None, calls: list[AssistantToolCall]) -> Any:
+def message_of(text: str | None, calls: list[AssistantToolCall]) -> AssistantMessage:
     """The assistant's message."""
     from casual_llm import AssistantMessage
 

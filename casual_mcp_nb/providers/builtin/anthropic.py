@@ -30,7 +30,15 @@ from casual_mcp_nb.providers._provider_state import Part, keep, kept
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient
+    from anthropic.types import (
+        ContentBlock,
+        Message,
+        MessageDeltaUsage,
+        RawContentBlockDelta,
+        RawMessageStreamEvent,
+        Usage,
+    )
+    from casual_llm import AnthropicClient, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
@@ -47,7 +55,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.messages.create
     # With a timeout of its own the SDK does not refuse a request whose answer can be long.
@@ -55,7 +63,9 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return _read(await create(**request), model)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+async def stream(
+    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -75,7 +85,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     return parts.answer(model)
 
 
-def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
+def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
     known = learned(client, model)
     sent = limited(sendable(messages, ANTHROPIC_IDS, WIRE, model), known.most_images, known.refused_images)
     request = client._build_request_kwargs(model, sent, options)
@@ -137,7 +147,7 @@ def _in_order(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
 
 
-def _read(response: Any, model: str) -> ModelResponse:
+def _read(response: Message, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
         raise InvalidResponse(as_sent(response))
     blocks = [_Block.of(block) for block in response.content]
@@ -152,7 +162,7 @@ def _answer(blocks: list[_Block], model: str, usage: TokenUsage | None, reason: 
     return finished(keep(message_of(text, calls), WIRE, model, parts), usage, reason)
 
 
-def _counts(usage: Any) -> dict[str, Any]:
+def _counts(usage: Usage | MessageDeltaUsage | None) -> dict[str, Any]:
     return {name: value for name in _COUNTS if (value := getattr(usage, name, None)) is not None}
 
 
@@ -178,7 +188,7 @@ class _Block:
     pieces: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, block: Any) -> _Block:
+    def of(cls, block: ContentBlock) -> _Block:
         begun = getattr(block, block.type, None) if block.type in ("text", "thinking") else None
         return cls(
             block.type,
@@ -214,7 +224,7 @@ class _MessageStream:
     reason: str | None = None
     ended: bool = False
 
-    def take(self, event: Any) -> str:
+    def take(self, event: RawMessageStreamEvent) -> str:
         """Take an event; the text in it comes back."""
         match event.type:
             case "message_start":
@@ -230,16 +240,16 @@ class _MessageStream:
                 self.ended = True
         return ""
 
-    def _start(self, index: int, block: Any) -> str:
+    def _start(self, index: int, block: ContentBlock) -> str:
         self.blocks[index] = started = _Block.of(block)
         return started.pieces[0] if started.kind == "text" and started.pieces else ""
 
-    def _add(self, index: int, delta: Any) -> str:
+    def _add(self, index: int, delta: RawContentBlockDelta) -> str:
         block = self.blocks.setdefault(index, _Block("text"))
         match delta.type:
             case "text_delta":
                 block.pieces.append(delta.text)
-                return str(delta.text)
+                return delta.text
             case "input_json_delta":
                 block.pieces.append(delta.partial_json)
             case "thinking_delta":

@@ -133,7 +133,7 @@ def quiet_litellm() -> Any:
     return litellm
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     response = await client.complete(_request(client, model, messages, options))
     answer = read(response, model, _READING)
@@ -143,7 +143,9 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return answer
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+async def stream(
+    client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
     """One request that is answered piece by piece.
 
     Raises:
@@ -191,7 +193,9 @@ class _Streamed:
 _TAKE_ADDRESSES = ("openai", "azure", "openrouter")
 
 
-def _request(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any) -> dict[str, Any]:
+def _request(
+    client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any
+) -> dict[str, Any]:
     prefix, slash, _ = model.partition("/")
     if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
         refuse_addresses(messages, "LiteLLM would fetch the address of an image from here")

@@ -26,7 +26,8 @@ from casual_mcp_nb.providers._provider_state import keep_fields
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient
+    from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
+    from ollama import ChatResponse, Message
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
@@ -42,7 +43,7 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     from ollama import ChatResponse
 
@@ -53,7 +54,9 @@ async def ask(client: Any, model: str, messages: list[ChatMessage], options: Cha
     return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+async def stream(
+    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
     """One request that is answered piece by piece.
 
     Raises:
@@ -83,9 +86,9 @@ class _Said:
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
-    calls: list[Any] = field(default_factory=list)
+    calls: list[Message.ToolCall] = field(default_factory=list)
 
-    def take(self, piece: Any) -> None:
+    def take(self, piece: Message) -> None:
         self.text.append(piece.content or "")
         self.thinking.append(piece.thinking or "")
         self.calls += piece.tool_calls or ()
@@ -99,7 +102,7 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
 
 
 async def _request(
-    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
+    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The body of a request, and its headers beside the client's own."""
     # casual-llm would fetch it, from wherever the address says.
@@ -120,7 +123,7 @@ async def _request(
     return {**request, **more}, headers
 
 
-def _chunk(line: str) -> Any:
+def _chunk(line: str) -> ChatResponse:
     from ollama import ChatResponse
 
     part = json.loads(line)
@@ -131,7 +134,7 @@ def _chunk(line: str) -> Any:
     return ChatResponse(**part)
 
 
-def _answer(model: str, messages: list[ChatMessage], said: _Said, last: Any) -> ModelResponse:
+def _answer(model: str, messages: list[ChatMessage], said: _Said, last: ChatResponse) -> ModelResponse:
     made: list[AssistantToolCall] = [
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
         for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)

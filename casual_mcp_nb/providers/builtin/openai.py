@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
@@ -27,7 +27,10 @@ from casual_mcp_nb.providers._thinking import unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ChatOptions, LLMClient
+    from casual_llm import ChatMessage, ChatOptions, LLMClient, OpenAIClient
+    from openai.types import CompletionUsage
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
@@ -44,13 +47,15 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.chat.completions.create
     return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+async def stream(
+    client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -111,7 +116,7 @@ class Reading:
 _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
-def read(response: Any, model: str, reading: Reading = _READING) -> ModelResponse:
+def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
     """The answer in a completion.
 
     Args:
@@ -126,7 +131,8 @@ def read(response: Any, model: str, reading: Reading = _READING) -> ModelRespons
         raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
     said = choice.message
-    made = said.tool_calls or ()
+    # Nothing else is offered.
+    made = cast("list[ChatCompletionMessageFunctionToolCall]", said.tool_calls or [])
     calls = [call_of(call.id, call.function.name, call.function.arguments) for call in made]
     text = text_in(said.content) or getattr(said, "refusal", None)
     fields = reading.of_message(said)
@@ -136,7 +142,7 @@ def read(response: Any, model: str, reading: Reading = _READING) -> ModelRespons
     return finished(message, _usage(response.usage), choice.finish_reason)
 
 
-def _usage(usage: Any) -> TokenUsage | None:
+def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
     prompt_details = getattr(usage, "prompt_tokens_details", None)
     completion_details = getattr(usage, "completion_tokens_details", None)
     return usage_of(
@@ -155,7 +161,7 @@ class _Call:
     fields: StreamedFields = field(default_factory=StreamedFields)
 
 
-def _is_another(part: Any, call: _Call) -> bool:
+def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
     """Whether a piece without an id begins a call, as the one before it is complete."""
     if part.id or part.function is None or not part.function.name or not call.arguments:
         return False
@@ -184,7 +190,7 @@ class Parts:
     reason: str | None = None
     _by_index: dict[int | None, _Call] = field(default_factory=dict)
 
-    def take(self, chunk: Any) -> str:
+    def take(self, chunk: ChatCompletionChunk) -> str:
         """Take a chunk; the text in it comes back."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
         said = ""
@@ -200,7 +206,7 @@ class Parts:
         self.text.append(said)
         return said
 
-    def _take_fields(self, delta: Any) -> None:
+    def _take_fields(self, delta: ChoiceDelta) -> None:
         new = self.reading.of_message(delta)
         if isinstance(delta.content, list):
             before = "".join(self.text) if "content" not in self.fields else ""
@@ -209,7 +215,7 @@ class Parts:
             new["content"] = [{"type": "text", "text": delta.content}]
         self.fields.take(new)
 
-    def _take_call(self, part: Any) -> None:
+    def _take_call(self, part: ChoiceDeltaToolCall) -> None:
         call = self._by_index.get(part.index)
         # Some servers number all calls 0 and tell them apart by id, or only by a new name; others repeat both with each piece.
         if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
@@ -30,6 +30,13 @@ from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, P
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient, StreamChunk
     from casual_llm.usage import Usage
+    from openai.types.responses import (
+        Response,
+        ResponseFunctionToolCall,
+        ResponseOutputItem,
+        ResponseStreamEvent,
+        ResponseUsage,
+    )
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
@@ -90,13 +97,15 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
-async def ask(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """One request that is answered in one piece."""
     create = client.client.responses.create
     return _read(await create(**taken_by(create, request_for(client, model, messages, options))), model, options)
 
 
-async def stream(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+async def stream(
+    client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
     """One request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
@@ -115,7 +124,7 @@ async def stream(client: Any, model: str, messages: list[ChatMessage], options: 
     return parts.answer()
 
 
-def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | None = None) -> ModelResponse:
+def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
     """The answer.
 
     Args:
@@ -133,7 +142,8 @@ def _read(response: Any, model: str, options: ChatOptions, items: list[Any] | No
     if status not in ("completed", "incomplete", None):
         raise StreamTruncated(f"The response is {status}.")
     parts = [part for item in output if (part := _part(item)) is not None]
-    calls = [_call(item, options) for item in output if item.type == "function_call"]
+    called = cast("list[ResponseFunctionToolCall]", [item for item in output if item.type == "function_call"])
+    calls = [_call(item, options) for item in called]
     message = message_of("".join(part["text"] for part in parts if part["type"] == "text"), calls)
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     return finished(keep(message, WIRE, model, parts), _usage(response.usage), reason or status)
@@ -145,7 +155,7 @@ def _failure(error: Any) -> Exception:
     return ResponseFailed(error)
 
 
-def _part(item: Any) -> Part | None:
+def _part(item: ResponseOutputItem) -> Part | None:
     match item.type:
         case "function_call":
             return {"type": "call"}
@@ -161,7 +171,7 @@ def _part(item: Any) -> Part | None:
     return None
 
 
-def _call(item: Any, options: ChatOptions) -> AssistantToolCall:
+def _call(item: ResponseFunctionToolCall, options: ChatOptions) -> AssistantToolCall:
     arguments = item.arguments or ""
     schema = next((tool["parameters"] for tool in options.extra.get("tools", ()) if tool.get("name") == item.name), None)
     if "null" in arguments and schema is not None and strict_schema(schema) is not None:
@@ -169,7 +179,7 @@ def _call(item: Any, options: ChatOptions) -> AssistantToolCall:
     return call_of(item.call_id, item.name, arguments)
 
 
-def _usage(usage: Any) -> TokenUsage | None:
+def _usage(usage: ResponseUsage | None) -> TokenUsage | None:
     return usage_of(
         getattr(usage, "input_tokens", None),
         getattr(usage, "output_tokens", None),
@@ -184,16 +194,16 @@ class _ResponseStream:
 
     model: str
     options: ChatOptions
-    items: dict[int, Any] = field(default_factory=dict)
-    last: Any = None
+    items: dict[int, ResponseOutputItem] = field(default_factory=dict)
+    last: Response | None = None
     anything: bool = False
 
-    def take(self, event: Any) -> str:
+    def take(self, event: ResponseStreamEvent) -> str:
         """Take an event; the text in it comes back."""
         self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                return str(event.delta)
+                return event.delta
             case "response.output_item.done":
                 self.items[event.output_index] = event.item
             case "response.completed" | "response.incomplete" | "response.failed":
