@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient, OpenAIClient
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
-    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+    from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
@@ -194,7 +194,9 @@ class Parts:
         """Take a chunk; the text in it comes back."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
         said = ""
-        for choice in getattr(chunk, "choices", None) or ():
+        # Some servers send chunks without the field.
+        choices: list[Choice] = getattr(chunk, "choices", None) or []
+        for choice in choices:
             self.reason = choice.finish_reason or self.reason
             delta = choice.delta
             if delta is None:
