@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.types.options import TOOL_CHOICES, ReasoningEffort, RequestOptions
+from casual_mcp_nb.types.model_options import ReasoningEffort
+from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient

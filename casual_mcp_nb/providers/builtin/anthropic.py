@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
-    from casual_mcp_nb.types.options import ReasoningEffort, RequestOptions
+    from casual_mcp_nb.types.model_options import ReasoningEffort
+    from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
 
 WIRE = "anthropic"
