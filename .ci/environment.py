@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv"
+PYTHON = FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 EXTRAS = "notebook,providers,docs,dev"
 
 
@@ -20,13 +21,33 @@ def ensure() -> Path:
     """
     if sys.version_info < (3, 11):
         sys.exit(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}. Try: python3.11 {' '.join(sys.argv)}")
-    python = FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     mark = FOLDER / "installed"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
-    if python.exists() and mark.exists() and mark.read_text() == wanted:
-        return python
+    if PYTHON.exists() and mark.exists() and mark.read_text() == wanted:
+        return PYTHON
     print(f"Setting up {FOLDER.name} (once; it takes a minute or two) …", flush=True)
     venv.create(FOLDER, with_pip=True, clear=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[{EXTRAS}]"], check=True)
+    subprocess.run([*_pip(), "uv"])
+    install(PYTHON, "--editable", f"{ROOT}[{EXTRAS}]")
     mark.write_text(wanted)
-    return python
+    return PYTHON
+
+
+def install(python: Path, *arguments: str) -> None:
+    """Install packages into the environment of a Python: with uv, which takes a fifth of the time, else with pip.
+
+    Args:
+        python: The environment's Python.
+        *arguments: Packages, and options that both know.
+
+    Raises:
+        CalledProcessError: Neither could.
+    """
+    uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", python]
+    # uv does not read pip's settings, so where an index is named in these, only pip finds it.
+    if subprocess.run([*uv, *arguments]).returncode != 0:
+        subprocess.run([*_pip("--python", str(python)), *arguments], check=True)
+
+
+def _pip(*options: str) -> list[str | Path]:
+    return [PYTHON, "-m", "pip", *options, "install", "--quiet"]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import environment
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".third-party"
 MARK = "installed"
@@ -36,15 +38,16 @@ Install = Callable[[Path, list[str]], None]
 
 def main() -> None:
     """Install what is missing, side by side."""
+    environment.ensure()
     folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
     with ThreadPoolExecutor() as pool:
         parts = [
-            pool.submit(ensure, folder / "python", PYPI, with_pip),
-            pool.submit(ensure, folder / "sqlite", SQLITE, with_pip),
+            pool.submit(ensure, folder / "python", PYPI, with_python),
+            pool.submit(ensure, folder / "sqlite", SQLITE, with_python),
             pool.submit(ensure, folder / "node_modules", NPM, with_npm),
             pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
-            pool.submit(ensure, folder / "litellm", LITELLM, with_pip),
-            pool.submit(ensure, folder / "node", NODE, with_pip),
+            pool.submit(ensure, folder / "litellm", LITELLM, with_python),
+            pool.submit(ensure, folder / "node", NODE, with_python),
             pool.submit(ensure, folder / "conformance" / "node_modules", CONFORMANCE, with_npm),
             pool.submit(ensure, folder / "axe" / "node_modules", AXE, with_npm),
         ]
@@ -65,20 +68,20 @@ def ensure(folder: Path, packages: list[str], install: Install) -> None:
     mark.write_text(wanted)
 
 
-def with_pip(folder: Path, packages: list[str]) -> None:
+def with_python(folder: Path, packages: list[str]) -> None:
     """Make a virtual environment with these packages."""
-    venv.create(folder, with_pip=True)
-    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    environment.install(made(folder), *packages)
 
 
 def alone(folder: Path, packages: list[str]) -> None:
     """Install these packages without what they need into `packages`, to stand before those of another environment."""
-    venv.create(folder, with_pip=True)
-    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder / "packages", *packages], check=True
-    )
+    environment.install(made(folder), "--no-deps", "--target", str(folder / "packages"), *packages)
+
+
+def made(folder: Path) -> Path:
+    """Make a virtual environment; its Python."""
+    venv.create(folder)
+    return folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
 
 
 def with_npm(folder: Path, packages: list[str]) -> None:
