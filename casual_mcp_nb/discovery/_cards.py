@@ -12,6 +12,7 @@ from typing import Any
 
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery.manifest import plain, plain_name
+from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 MAX_ANSWER = 12_000
@@ -136,39 +137,26 @@ def _description(text: str) -> list[str]:
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping) or not properties:
-        return "none"
-    required = schema.get("required")
-    needed = {name for name in required if isinstance(name, str)} if isinstance(required, list | tuple) else set()
-    names = sorted(properties, key=lambda name: name not in needed)
-    parts = [_parameter(str(name), properties[name], name in needed) for name in names[:_MAX_PARAMETERS]]
+    whole = SchemaReader(schema)
+    names = sorted(whole.properties, key=lambda name: name not in whole.required)
+    parts = [_parameter(name, whole.properties[name], name in whole.required) for name in names[:_MAX_PARAMETERS]]
     if len(names) > _MAX_PARAMETERS:
         parts.append(f"... and {len(names) - _MAX_PARAMETERS} more")
-    return ", ".join(parts)
+    return ", ".join(parts) or "none"
 
 
-def _parameter(name: str, schema: object, required: bool) -> str:
+def _parameter(name: str, schema: SchemaReader, required: bool) -> str:
     return f"{one_line(name, 64)} ({one_line(_type(schema), 80)}{', required' if required else ''})"
 
 
-def _type(schema: object, depth: int = 2) -> str:
+def _type(schema: SchemaReader, depth: int = 2) -> str:
     """A schema's type in words."""
-    if not isinstance(schema, Mapping) or not depth:
+    if not depth:
         return "any"
-    choices = schema.get("enum")
-    if isinstance(choices, list | tuple) and choices:
-        return (
-            "one of "
-            + "/".join(one_line(str(choice)[:200], 24) for choice in choices[:6])
-            + ("/..." if len(choices) > 6 else "")
-        )
-    kind = schema.get("type")
-    if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return f"array of {_type(schema['items'], depth - 1)}"
-    kinds = kind if isinstance(kind, list | tuple) else [kind]
-    if not any(isinstance(word, str) for word in kinds):
-        parts = schema.get("anyOf") or schema.get("oneOf")
-        given = parts[:6] if isinstance(parts, list | tuple) else []
-        kinds = [_type(part, depth - 1) for part in given if part != {"type": "null"}]
-    return " or ".join(word for word in dict.fromkeys(kinds) if isinstance(word, str) and word != "null") or "any"
+    if schema.choices:
+        choices = "/".join(one_line(str(choice)[:200], 24) for choice in schema.choices[:6])
+        return f"one of {choices}{'/...' if len(schema.choices) > 6 else ''}"
+    if schema.types == ("array",) and schema.items is not None:
+        return f"array of {_type(schema.items, depth - 1)}"
+    words = schema.types or [_type(option, depth - 1) for option in schema.options[:6] if not option.is_null]
+    return " or ".join(word for word in dict.fromkeys(words) if word != "null") or "any"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolSpec
 
 
@@ -42,7 +43,7 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
     beginning.
     """
     names, descriptions, length = [], [], 0
-    for name, schema in _parameters(tool.input_schema):
+    for name, schema in _parameters(SchemaReader(tool.input_schema)):
         names.append(name[:_MAX_NAME])
         if length < _MAX_PARAMETER_TEXT:
             descriptions.append(_described(schema))
@@ -56,27 +57,19 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
     return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
 
 
-def _described(schema: Any) -> str:
-    """What a parameter's schema says in words; schemas come from servers, so any part can have any type."""
-    if not isinstance(schema, Mapping):
-        return ""
-    said = schema.get("description")
-    text = said[:_MAX_PARAMETER_DESCRIPTION] if isinstance(said, str) else ""
-    choices = schema.get("enum")
-    if isinstance(choices, list):
-        return " ".join([text, *(choice[:_MAX_NAME] for choice in choices[:_MAX_CHOICES] if isinstance(choice, str))])
-    return text
+def _described(part: SchemaReader) -> str:
+    """What a parameter's schema says in words."""
+    choices = (choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))
+    return " ".join([part.description[:_MAX_PARAMETER_DESCRIPTION], *choices])
 
 
-def _parameters(schema: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:
     """Names and schemas of the parameters, nested ones after the one that holds them."""
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH:
         return
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        for name, inner in properties.items():
-            yield str(name), inner
-            if isinstance(inner, Mapping) and ("properties" in inner or "items" in inner):
-                yield from _parameters(inner, depth + 1)
-    if "items" in schema:
-        yield from _parameters(schema["items"], depth + 1)
+    for name, inner in schema.properties.items():
+        yield name, inner
+        if not inner.is_leaf:
+            yield from _parameters(inner, depth + 1)
+    if schema.items is not None:
+        yield from _parameters(schema.items, depth + 1)

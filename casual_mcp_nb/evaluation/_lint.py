@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import get_args
 
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.types.evaluation import FindingKind, Lint, LintFinding
+from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 
@@ -47,18 +48,12 @@ def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
 
 
 def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    properties = tool.input_schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return
-    silent = [str(name) for name, schema in properties.items() if not _described(schema)]
+    properties = SchemaReader(tool.input_schema).properties
+    silent = [name for name, part in properties.items() if not part.description.strip()]
     if silent:
         more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
         names = ", ".join(one_line(name, 64) for name in silent[:_NAMED])
         yield "parameter without description", f"No description: {names}{more}."
-
-
-def _described(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and bool(str(schema.get("description") or "").strip())
 
 
 def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
@@ -82,8 +77,7 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
 
 
 def _words(tool: ToolSpec) -> list[str]:
-    properties = tool.input_schema.get("properties")
-    names = " ".join(map(str, properties)) if isinstance(properties, Mapping) else ""
+    names = " ".join(SchemaReader(tool.input_schema).properties)
     return terms(f"{tool.name} {tool.description[:_READ]} {names[:_READ]}")
 
 

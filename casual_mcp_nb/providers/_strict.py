@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+
+from casual_mcp_nb.types.schema import SchemaReader
 
 MAX_DEPTH = 10
 """How deep OpenAI lets objects be nested in a strict schema."""
@@ -198,37 +200,23 @@ def _takes_null(schema: Any) -> bool:
 
 
 def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
+    kinds = [kind.schema for kind in SchemaReader(schema, root).alternatives()]
     if isinstance(value, list):
-        fitting = [kind["items"] for kind in _alternatives(schema, root) if isinstance(kind.get("items"), Mapping)]
+        fitting = [kind["items"] for kind in kinds if isinstance(kind.get("items"), Mapping)]
         return [_dropped(item, fitting[0], root) for item in value] if fitting else value
     if not isinstance(value, dict):
         return value
     # In the strict form an object has all properties of the alternative that the model took.
-    found = next((kind for kind in _alternatives(schema, root) if kind.get("properties", {}).keys() == value.keys()), None)
-    if found is None:
+    chosen = next((kind for kind in kinds if kind.get("properties", {}).keys() == value.keys()), None)
+    if chosen is None:
         return value
-    properties, required = found["properties"], found.get("required", ())
+    properties, required = chosen["properties"], chosen.get("required", ())
     return {
         name: _dropped(item, properties[name], root)
         for name, item in value.items()
-        if item is not None or name in required or any(_takes_null(kind) for kind in _alternatives(properties[name], root))
+        if item is not None or name in required or _may_be_null(properties[name], root)
     }
 
 
-def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema itself, or what stands behind its reference and its choices, each once: references can double at each level."""
-    waiting, seen = [schema], set()
-    while waiting:
-        schema = waiting.pop()
-        if not isinstance(schema, Mapping) or id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        options = [option for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key, ())]
-        waiting += reversed(options)
-        if "$ref" in schema:
-            target: Any = root
-            for step in str(schema["$ref"]).split("/")[1:]:
-                target = target[step] if isinstance(target, Mapping) and step in target else None
-            waiting.append(target)
-        if not options and "$ref" not in schema:
-            yield schema
+def _may_be_null(schema: Any, root: Mapping[str, Any]) -> bool:
+    return any(_takes_null(kind.schema) for kind in SchemaReader(schema, root).alternatives())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
-from casual_mcp_nb.display.schema import parameters, pretty
+from casual_mcp_nb.display.schema import pretty, type_words
 from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolSpec
 
 MAX_FIELDS = 100
@@ -19,32 +21,18 @@ _KINDS = ("string", "integer", "number", "boolean")
 
 
 def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
-    """A field for each parameter of a tool.
+    """Return a field for each parameter of a tool.
 
     Returns:
         For each `name`, `type` in words, `required`, `description`, and `kind`: `string`, `integer`, `number`, `boolean`,
         `choice` (with `choices`) or `json`; `default` as text where the schema has one.
     """
-    found = []
-    rows = parameters(tool.input_schema)[:MAX_FIELDS]
-    for (name, schema), row in zip(_properties(tool), rows, strict=False):
-        words = [str(getattr(cell, "text", cell)) for cell in row]
-        form = _form(schema)
-        found.append(
-            {
-                "name": name,
-                "type": cut(clean(words[1]), 200),
-                "required": words[2] == "required",
-                "description": cut(clean(words[3]), MAX_TEXT),
-                **form,
-                **_default(schema, form["kind"]),
-            }
-        )
-    return found
+    schema = SchemaReader(tool.input_schema)
+    return [_field(name, part, name in schema.required) for name, part in islice(schema.properties.items(), MAX_FIELDS)]
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of a call, from the text in each field; a field that is left empty is left out.
+    """Return the arguments of a call, from the text in each field; a field that is left empty is left out.
 
     Raises:
         UsageError: A text is not what its field takes, or a required field is empty; all such fields are named.
@@ -68,38 +56,26 @@ def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
 _WORDS = {"integer": "whole number", "number": "number", "boolean": "true or false", "choice": "choice", "json": "JSON"}
 
 
-def _properties(tool: ToolSpec) -> list[tuple[str, Any]]:
-    properties = tool.input_schema.get("properties")
-    return [(str(name), part) for name, part in properties.items()] if isinstance(properties, Mapping) else []
+def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
+    form = _form(part.without_null())
+    return {
+        "name": name,
+        "type": cut(clean(type_words(part)), 200),
+        "required": required,
+        "description": cut(clean(part.description), MAX_TEXT),
+        **form,
+        **_default(part.schema.get("default"), form["kind"]),
+    }
 
 
-def _form(schema: object) -> dict[str, Any]:
-    part = _without_null(schema)
-    choices = part.get("enum")
-    if isinstance(choices, list) and 0 < len(choices) <= MAX_CHOICES:
-        return {"kind": "choice", "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in choices]}
-    kind = part.get("type")
-    return {"kind": kind if isinstance(kind, str) and kind in _KINDS else "json"}
+def _form(part: SchemaReader) -> dict[str, Any]:
+    if 0 < len(part.choices) <= MAX_CHOICES:
+        return {"kind": "choice", "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices]}
+    kind = part.types[0] if len(part.types) == 1 else None
+    return {"kind": kind if kind in _KINDS else "json"}
 
 
-def _without_null(schema: object) -> Mapping[str, Any]:
-    """The schema; of one that also allows null, what it allows beside it."""
-    if not isinstance(schema, Mapping):
-        return {}
-    for key in ("anyOf", "oneOf"):
-        parts = schema.get(key)
-        if isinstance(parts, list):
-            others = [part for part in parts if isinstance(part, Mapping) and part.get("type") != "null"]
-            return others[0] if len(others) == 1 else {}
-    kinds = schema.get("type")
-    if isinstance(kinds, list):
-        others_of = [kind for kind in kinds if kind != "null"]
-        return {**schema, "type": others_of[0] if len(others_of) == 1 else None}
-    return schema
-
-
-def _default(schema: object, kind: str) -> dict[str, str]:
-    value = schema.get("default") if isinstance(schema, Mapping) else None
+def _default(value: object, kind: str) -> dict[str, str]:
     if value is None:
         return {}
     text = value if kind == "string" and isinstance(value, str) else pretty(value, indent=None)

@@ -13,8 +13,8 @@ from kit.loop_guard import LoopGuard
 from kit.waiting import wait_until
 
 from casual_mcp_nb.connections import Connection
-from casual_mcp_nb.connections._output import fits_plainly
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.schema import fits_plainly
 from casual_mcp_nb.types.server import ServerConfig
 
 Raw = Callable[..., ServerConfig]

@@ -14,7 +14,7 @@ from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.providers import call, calls
-from casual_mcp_nb.types.schema import MAX_PROPERTIES
+from casual_mcp_nb.types.schema.limits import MAX_PROPERTIES
 from casual_mcp_nb.types.session import Tools
 from casual_mcp_nb.types.tool import MAX_DESCRIPTION
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.types.schema import MAX_PROPERTIES, limited_parameters, unusable_part
+from casual_mcp_nb.types.schema.limits import MAX_PROPERTIES, limited_parameters, unusable_part
 from casual_mcp_nb.types.tool import MAX_DESCRIPTION, ToolChange, ToolSpec
 
 

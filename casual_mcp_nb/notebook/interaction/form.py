@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 from casual_mcp_nb.display.text import clean, cut, one_line
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.schema import SchemaReader
 
 FieldKind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 
@@ -49,15 +51,8 @@ class FormField:
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """The fields that MCP allows in a form; whatever else a server puts into the schema becomes a field for a text."""
-    properties = schema.get("properties")
-    required = schema.get("required")
-    names = required if isinstance(required, list) else []
-    if not isinstance(properties, Mapping):
-        return ()
-    return tuple(
-        _field(name, part if isinstance(part, Mapping) else {}, name in names)
-        for name, part in list(properties.items())[:MAX_FIELDS]
-    )
+    whole = SchemaReader(schema)
+    return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,48 +75,47 @@ def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[st
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _field(name: str, part: Mapping[str, Any], required: bool) -> FormField:
+def _field(name: str, part: SchemaReader, required: bool) -> FormField:
     kind = _kind(part)
     low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
     field = FormField(
         name=name,
-        title=_words(part.get("title"), 100) or one_line(cut(name, 100)),
+        title=_words(part.text("title"), 100) or one_line(cut(name, 100)),
         kind=kind,
-        description=_words(part.get("description"), MAX_NOTE),
+        description=_words(part.description, MAX_NOTE),
         required=required,
-        choices=_choices(part if kind == "choice" else part.get("items", {})) if kind in ("choice", "choices") else (),
-        minimum=_limit(part.get(low)),
-        maximum=_limit(part.get(high)),
+        choices=_choices(part.items if kind == "choices" else part),
+        minimum=part.number(low),
+        maximum=part.number(high),
     )
-    return replace(field, default=_default(field, part.get("default")))
+    return replace(field, default=_default(field, part.schema.get("default")))
 
 
 def _names(fields: tuple[FormField, ...]) -> str:
     return f"It has: {', '.join(shown(field.name) for field in fields)}."
 
 
-def _kind(part: Mapping[str, Any]) -> FieldKind:
-    match part.get("type"):
-        case "boolean":
+def _kind(part: SchemaReader) -> FieldKind:
+    match part.types:
+        case ("boolean",):
             return "boolean"
-        case "integer":
+        case ("integer",):
             return "integer"
-        case "number":
+        case ("number",):
             return "number"
-        case "array" if isinstance(part.get("items"), Mapping) and _choices(part["items"]):
+        case ("array",) if _choices(part.items):
             return "choices"
     return "choice" if _choices(part) else "text"
 
 
-def _choices(part: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    values, names = part.get("enum"), part.get("enumNames")
-    if isinstance(values, list):
-        labels = names if isinstance(names, list) and len(names) == len(values) else values
-        pairs = list(zip(values, labels, strict=True))
-    else:
-        options = part.get("oneOf") or part.get("anyOf")
-        found = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
-        pairs = [(option["const"], option.get("title", option["const"])) for option in found if "const" in option]
+def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
+    if part is None:
+        return ()
+    names = part.schema.get("enumNames")
+    labels = names if isinstance(names, list) and len(names) == len(part.choices) else part.choices
+    # A choice with labels is written as options that each allow one value.
+    titled = [(value, option.text("title") or value) for option in part.options for value in option.choices[:1]]
+    pairs = list(zip(part.choices, labels, strict=True)) or titled
     return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MAX_CHOICES])
 
 
@@ -147,12 +141,8 @@ def _default(field: FormField, value: Any) -> Any:
         return None
 
 
-def _limit(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _words(text: Any, limit: int) -> str:
-    return clean(cut(text, limit)) if isinstance(text, str) else ""
+def _words(text: str, limit: int) -> str:
+    return clean(cut(text, limit))
 
 
 def _value(field: FormField, given: Any) -> Any:

@@ -1,11 +1,12 @@
-"""JSON schemas of tools: whether one is complete in itself, and how much of one a model is given."""
+"""Limits of tools' JSON schemas: whether one is complete in itself, and how much of it a model is given."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
+
+from casual_mcp_nb.types.schema.reader import SchemaReader, lookup
 
 MAX_PROPERTIES = 500
 MAX_PROPERTY_DESCRIPTION = 4_000
@@ -16,7 +17,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Why a schema cannot be sent to a model as it is, or None. References are never fetched.
+    """Return why a schema cannot be sent to a model as it is, or None. References are never fetched.
 
     Args:
         schema: A JSON schema.
@@ -26,13 +27,13 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
         if depth > MAX_DEPTH:
             return f"its input schema is nested over {MAX_DEPTH} levels deep"
         reference = node.get("$ref")
-        if isinstance(reference, str) and reference not in names and not _leads_somewhere(reference, schema, names):
+        if isinstance(reference, str) and not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"
     return None
 
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A tool's schema as a model is given it: an object with properties, of a bounded size.
+    """Return a tool's schema as a model is given it: an object with properties, of a bounded size.
 
     Args:
         schema: The schema as the server gives it.
@@ -47,8 +48,8 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     cuts = []
     if len(properties) > MAX_PROPERTIES:
         cuts.append(f"its parameters to {MAX_PROPERTIES:,} of {len(properties):,}")
-        required = parameters.get("required") if isinstance(parameters.get("required"), list) else []
-        first = [name for name in required or () if isinstance(name, str) and name in properties]
+        required = SchemaReader(schema).required
+        first = [name for name in properties if name in required]
         kept = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
         properties = {name: properties[name] for name in kept}
         if first:
@@ -83,20 +84,3 @@ def _schemas(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int
         else:
             inner = list(node)
         waiting += [(value, depth + 1) for value in inner if isinstance(value, Mapping | list)]
-
-
-def _leads_somewhere(reference: str, schema: Mapping[str, Any], names: set[str]) -> bool:
-    if not reference.startswith("#"):
-        return False
-    if reference[1:] in names or reference == "#":
-        return True
-    place: Any = schema
-    for part in reference[1:].split("/")[1:]:
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(place, list) and key.isdigit() and int(key) < len(place):
-            place = place[int(key)]
-        elif isinstance(place, Mapping) and key in place:
-            place = place[key]
-        else:
-            return False
-    return reference.startswith("#/")

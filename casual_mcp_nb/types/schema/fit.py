@@ -1,0 +1,71 @@
+"""A quick check of small values against plain schemas, without a library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+MAX_STEPS = 2_000
+"""How many parts of a value are looked at here; what has more goes to the other process."""
+MAX_DEPTH = 20
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+_SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
+"""Words that decide nothing; the library does not check formats either, unless it is told to."""
+
+
+def fits_plainly(schema: Any, value: Any) -> bool:
+    """Return whether a small value is seen to fit a schema of nothing but types, properties, items and choices.
+
+    Args:
+        schema: The schema, as a server wrote it.
+        value: A JSON value.
+
+    Returns:
+        True where it fits; False says nothing, since most keywords are left to the library in the other process.
+    """
+    return _fits(schema, value, [MAX_STEPS], 0)
+
+
+def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
+    steps[0] -= 1
+    if steps[0] < 0 or depth > MAX_DEPTH or not isinstance(schema, dict) or len(schema) > MAX_DEPTH:
+        return False
+    return all(word in _SAYS_NOTHING or _follows(word, schema, value, steps, depth + 1) for word in schema)
+
+
+def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], depth: int) -> bool:
+    rule = schema[word]
+    match word:
+        case "type":
+            return isinstance(rule, str) and rule in _TYPES and _TYPES[rule](value)
+        case "properties" if isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return all(_fits(part, value[name], steps, depth) for name, part in rule.items() if name in value)
+        case "required" if isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return all(isinstance(name, str) and name in value for name in rule)
+        case "items" if isinstance(value, list) and len(value) < steps[0]:
+            return all(_fits(rule, item, steps, depth) for item in value)
+        case "anyOf" if isinstance(rule, list) and len(rule) < steps[0]:
+            return any(_fits(part, value, steps, depth) for part in rule)
+        case "enum" if isinstance(rule, list) and isinstance(value, str) and len(rule) < steps[0]:
+            steps[0] -= len(rule)
+            return value in rule
+        case "additionalProperties":
+            # Of a schema, or of False, the properties would have to be known.
+            return rule is True or (rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps))
+    return False
+
+
+def _names(schema: dict[str, Any], steps: list[int]) -> set[str]:
+    properties = schema.get("properties")
+    return set(properties) if isinstance(properties, dict) and len(properties) < steps[0] else set()
