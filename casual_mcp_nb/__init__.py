@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.options import TurnOptions
     from casual_mcp_nb.errors import CasualMcpError
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
-    from casual_mcp_nb.notebook.session import Session
     from casual_mcp_nb.providers import ModelFactory
+    from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.search import SearchHit, SearchResults
@@ -55,7 +55,7 @@ _HOMES = {
     "SearchToolsTool": "discovery",
     "Selection": "types.selection",
     "ServerStatus": "types.session",
-    "Session": "notebook.session",
+    "Session": "session",
     "Step": "types.step",
     "SyntheticTool": "discovery",
     "SyntheticToolResult": "discovery",

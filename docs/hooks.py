@@ -14,7 +14,7 @@ from typing import Any
 import casual_mcp_nb
 
 GROUPS = (
-    ("Session", ("notebook",)),
+    ("Session", ("session", "notebook")),
     ("Chatting without a notebook", ("engine",)),
     ("Turns, steps and conversations", ("types.trace", "types.step", "types.conversation", "types.stats", "types.content")),
     ("Tools, servers and selection", ("types.tool", "types.server", "types.session", "types.selection", "connections")),

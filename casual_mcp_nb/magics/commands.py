@@ -11,7 +11,7 @@ from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_call, parse_pl
 from casual_mcp_nb.magics.talk import panel, rerun, stop, undo
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+    from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.selection import Mode, Strategy
     from casual_mcp_nb.types.step import Step
 

@@ -11,7 +11,7 @@ from casual_mcp_nb.magics.args import CELL_OPTIONS, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+    from casual_mcp_nb.session import Session
 
 _NAMES_OF_OPTION = {
     "--model": "models",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from casual_mcp_nb.notebook.live import Echo
-    from casual_mcp_nb.notebook.session import Session
     from casual_mcp_nb.notebook.starting import StartDisplay
+    from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.session import SessionStatus
 
 VARIABLE = "session"
@@ -85,7 +85,7 @@ class McpMagics(Magics):
         that cannot be written, changes nothing and starts nothing; nor is a file overwritten that somebody else has written,
         unless `--overwrite` says so."""
         from casual_mcp_nb.config.loader import check_config
-        from casual_mcp_nb.notebook.session import Session
+        from casual_mcp_nb.session import Session
 
         words = words_of(line)
         files = [word for word in words if word != "--overwrite"]
@@ -112,7 +112,7 @@ class McpMagics(Magics):
         """The session of the notebook; None where there is none. Imports no engine."""
         import sys
 
-        module = sys.modules.get("casual_mcp_nb.notebook.session")
+        module = sys.modules.get("casual_mcp_nb.session")
         found = self._namespace.get(VARIABLE)
         return found if module is not None and isinstance(found, module.Session) else None
 
@@ -160,7 +160,7 @@ class McpMagics(Magics):
 
     def _demo(self, rest: str) -> Any:
         def make() -> Session:
-            from casual_mcp_nb.notebook.session import Session
+            from casual_mcp_nb.session import Session
 
             return Session.demo()
 
@@ -170,7 +170,7 @@ class McpMagics(Magics):
         name = one_word("connect", rest, "config file")
 
         def make() -> Session:
-            from casual_mcp_nb.notebook.session import Session
+            from casual_mcp_nb.session import Session
 
             return Session.from_config(name)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+    from casual_mcp_nb.session import Session
 
 
 def rerun(session: Session, rest: str) -> Any:

@@ -11,7 +11,9 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.read_on import recall_from
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import Event, TurnStarted
+from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
@@ -55,6 +57,16 @@ class ConversationRunner:
         """All turns as messages; valid at every moment."""
         return [message for turn in self.turns for message in turn.messages]
 
+    @property
+    def conversation(self) -> Conversation:
+        """The turns as they are now."""
+        return Conversation(self.turns)
+
+    @property
+    def stats(self) -> ChatStats:
+        """What all turns took."""
+        return sum((turn.stats for turn in self.turns), ChatStats())
+
     async def take(
         self,
         turn: Turn,
@@ -83,7 +95,7 @@ class ConversationRunner:
         def note(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 self._add(turn, turns, place)
-            self._observers.event(turn, event)
+            self._observers.events.notify(turn, event)
             if on_event is not None:
                 on_event(event)
 
@@ -99,7 +111,7 @@ class ConversationRunner:
             return turn
         finally:
             self._running = self._stopped = None
-            self._observers.changed()
+            self._observers.changes.notify()
 
     async def stop(self) -> None:
         """Stop the turn that is running, if one is, and wait for its end."""
@@ -117,7 +129,7 @@ class ConversationRunner:
     def clear(self) -> None:
         """Start with no turns; those there were are forgotten here, and stay whole for whoever holds them."""
         self.turns = []
-        self._observers.changed()
+        self._observers.changes.notify()
 
     def undo(self) -> Turn | None:
         """Take back the last turn.
@@ -128,7 +140,7 @@ class ConversationRunner:
         self._check_free()
         last = self.turns[-1] if self.turns else None
         self.turns = self.turns[:-1]
-        self._observers.changed()
+        self._observers.changes.notify()
         return last
 
     def asked_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
@@ -178,7 +190,7 @@ class ConversationRunner:
             turns.append(turn)
         elif self.turns is turns:
             self.turns = [*turns[:place], turn]
-        self._observers.changed()
+        self._observers.changes.notify()
 
     def _check_free(self) -> None:
         if self._running is not None:
@@ -195,7 +207,7 @@ class ConversationRunner:
                 hint="Wait for its end, or chat in a session of its own: Session.from_config(…, name='second').",
             )
         self._running = asyncio.current_task()
-        self._observers.changed()
+        self._observers.changes.notify()
 
 
 def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:

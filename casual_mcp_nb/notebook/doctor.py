@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.notebook.shell import shell
+from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
-from casual_mcp_nb.notebook.stderr_line import telling_line
 from casual_mcp_nb.providers.registry import client_variable, homes_of, spec_of, specs
+from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
+from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.prices import price_of
-from casual_mcp_nb.types.session import ServerStatus
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
-    from casual_mcp_nb.types.config import ClientConfig
+from casual_mcp_nb.types.session import Servers, ServerStatus
 
 _PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
 _NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")
@@ -32,23 +29,43 @@ _LAUNCHERS = {
     "uvx": "Install uv: pip install uv.",
     "docker": "Install Docker and start it.",
 }
+_NOISE = re.compile(
+    r"""\s*$                                              # nothing
+    |npm\ (error|ERR!)\s*(code\b|errno\b|syscall\b|path\b|\d+\s*$|A\ complete\ log\b|.*[/\\]_logs[/\\]|$)
+    |npm\ (warn|WARN|notice)\b
+    |Node\.js\ v\d                                        # the last line of every crash of Node
+    |\s+at\ |\s*[\^~]+\s*$|[{}\s\]]+$                     # frames and marks of a stack
+    """,
+    re.VERBOSE,
+)
+_NPM = re.compile(r"npm (error|ERR!)\s*(\d+\s+)?")
+_ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE)
 
 
-def diagnose(session: Session) -> Diagnosis:
-    """What works, what does not, and what to do."""
+def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice]) -> Diagnosis:
+    """Say what works, what does not, and what to do about it.
+
+    Args:
+        config: The session's config.
+        servers: The servers as they are now.
+        templates: The names of the prompt templates.
+        notices: Names in the config that do not exist.
+    """
     return Diagnosis(
         (
             *_kernel(),
             *_packages(),
-            *_sdks(session),
-            *_commands(session),
-            *_config(session),
-            *_keys(session),
-            *_windows(session),
-            *_prices(session),
-            *_context_windows(session),
-            *_servers(session),
-            *_templates(session),
+            *_sdks(config),
+            *_commands(config),
+            *_config(config),
+            *_keys(config),
+            *_windows(config),
+            *_prices(config),
+            *_context_windows(config),
+            *_servers(config, servers),
+            *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
+            *_hidden_modules(config, servers),
+            *_templates(config, templates),
         )
     )
 
@@ -56,75 +73,73 @@ def diagnose(session: Session) -> Diagnosis:
 def _kernel() -> Iterator[Check]:
     part = "Kernel"
     yield Check(part, "Python", "ok", f"{platform.python_version()} on {platform.system()}")
-    found = shell()
-    if found is None:
+    if shell() is None:
         yield Check(part, "notebook", "ok", "none: this is a plain Python program")
     else:
-        yield Check(part, "notebook", "ok", "a Jupyter kernel" if hasattr(found, "kernel") else "IPython in a terminal")
+        yield Check(part, "notebook", "ok", "a Jupyter kernel" if notebook_shell() else "IPython in a terminal")
     asyncio = sys.modules.get("asyncio")
     if hasattr(asyncio, "_nest_patched"):
-        advice = "Restart the kernel to be rid of it, unless your own cells need it."
+        advice = "Restart the kernel to remove the patch, unless your own cells need it."
         yield Check(part, "asyncio", "warn", "patched by nest-asyncio", advice)
 
 
 def _packages() -> Iterator[Check]:
     for name in _PACKAGES:
-        found = _version(name)
-        verdict: CheckStatus = "ok" if found else "fail" if name in _NEEDED else "warn"
-        advice = "" if found or name == "casual-mcp-nb" else f"Run: pip install {name}"
-        yield Check("Packages", name, verdict, found or "not installed", advice)
+        installed = _version(name)
+        verdict: CheckStatus = "ok" if installed else "fail" if name in _NEEDED else "warn"
+        advice = "" if installed or name == "casual-mcp-nb" else f"Run: pip install {name}"
+        yield Check("Packages", name, verdict, installed or "not installed", advice)
 
 
-def _sdks(session: Session) -> Iterator[Check]:
-    used = {spec_of(client.provider).sdk for client in session.config.clients.values()}
+def _sdks(config: Config) -> Iterator[Check]:
+    used = {spec_of(client.provider).sdk for client in config.clients.values()}
     for name in sorted({spec.sdk for spec in specs().values() if spec.sdk}):
-        found = _version(name)
-        if found:
-            yield Check("Model SDKs", name, "ok", found)
+        installed = _version(name)
+        if installed:
+            yield Check("Model SDKs", name, "ok", installed)
         elif name in used:
             yield Check("Model SDKs", name, "fail", "not installed, and the config uses it", f"Run: pip install {name}")
         else:
             yield Check("Model SDKs", name, "ok", "not installed, and not used")
 
 
-def _commands(session: Session) -> Iterator[Check]:
-    used = {server.command for server in session.config.servers.values() if server.command}
+def _commands(config: Config) -> Iterator[Check]:
+    used = {server.command for server in config.servers.values() if server.command}
     for name, advice in _LAUNCHERS.items():
         if shutil.which(name):
             yield Check("Commands", name, "ok", "found")
         elif name in used:
             yield Check("Commands", name, "fail", "not found, and a server needs it", advice)
-    for server in session.config.servers.values():
+    for server in config.servers.values():
         if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
             name = str(server.model_dump()["command"])
             yield Check("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
 
 
-def _config(session: Session) -> Iterator[Check]:
-    config = session.config
+def _config(config: Config) -> Iterator[Check]:
     where = config.path.name if config.path else "made in Python"
     yield Check("Config", "source", "ok", f"{where}: {len(config.servers)} servers, {len(config.models)} models")
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
     if not config.models:
         advice = 'Add a model; {"provider": "offline"} as a client needs no key.'
-        yield Check("Config", "models", "warn", "there are none, so there is nobody to chat with", advice)
+        yield Check("Config", "models", "warn", "there are none, so you cannot chat", advice)
 
 
-def _keys(session: Session) -> Iterator[Check]:
-    for client in clients_of(session.config):
+def _keys(config: Config) -> Iterator[Check]:
+    for client in clients_of(config):
         variable = client_variable(client.name)
-        config = session.config.clients[client.name]
+        settings = config.clients[client.name]
         if client.key == "not set":
-            advice = f"Set {variable} in the environment or in .env, and start the session anew."
+            advice = f"Set {variable} in the environment or in .env, and start the session again."
             yield Check("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
-        elif homes_of(config.key_variable) and not _is_at_home(config):
-            found = f"set, from {config.key_variable}, and sent to the client's base_url, which is not the provider's"
+        elif homes_of(settings.key_variable) and not _is_at_home(settings):
+            problem = f"set, from {settings.key_variable}, and sent to the client's base_url, which is not the provider's"
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
-            places.pop(config.key_variable or "", None)
+            places.pop(settings.key_variable or "", None)
             advice = f"Set {' or '.join(places)} to a key for that address, or to any text where it needs none."
-            yield Check("Keys", client.name, "warn", found, advice)
+            yield Check("Keys", client.name, "warn", problem, advice)
         else:
             yield Check("Keys", client.name, "ok", client.key)
 
@@ -139,18 +154,16 @@ def _is_at_home(client: ClientConfig) -> bool:
     return host in homes or host.endswith(f".{homes[0]}")
 
 
-def _windows(session: Session) -> Iterator[Check]:
-    config = session.config
+def _windows(config: Config) -> Iterator[Check]:
     for name, model in config.models.items():
         note = spec_of(config.clients[model.client].provider).window_note
         if note and model.context_window is None:
-            found = f"context_window is not set: {note}"
+            problem = f"context_window is not set: {note}"
             advice = f"Set models.{name}.context_window to what the model can read and your memory can hold."
-            yield Check("Models", name, "warn", found, advice)
+            yield Check("Models", name, "warn", problem, advice)
 
 
-def _prices(session: Session) -> Iterator[Check]:
-    config = session.config
+def _prices(config: Config) -> Iterator[Check]:
     for name, model in config.models.items() if config.prices else ():
         spec = spec_of(config.clients[model.client].provider)
         if spec.is_language_model and price_of(config.prices, name, model.model) is None:
@@ -158,18 +171,18 @@ def _prices(session: Session) -> Iterator[Check]:
             yield Check("Prices", name, "warn", "no price, so its cost is not known", advice)
 
 
-def _context_windows(session: Session) -> Iterator[Check]:
-    for name, model in session.config.models.items():
-        spec = spec_of(session.config.clients[model.client].provider)
+def _context_windows(config: Config) -> Iterator[Check]:
+    for name, model in config.models.items():
+        spec = spec_of(config.clients[model.client].provider)
         if spec.is_language_model and model.context_window is None:
-            found = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {spec.overflow}"
-            yield Check("Models", name, "warn", found, f"Set models.{name}.context_window to the tokens that it can read.")
+            problem = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {spec.overflow}"
+            yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
 
 
-def _servers(session: Session) -> Iterator[Check]:
-    for name, status in session.servers.items():
-        config = session.config.servers.get(name)
-        if config is not None and not config.enabled and status.state == "closed":
+def _servers(config: Config, servers: Servers) -> Iterator[Check]:
+    for name, status in servers.items():
+        server = config.servers.get(name)
+        if server is not None and not server.enabled and status.state == "closed":
             yield Check("Servers", name, "ok", "disabled in the config, and not started", f"To use it: %mcp load {name}")
         else:
             yield _server(status)
@@ -177,55 +190,59 @@ def _servers(session: Session) -> Iterator[Check]:
             yield Check("Servers", name, "warn", note)
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
-            found = f"ready, but these tools run only as tasks, which this client does not start: {names}"
-            yield Check("Servers", status.name, "warn", found, "The model is not offered them.")
-        if config is not None and config.transport == "sse":
-            advice = "Ask its maker for an address of streamable HTTP, and leave out the transport."
+            problem = f"ready, but these tools run only as tasks, which this client does not support: {names}"
+            yield Check("Servers", status.name, "warn", problem, "The model is not offered them.")
+        if server is not None and server.transport == "sse":
+            advice = "Ask its provider for a streamable HTTP address, and leave out the transport."
             yield Check("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
-    for notice in (*session.approval_problems, *session.exclusion_problems):
-        yield Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.")
-    yield from _hidden_modules(session)
 
 
-def _hidden_modules(session: Session) -> Iterator[Check]:
-    """The files that keep a Python server from starting: beside it, they take the place of the standard library's modules."""
-    for name, status in session.servers.items():
-        server = session.config.servers.get(name)
+def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
+    """Find files that keep a Python server from starting: beside it, they shadow modules of the standard library."""
+    for name, status in servers.items():
+        server = config.servers.get(name)
         if status.state != "failed" or server is None or "python" not in Path(server.command or "").name:
             continue
         script = next((word for word in server.args if word.endswith(".py")), "")
         folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
         files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
         if files:
-            found = f"{', '.join(files[:5])} in {folder}, under the name of a standard module"
+            problem = f"{', '.join(files[:5])} in {folder}, under the name of a standard module"
             advice = f'Rename it, or put "-P" first in servers.{name}.args, so that Python does not look there.'
-            yield Check("Servers", name, "warn", found, advice)
+            yield Check("Servers", name, "warn", problem, advice)
 
 
 def _server(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
-            found = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr says: {line}" if line else "")
-            return Check("Servers", status.name, "fail", found, f"Repair it, then: %mcp reconnect {status.name}")
+            problem = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr says: {line}" if line else "")
+            return Check("Servers", status.name, "fail", problem, f"Fix it, then: %mcp reconnect {status.name}")
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
             return Check("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
         case "ready":
             return Check("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
         case "starting" | "closed" if status.seconds is None:
-            return Check("Servers", status.name, "ok", "not connected yet", "It connects at its first use, or by: %mcp servers")
+            return Check(
+                "Servers",
+                status.name,
+                "ok",
+                "not connected yet",
+                "To connect it: %mcp servers",
+            )
         case _:
             return Check("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
 
 
-def _templates(session: Session) -> Iterator[Check]:
-    names = session.templates
-    yield Check("Templates", "found", "ok" if names else "warn", ", ".join(names) or "none")
-    for model, config in session.config.models.items():
-        if config.template and config.template.removesuffix(".j2") not in {name.removesuffix(".j2") for name in names}:
+def _templates(config: Config, templates: Sequence[str]) -> Iterator[Check]:
+    yield Check("Templates", "found", "ok" if templates else "warn", ", ".join(templates) or "none")
+    for name, model in config.models.items():
+        if model.template and model.template.removesuffix(".j2") not in {
+            template.removesuffix(".j2") for template in templates
+        }:
             advice = "Put it into prompt-templates/ beside the config file."
-            yield Check("Templates", config.template, "fail", f"not found, and model {model} uses it", advice)
+            yield Check("Templates", model.template, "fail", f"not found, and model {name} uses it", advice)
 
 
 def _version(name: str) -> str | None:
@@ -233,3 +250,20 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def telling_line(stderr: str) -> str:
+    """Return the line that says why a process failed: npm's first, the last error of others, else the last line.
+
+    Args:
+        stderr: The end of its stderr.
+
+    Returns:
+        One line without npm's prefix; empty where there is none.
+    """
+    lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
+    npm = [line for line in lines if _NPM.match(line)]
+    if npm:
+        return _NPM.sub("", npm[0])
+    errors = [line for line in lines if _ERROR.search(line)]
+    return (errors or lines or [""])[-1]

@@ -9,19 +9,33 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.shell import shell
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.types.config import Config
 
 EXIT_SECONDS = 2.0
 """What the closing of all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
 
 _lock = threading.Lock()
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Registered(Protocol):
+    """What the registry needs of a session."""
+
+    config: Config
+    name: str | None
+
+    def close_replaced(self, why: str) -> Future[None]:
+        """Close in the background; `why` is told to whoever uses it from now on."""
+
+    def abandon(self) -> None:
+        """Become unusable, in a forked child."""
+
+
+_open: weakref.WeakSet[Registered] = weakref.WeakSet()
 _closing: set[Future[None]] = set()
 
 
@@ -33,19 +47,21 @@ def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any,
     return future
 
 
-def replace_earlier(session: Session) -> list[Future[None]]:
-    """Note that a session is open. In IPython, where set-up cells are run again and again, it takes the place of the one that
-    was opened from the same config under the same name, also where `Out` still holds that.
+def replace_earlier(session: Registered) -> list[Future[None]]:
+    """Note that a session is open, and close the earlier one that it replaces.
+
+    In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
+    even if `Out` still holds it.
 
     Returns:
-        The ends of the sessions whose place it takes.
+        Futures that are done when the earlier sessions are closed.
     """
     if not _open:
         _end_with_worker()
     with _lock:
-        others = [other for other in _open if _same_place(other, session)] if shell() else []
+        others = [other for other in _open if _replaces(session, other)] if shell() else []
         _open.add(session)
-    return [other.close_replaced("its config was opened anew, by a newer session") for other in others]
+    return [other.close_replaced("a newer session was opened from its config") for other in others]
 
 
 def _end_with_worker() -> None:
@@ -57,22 +73,23 @@ def _end_with_worker() -> None:
         Finalize(None, _close_all, exitpriority=0)
 
 
-def unregister(session: Session) -> None:
+def unregister(session: Registered) -> None:
     """Note that a session was closed."""
     with _lock:
         _open.discard(session)
 
 
-def _same_place(one: Session, other: Session) -> bool:
-    if one.name != other.name or not one.config.servers:
+def _replaces(session: Registered, other: Registered) -> bool:
+    if session.name != other.name or not session.config.servers:
         return False
-    if one.config.path or other.config.path:
-        return _place(one) == _place(other)
-    return one.config == other.config
+    paths = session.config.path, other.config.path
+    if any(paths):
+        return _resolved(paths[0]) == _resolved(paths[1])
+    return session.config == other.config
 
 
-def _place(session: Session) -> object:
-    return session.config.path.resolve() if session.config.path else None
+def _resolved(path: Path | None) -> Path | None:
+    return path and path.resolve()
 
 
 @atexit.register
@@ -93,7 +110,7 @@ def _in_forked_child() -> None:
     _closing.clear()
 
 
-_inherited: list[Session] = []
+_inherited: list[Registered] = []
 """The parent's sessions, kept for good: to collect them would run the ends of their coroutines."""
 
 if hasattr(os, "register_at_fork"):

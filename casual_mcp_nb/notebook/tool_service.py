@@ -275,7 +275,7 @@ class ToolService:
             )
         path = save_tool_set(self._config.path, name, made, overwrite=overwrite)
         self._chat.tool_sets[name] = made
-        self._observers.changed()
+        self._observers.changes.notify()
         return path
 
 

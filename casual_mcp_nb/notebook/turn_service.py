@@ -82,7 +82,7 @@ class TurnService:
         if name is not None and name not in self._models:
             raise UnknownNameError("model", str(name), self._models)
         self._model = name
-        self._observers.changed()
+        self._observers.changes.notify()
 
     @property
     def system(self) -> str | None:
@@ -92,7 +92,7 @@ class TurnService:
     @system.setter
     def system(self, text: str | None) -> None:
         self._chat.system = checked_system(text)
-        self._observers.changed()
+        self._observers.changes.notify()
 
     def check_open(self) -> None:
         """Do nothing, unless no turn can begin any more.
@@ -113,7 +113,7 @@ class TurnService:
             place: The turn takes the place of the one there and of all after it.
         """
         wanted = self.turn_options(options)
-        with _shown(echo, wanted.stream) as (turn, live), self._start_in(live, echo) as on_event:
+        with self._shown(echo, wanted.stream) as (turn, live), self._start_in(live, echo) as on_event:
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 surface: Channel = "input" if blocks else self._questions.surface_of_awaited_cells()
@@ -233,6 +233,19 @@ class TurnService:
             return await self.runner.take(turn, begin, options, on_event, place)
 
     @contextmanager
+    def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
+        """Make a turn, and show it in its cell while the body runs, if there is a cell and `echo` wants it."""
+        check_echo(echo)
+        shell = notebook_shell() if echo != "none" else None
+        turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
+        live = LiveOutput(self._engine, turn, echo, streamed=stream is not False) if shell and echo != "none" else None
+        try:
+            yield turn, live
+        finally:
+            if live:
+                live.finish()
+
+    @contextmanager
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
         """Show how servers start in the place where the turn is shown then; gives what takes the events of the turn."""
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
@@ -264,17 +277,3 @@ def as_messages(prompt: Prompt) -> list[ChatMessage]:
     from casual_llm.messages import UserMessage
 
     return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
-
-
-@contextmanager
-def _shown(echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
-    """A turn that its cell shows while the body runs, where there is a cell and `echo` wants it."""
-    check_echo(echo)
-    shell = notebook_shell() if echo != "none" else None
-    turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-    live = LiveOutput(turn, echo, streamed=stream is not False) if shell and echo != "none" else None
-    try:
-        yield turn, live
-    finally:
-        if live:
-            live.finish()

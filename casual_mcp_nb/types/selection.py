@@ -10,14 +10,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.listeners import Listeners
 
 Mode = Literal["loaded", "deferred", "off"]
 """Whether the model sees a server's tools at once, finds them by search, or never sees them."""
 
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by words, or by looking through categories."""
-
-Listener = Callable[[], None]
 
 
 class SelectionNames(Protocol):
@@ -37,7 +36,7 @@ class ServerModes(MutableMapping[str, Mode]):
     """The mode of each server; refuses unknown names and modes, and tells its owner of each change."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
-        self.changed: Listener = _nothing
+        self.changed: Callable[[], object] = _nothing
         self.check: Callable[[str], None] = _any_name
         self._modes: dict[str, Mode] = {}
         for name, mode in (modes or {}).items():
@@ -70,7 +69,7 @@ class ToolsOff(MutableSet[str]):
     owner of each change."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self.changed: Listener = _nothing
+        self.changed: Callable[[], object] = _nothing
         self.check: Callable[[str], None] = _any_name
         self._names: set[str] = set(names)
 
@@ -138,7 +137,7 @@ class Selection(Displayable, BaseModel):
     max_active_tools: int = Field(default=20, ge=1)
     instructions: bool = True
 
-    _listeners: list[Listener] = PrivateAttr(default_factory=list)
+    _listeners: Listeners[[]] = PrivateAttr(default_factory=lambda: Listeners[[]]())
     _names: SelectionNames | None = PrivateAttr(default=None)
 
     if not TYPE_CHECKING:
@@ -168,7 +167,7 @@ class Selection(Displayable, BaseModel):
         self._check_names(name, checked)
         super().__setattr__(name, checked)
         self._listen()
-        self._tell()
+        self._listeners.notify()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selection) and self.key() == other.key()
@@ -194,14 +193,13 @@ class Selection(Displayable, BaseModel):
             self._check_names(field, getattr(self, field), before=False)
         self._listen()
 
-    def watch(self, listener: Listener) -> Callable[[], None]:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Have `listener` called after each change, on the thread that made it.
 
         Returns:
             A function that ends it.
         """
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        return self._listeners.add(listener)
 
     def assign(self, other: Selection) -> None:
         """Take over all of another selection, or nothing; whoever holds or watches this one sees it.
@@ -248,13 +246,9 @@ class Selection(Displayable, BaseModel):
                     self._names.check_tool(name)
 
     def _listen(self) -> None:
-        self.servers.changed = self.tools_off.changed = self._tell
+        self.servers.changed = self.tools_off.changed = self._listeners.notify
         self.servers.check = self._names.check_server if self._names else _any_name
         self.tools_off.check = self._names.check_tool if self._names else _any_name
-
-    def _tell(self) -> None:
-        for listener in list(self._listeners):
-            listener()
 
 
 def _mode(mode: object) -> Mode:

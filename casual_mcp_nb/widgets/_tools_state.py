@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
@@ -12,10 +11,7 @@ from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.types.tool import Catalog, ToolName
 from casual_mcp_nb.widgets._budget import budget_of
-from casual_mcp_nb.widgets.state import State
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts, State
 
 
 class ToolsState(State):
@@ -26,13 +22,13 @@ class ToolsState(State):
         session: What it is about.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
         self._tools = session.tool_service
         self._looking = False
         self._look_again = False
-        self.follow(session.selection.watch(self.changed))
-        self.follow(session.on_change(self._look))
+        self.follow(self._tools.selection.watch(self.changed))
+        self.follow(session.observers.changes.add(self._look))
         session.engine.submit(self._connect())
 
     @property
@@ -43,7 +39,7 @@ class ToolsState(State):
     @property
     def view(self) -> ToolView:
         """What the model sees of them; without a toolset where the selection names one that does not exist."""
-        return self._compiled(self.session.selection)[0]
+        return self._compiled(self._tools.selection)[0]
 
     @property
     def servers(self) -> Servers:
@@ -66,7 +62,7 @@ class ToolsState(State):
         view = self.view
         return ExplorerSnapshot(
             servers=self.servers,
-            selection=self.session.selection.snapshot(),
+            selection=self._tools.selection.snapshot(),
             tool_sets=self.tool_sets,
             manifest=self.manifest,
             prices=budget_of(view)["servers"],

@@ -7,21 +7,18 @@ import uuid
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
+from casual_mcp_nb.notebook.throttle import Throttle
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.widgets._patch import merge_patch
-from casual_mcp_nb.widgets._throttle import Throttle
 from casual_mcp_nb.widgets.assets import assets
-from casual_mcp_nb.widgets.state import State
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts, State
 
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
@@ -80,7 +77,7 @@ class SessionWidget(anywidget.AnyWidget):
     # None spares each widget a second model; a layout can be given, as to any widget.
     layout = traitlets.Instance(ipywidgets.Layout, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
 
-    def __init__(self, session: Session, **states: State) -> None:
+    def __init__(self, session: SessionParts, **states: State) -> None:
         self.session = session
         self.states: Mapping[str, State] = states
         self._lock = threading.Lock()
@@ -94,10 +91,13 @@ class SessionWidget(anywidget.AnyWidget):
         self._css = f"{self.more_css}\n{css}"
         super().__init__(picture_key=uuid.uuid4().hex[:12])
         self.on_msg(self._on_message)
-        self._cancels = [*(state.watch(self._on_change) for state in states.values()), session.on_close(self.freeze)]
+        self._cancels = [
+            *(state.watch(self._on_change) for state in states.values()),
+            session.observers.closing.add(self.freeze),
+        ]
         # What changed while it was made.
         self._on_change()
-        if session.closed:
+        if session.turn_service.runner.ended:
             self.close()
 
     def static(self) -> Any:

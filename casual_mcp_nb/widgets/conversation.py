@@ -7,21 +7,17 @@ import importlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CasualMcpError, UsageError
+from casual_mcp_nb.notebook.throttle import Throttle
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
-from casual_mcp_nb.widgets._throttle import Throttle
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
-from casual_mcp_nb.widgets.state import State, command
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
-
-_SECONDS_BETWEEN_TICKS = 1.0
+from casual_mcp_nb.widgets.state import SessionParts, State, command
 
 
 class ConversationState(State):
@@ -34,43 +30,45 @@ class ConversationState(State):
         options: For its turns, as of `Session.chat`; a model given here is the only one to choose.
     """
 
-    def __init__(self, session: Session, **options: Any) -> None:
+    def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:
         super().__init__(session)
+        self._turns = session.turn_service
         self._options = options
-        self._pace = Throttle(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS)
-        self._transcript = Transcript(again=self._pace)
+        # The time that a running call has taken moves on without any event.
+        self._redraw = Throttle(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, lambda: self._turns.runner.busy)
+        self._transcript = Transcript(again=self._redraw)
         self._pending: str | None = None
-        self._ticking = False
         self._seen = False
         for cancel in (
-            session.observe(self._on_event),
-            session.on_change(self.changed),
-            session.selection.watch(self.changed),
-            self._pace.end,
+            session.observers.events.add(self._on_event),
+            session.observers.changes.add(self.changed),
+            session.tool_service.selection.watch(self.changed),
+            self._redraw.end,
         ):
             self.follow(cancel)
-        self._tick()
+        if self._turns.runner.busy:
+            self._redraw()
 
     def snapshot(self) -> dict[str, Any]:
         """All that the panel shows."""
-        session, turns = self.session, self.session.turns
+        session, turns = self.session, self._turns.runner.turns
         rows = self._transcript.rows(turns)
-        tool_set, fixed = session.selection.tool_set, self._options.get("model")
+        tool_set, fixed = session.tool_service.selection.tool_set, self._options.get("model")
         name = fixed if isinstance(fixed, str | None) else fixed.name
         return {
             "turns": rows,
             "earlier": len(turns) - len(rows),
             "pending": self._pending,
-            "busy": session.busy,
-            "in_cell": session.busy and session.questions.by_input,
+            "busy": self._turns.runner.busy,
+            "in_cell": self._turns.runner.busy and session.questions.by_input,
             "doing": self._transcript.doing,
             "said": self._transcript.said,
             "models": [name] if name else list(session.config.models),
-            "model": name or session.model,
+            "model": name or self._turns.model,
             "tool_sets": list(session.tool_service.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
-            "step_mode": session.step_mode,
+            "step_mode": session.questions.step_mode,
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
         }
 
@@ -97,7 +95,7 @@ class ConversationState(State):
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        await self._begin(lambda: self.session.submit(prompt, **self._options), prompt)
+        await self._begin(lambda: self._turns.submit(prompt, self._options), prompt)
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
@@ -113,8 +111,8 @@ class ConversationState(State):
         if prompt is not None and not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
         index = self._place(turn)
-        asked = self.session.turns[index].prompt if prompt is None else prompt
-        await self._begin(lambda: self.session.submit_rerun(index, prompt, **self._options), asked)
+        asked = self._turns.runner.turns[index].prompt if prompt is None else prompt
+        await self._begin(lambda: self._turns.submit_rerun(index, prompt, self._options), asked)
 
     @command
     async def request(self, turn: str, step: int) -> str:
@@ -127,7 +125,7 @@ class ConversationState(State):
         Raises:
             UsageError: There is no such turn or step.
         """
-        steps = self.session.turns[self._place(turn)].steps
+        steps = self._turns.runner.turns[self._place(turn)].steps
         if not 1 <= step <= len(steps):
             raise UsageError(f"This turn has no step {step}.")
         return (await asyncio.to_thread(mimebundle, steps[step - 1].request))["text/html"]
@@ -135,7 +133,7 @@ class ConversationState(State):
     @command
     def stop(self) -> None:
         """Stop the running turn."""
-        self.session.stop()
+        self._turns.stop()
 
     @command
     def undo(self) -> str:
@@ -144,7 +142,7 @@ class ConversationState(State):
         Raises:
             UsageError: There is none, or it is running.
         """
-        turn = self.session.undo()
+        turn = self._turns.runner.undo()
         if turn is None:
             raise UsageError("There is no turn to take back.")
         return turn.prompt
@@ -156,26 +154,26 @@ class ConversationState(State):
         Raises:
             UsageError: A turn is running.
         """
-        if self.session.busy:
+        if self._turns.runner.busy:
             raise UsageError("A turn is running: stop it first.")
-        self.session.new_conversation()
+        self._turns.new_conversation()
 
     @command
     def set_model(self, name: str) -> None:
         """Choose the model for the turns to come."""
         if self._options.get("model") is not None:
             raise UsageError("This panel was made for one model.", hint="Open another one with session.panel().")
-        self.session.model = name
+        self._turns.model = name
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
         """Choose the toolset for the turns to come; None for all tools."""
-        self.session.selection.tool_set = name
+        self.session.tool_service.selection.tool_set = name
 
     @command
     def set_step_mode(self, on: bool) -> None:
         """Pause before each call of the model, or not."""
-        self.session.step_mode = on
+        self.session.questions.step_mode = on
 
     @command
     def answer(self, question: str, answer: str, values: dict[str, Any] | None = None) -> None:
@@ -190,7 +188,7 @@ class ConversationState(State):
         give(found, answer, values or {})
 
     def _place(self, turn: str) -> int:
-        keys = [self._transcript.key(each) for each in self.session.turns]
+        keys = [self._transcript.key(each) for each in self._turns.runner.turns]
         if turn not in keys:
             raise UsageError("This turn is not part of the conversation any more.")
         return keys.index(turn)
@@ -199,7 +197,7 @@ class ConversationState(State):
         """Start a turn and wait until it has begun; what keeps it from beginning is raised."""
         loop = asyncio.get_running_loop()
         begun = asyncio.Event()
-        cancel = self.session.observe(lambda _, event: begun.set() if isinstance(event, TurnStarted) else None)
+        cancel = self.session.observers.events.add(lambda _, event: begun.set() if isinstance(event, TurnStarted) else None)
         self._pending = prompt
         self.changed()
         try:
@@ -207,6 +205,8 @@ class ConversationState(State):
             await asyncio.to_thread(importlib.import_module, "casual_llm")
             future = start()
             future.add_done_callback(lambda _: loop.call_soon_threadsafe(begun.set))
+            # Its session is not collected before it has ended, though nobody else holds it.
+            future.add_done_callback(lambda _: self.session and None)
             await begun.wait()
         finally:
             cancel()
@@ -216,16 +216,5 @@ class ConversationState(State):
             future.result()
 
     def _on_event(self, turn: Turn, event: Event) -> None:
-        self._transcript.note(turn, event, len(self.session.turns))
-        self._pace()
-        if isinstance(event, TurnStarted):
-            self._tick()
-
-    def _tick(self, again: bool = False) -> None:
-        """Draw once a second while a turn runs: the time that a call takes moves on without any event."""
-        if self._ticking and not again:
-            return
-        self._ticking = self.session.busy and bool(self._cancels)
-        if self._ticking:
-            self._pace()
-            self.session.engine.call_later(_SECONDS_BETWEEN_TICKS, lambda: self._tick(again=True))
+        self._transcript.note(turn, event, len(self._turns.runner.turns))
+        self._redraw()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.search import SearchState
 from casual_mcp_nb.widgets.selection import SelectionState
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts
 
 
 class Explorer(SessionWidget):
@@ -35,7 +31,7 @@ class Explorer(SessionWidget):
         "explorer",
     )
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session)
         self.search = SearchState(session)
         super().__init__(session, selection=self.selection, search=self.search)

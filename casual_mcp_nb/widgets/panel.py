@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Unpack
 
 from casual_mcp_nb.display import style
+from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.state import SessionParts
 from casual_mcp_nb.widgets.tokens import TokensState
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
 
 
 class Panel(SessionWidget):
@@ -28,14 +28,15 @@ class Panel(SessionWidget):
     files = ("parts/morph", "parts/tokens", "parts/questions", "parts/turns", "panel")
     more_css = style()
 
-    def __init__(self, session: Session, **options: Any) -> None:
+    @spelled_out(ChatOptions)
+    def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
         super().__init__(session, conversation=self.conversation, tokens=self.tokens)
 
     def static(self) -> Conversation:
         """The conversation as it is now."""
-        return self.session.conversation
+        return self.session.turn_service.runner.conversation
 
 
 class TokenMeter(SessionWidget):
@@ -47,10 +48,10 @@ class TokenMeter(SessionWidget):
 
     files = ("parts/tokens", "token_meter")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.tokens = TokensState(session)
         super().__init__(session, tokens=self.tokens)
 
     def static(self) -> ChatStats:
         """The counts as they are now."""
-        return self.session.stats
+        return self.session.turn_service.runner.stats

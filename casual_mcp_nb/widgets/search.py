@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.display.text import clean, first
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
 from casual_mcp_nb.widgets._tools_state import ToolsState
-from casual_mcp_nb.widgets.state import command
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts, command
 
 BEHIND_THE_CUT = 5
 """How many tools are shown that a search would leave out."""
@@ -29,7 +26,7 @@ class SearchState(ToolsState):
         session: What it is about.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
         self._last: tuple[ToolSearchIndex, str, int] | None = None
 

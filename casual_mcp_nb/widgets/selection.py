@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.display import mimebundle
@@ -22,10 +22,7 @@ from casual_mcp_nb.widgets._servers import not_connected, server_row
 from casual_mcp_nb.widgets._tool_detail import tool_detail
 from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
-from casual_mcp_nb.widgets.state import command
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts, command
 
 _OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
 
@@ -40,17 +37,17 @@ class SelectionState(ToolsState):
         tools: Whether single tools are shown; without them a snapshot stays small, however many there are.
     """
 
-    def __init__(self, session: Session, *, tools: bool = True) -> None:
+    def __init__(self, session: SessionParts, *, tools: bool = True) -> None:
         super().__init__(session)
         self._with_tools = tools
-        self._selection = session.selection.snapshot()
+        self._selection = self._tools.selection.snapshot()
         self._before: Selection | None = None
         self._rows: tuple[Catalog | None, Rows] = (None, {})
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
         """All of it as JSON; prices are estimated tokens."""
-        selection = self.session.selection.snapshot()
+        selection = self._tools.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
         view, problem = self._compiled(selection)
@@ -81,7 +78,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such server.
         """
-        self.session.selection.servers[server] = mode
+        self._tools.selection.servers[server] = mode
 
     @command
     def set_tool(self, name: str, on: bool) -> None:
@@ -105,12 +102,12 @@ class SelectionState(ToolsState):
     @command
     def set_discovery(self, on: bool) -> None:
         """Whether deferred tools are hidden behind the search tool."""
-        self.session.selection.discovery = on
+        self._tools.selection.discovery = on
 
     @command
     def set_defer_all(self, on: bool) -> None:
         """Whether loaded servers count as deferred."""
-        self.session.selection.defer_all = on
+        self._tools.selection.defer_all = on
 
     @command
     def set_limit(self, tools: int) -> None:
@@ -121,12 +118,12 @@ class SelectionState(ToolsState):
         """
         if tools < 1:
             raise UsageError("A search finds at least 1 tool.")
-        self.session.selection.max_search_results = tools
+        self._tools.selection.max_search_results = tools
 
     @command
     def set_strategy(self, strategy: Strategy) -> None:
         """How deferred tools are found: `search` or `browse`."""
-        self.session.selection.strategy = strategy
+        self._tools.selection.strategy = strategy
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
@@ -135,12 +132,12 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such toolset.
         """
-        self.session.selection.tool_set = name
+        self._tools.selection.tool_set = name
 
     @command
     def draft(self) -> dict[str, Any]:
         """What toolset, servers and single tools let through together, as a toolset: `description` and `servers`."""
-        selection, catalog = self.session.selection, self.catalog
+        selection, catalog = self._tools.selection, self.catalog
         tool_set = self._tools.resolve_tool_set(selection.tool_set)
         return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
 
@@ -151,7 +148,7 @@ class SelectionState(ToolsState):
         Raises:
             ToolSetError: It is none, or names what does not exist; the message has the closest names.
         """
-        self.session.selection.tool_set = self._made(servers, description)
+        self._tools.selection.tool_set = self._made(servers, description)
 
     @command
     async def save_tool_set(
@@ -169,8 +166,8 @@ class SelectionState(ToolsState):
         path = self.session.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
-        saved = await asyncio.to_thread(self.session.save_tool_set, name, tool_set, overwrite=overwrite)
-        self.session.selection.tool_set = name
+        saved = await asyncio.to_thread(self._tools.save_tool_set, name, tool_set, overwrite=overwrite)
+        self._tools.selection.tool_set = name
         return {"saved": saved.name}
 
     @command
@@ -205,7 +202,7 @@ class SelectionState(ToolsState):
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
         """
-        self.session.accept_change(name)
+        self._tools.accept_change(name)
         self.changed()
 
     @command
@@ -228,7 +225,7 @@ class SelectionState(ToolsState):
         return {"html": (await asyncio.to_thread(mimebundle, call))["text/html"], "status": call.status}
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
-        selection, catalog = self.session.selection, self.catalog
+        selection, catalog = self._tools.selection, self.catalog
         tool_set = self._tools.resolve_tool_set(selection.tool_set)
         names = {tool.tool_name for tool in tools}
         if on and tool_set is not None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.session import Manifest, Servers, ToolSets
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.search import SearchState
 from casual_mcp_nb.widgets.selection import SelectionState
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts
 
 
 class ToolsetPicker(SessionWidget):
@@ -20,7 +16,7 @@ class ToolsetPicker(SessionWidget):
 
     files = ("parts/look", "parts/prices", "parts/toolsets", "toolset_picker")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -35,7 +31,7 @@ class ServerToggles(SessionWidget):
 
     files = ("parts/look", "parts/prices", "parts/servers", "parts/choices", "server_toggles")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -49,7 +45,7 @@ class ManifestView(SessionWidget):
 
     files = ("parts/look", "parts/prices", "parts/manifest", "manifest_view")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)
         super().__init__(session, selection=self.selection)
 
@@ -63,7 +59,7 @@ class SearchBox(SessionWidget):
 
     files = ("parts/look", "parts/prices", "parts/search", "search_box")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.search = SearchState(session)
         super().__init__(session, search=self.search)
 

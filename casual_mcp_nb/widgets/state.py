@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 
 from pydantic import ValidationError, validate_call
 
 from casual_mcp_nb.errors import UsageError, shown
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.notebook.interaction.pending import Questions
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.turn_service import TurnService
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.listeners import Listeners
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-Listener = Callable[[], None]
 
 _MARK = "_casual_mcp_command"
 
@@ -25,6 +27,17 @@ def command(method: Callable[P, T]) -> Callable[P, T]:
     """Mark a method, plain or async, that a front end may call with keyword arguments."""
     setattr(method, _MARK, True)
     return method
+
+
+class SessionParts(Protocol):
+    """What widgets use of a session: its parts."""
+
+    config: Config
+    engine: EngineThread
+    observers: Observers
+    questions: Questions
+    tool_service: ToolService
+    turn_service: TurnService
 
 
 class State:
@@ -39,10 +52,10 @@ class State:
 
     commands: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         self.session = session
-        self._listeners: list[Listener] = []
-        self._cancels: list[Listener] = []
+        self._listeners = Listeners[[]]()
+        self._cancels: list[Callable[[], object]] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -52,21 +65,19 @@ class State:
         """All that is shown, as JSON; None means absent. Tables that change row by row are dicts: so changes stay small."""
         return {}
 
-    def watch(self, listener: Listener) -> Listener:
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Have `listener` called after each change, on whatever thread made it.
 
         Returns:
             A function that ends it.
         """
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        return self._listeners.add(listener)
 
     def changed(self) -> None:
         """Tell whoever watches."""
-        for listener in list(self._listeners):
-            listener()
+        self._listeners.notify()
 
-    def follow(self, cancel: Listener) -> None:
+    def follow(self, cancel: Callable[[], object]) -> None:
         """Note how to end a subscription of this state; `close` does so."""
         self._cancels.append(cancel)
 

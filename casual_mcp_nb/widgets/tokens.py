@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.display.tokens import PARTS
 from casual_mcp_nb.types.event import Event, StepFinished, StepStarted
 from casual_mcp_nb.types.stats import ChatStats, StepStats
 from casual_mcp_nb.types.trace import Turn
-from casual_mcp_nb.widgets.state import State
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.session import Session
+from casual_mcp_nb.widgets.state import SessionParts, State
 
 MAX_STEPS = 200
 
@@ -24,15 +21,15 @@ class TokensState(State):
         session: The session.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
         self._known: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
-        self.follow(session.observe(self._on_event))
-        self.follow(session.on_change(self.changed))
+        self.follow(session.observers.events.add(self._on_event))
+        self.follow(session.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
         """Rows by turn and step, from 1, the sums, and the names of the parts that a request is made of."""
-        stats = [self._stats(turn) for turn in self.session.turns]
+        stats = [self._stats(turn) for turn in self.session.turn_service.runner.turns]
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {
             "parts": list(PARTS.values()),

@@ -18,7 +18,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 WARM = (
     "casual_mcp_nb.connections._mcp_session",
     "casual_mcp_nb.connections._http",
-    "casual_mcp_nb.notebook.session",
+    "casual_mcp_nb.session",
     "jsonschema",
 )
 """Imported once instead of in each test."""

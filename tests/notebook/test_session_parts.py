@@ -42,7 +42,7 @@ class Parts:
         config = load_config(CONFIG)
         self.engine, self.observers = engine_thread(), Observers()
         self.questions = Questions(self.engine, self.observers)
-        self.chat = McpToolChat.from_config(config, changed=self.observers.changed)
+        self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
         self.runner = ConversationRunner(self.chat, self.observers)
         self.tools = ToolService(
             self.chat, config, self.engine, self.observers, self.questions, check_open=self.runner.check_open
@@ -99,7 +99,7 @@ def test_the_questions_keep_the_step_mode_and_check_it(parts: Parts) -> None:
 
 
 def test_a_session_is_one_class_in_one_module() -> None:
-    ours = [base for base in Session.__mro__ if base.__module__.startswith("casual_mcp_nb.notebook")]
+    ours = [base for base in Session.__mro__ if base.__module__.startswith(("casual_mcp_nb.notebook", "casual_mcp_nb.session"))]
     assert ours == [Session]
 
 

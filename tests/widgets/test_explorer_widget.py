@@ -40,12 +40,12 @@ def test_the_look_of_the_explorer_stays_with_the_widgets_that_carry_it() -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_widget_lets_go_of_the_session(session: Session, kind: Callable[[Session], Any]) -> None:
-    before = len(session.selection._listeners), len(session._observers._on_change)
+    before = len(session.selection._listeners), len(session.observers.changes)
     widget = kind(session)
     assert len(session.selection._listeners) > before[0]
     widget.close()
     widget.close()
-    assert (len(session.selection._listeners), len(session._observers._on_change)) == before
+    assert (len(session.selection._listeners), len(session.observers.changes)) == before
 
 
 @pytest.mark.parametrize("kind", [ManifestView, ServerToggles, ToolsetPicker])

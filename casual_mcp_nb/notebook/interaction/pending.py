@@ -74,7 +74,7 @@ class Questions(Sequence[Question]):
         if not isinstance(on, bool):
             raise UsageError(f"step_mode cannot be {brief(on)}.", hint="It is True or False.")
         self._step_mode = on
-        self._observers.changed()
+        self._observers.changes.notify()
 
     @overload
     def __getitem__(self, key: int) -> Question: ...
@@ -211,7 +211,7 @@ class Questions(Sequence[Question]):
         with self._came:
             self._open[question.id] = question
             self._came.notify_all()
-        self._observers.changed()
+        self._observers.changes.notify()
         by_input = asyncio.create_task(self._by_input(question)) if question.surface == "input" else None
         waiting = asyncio.wrap_future(question.future)
         try:
@@ -221,7 +221,7 @@ class Questions(Sequence[Question]):
             if by_input is not None:
                 by_input.cancel()
             del self._open[question.id]
-            self._observers.changed()
+            self._observers.changes.notify()
 
     async def _by_input(self, question: Question) -> None:
         # One after the other: two prompts at a time would take each other's answers.

@@ -26,7 +26,7 @@ from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
-from casual_mcp_nb.notebook.observers import Observers, OnChange, OnEvent
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
@@ -98,6 +98,7 @@ class Session(Displayable):
         engine: The thread on which the servers and the turns live.
         tool_service: The servers, tools and toolsets, for code that shows or changes them.
         turn_service: What runs the turns.
+        observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
         questions: What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step
             mode.
 
@@ -128,8 +129,8 @@ class Session(Displayable):
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
         self.name = name
         self.engine = engine_thread()
-        self._observers = Observers()
-        self.questions = Questions(self.engine, self._observers)
+        self.observers = Observers()
+        self.questions = Questions(self.engine, self.observers)
         variables = read_environment(self.config.folder)
         settings = Settings.from_environ(variables)
         if variables.get("LOG_LEVEL", "").strip():
@@ -144,21 +145,21 @@ class Session(Displayable):
             can_ask=self.questions.can_ask,
             answer_limits=self.questions.limits,
             elicitation=self.questions.elicit,
-            changed=self._observers.changed,
+            changed=self.observers.changes.notify,
         )
         # The parts do not know the session: one that is forgotten is collected, and its servers end.
-        self._runner = ConversationRunner(self._chat, self._observers)
+        self._runner = ConversationRunner(self._chat, self.observers)
         self.tool_service = ToolService(
             self._chat,
             self.config,
             self.engine,
-            self._observers,
+            self.observers,
             self.questions,
             check_open=self._runner.check_open,
             quiet=quiet,
         )
         self.turn_service = TurnService(
-            self._chat, self.config, self.engine, self._runner, self.tool_service, self.questions, self._observers
+            self._chat, self.config, self.engine, self._runner, self.tool_service, self.questions, self.observers
         )
         self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._forgotten.atexit = False
@@ -249,7 +250,8 @@ class Session(Displayable):
             await self._runner.close("it was closed")
         finally:
             # After the turn: what freezes now stays as it is.
-            self._observers.closed()
+            self.observers.closing.notify()
+            self.observers.closing.clear()
         await self._chat.close()
 
     def close_replaced(self, why: str) -> Future[None]:
@@ -261,7 +263,7 @@ class Session(Displayable):
         """Become unusable, in a forked child, without a word to servers, listeners or the engine thread: they are the
         parent's."""
         self._forgotten.detach()
-        self._observers.clear()
+        self.observers.clear()
         self._runner.end(OTHER_PROCESS)
         self._chat.abandon()
 
@@ -711,12 +713,12 @@ class Session(Displayable):
     @property
     def stats(self) -> ChatStats:
         """What the present conversation took."""
-        return sum((turn.stats for turn in self.turns), ChatStats())
+        return self._runner.stats
 
     @property
     def conversation(self) -> Conversation:
         """The turns of the present conversation, as they are now."""
-        return Conversation(self.turns)
+        return self._runner.conversation
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the conversation into one file.
@@ -744,7 +746,8 @@ class Session(Displayable):
         """
         from casual_mcp_nb.notebook.doctor import diagnose
 
-        return diagnose(self)
+        notices = (*self.approval_problems, *self.exclusion_problems)
+        return diagnose(self.config, self.servers, self.templates, notices)
 
     def explore(self) -> Explorer:
         """A widget with all servers and tools: what each costs, what the model sees, the manifest, the budget, the search.
@@ -770,7 +773,7 @@ class Session(Displayable):
 
         return Panel(self, **options)
 
-    def observe(self, listener: OnEvent) -> Callable[[], None]:
+    def observe(self, listener: Callable[[Turn, Event], object]) -> Callable[[], None]:
         """Follow the events of every turn, whoever started it.
 
         Args:
@@ -780,9 +783,9 @@ class Session(Displayable):
         Returns:
             A function that ends it.
         """
-        return self._observers.observe(listener)
+        return self.observers.events.add(listener)
 
-    def on_change(self, listener: OnChange) -> Callable[[], None]:
+    def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Be told when something else than the selection changed: a server, the tools, the turns, the model, a question.
 
         Args:
@@ -792,9 +795,9 @@ class Session(Displayable):
         Returns:
             A function that ends it.
         """
-        return self._observers.on_change(listener)
+        return self.observers.changes.add(listener)
 
-    def on_close(self, listener: OnChange) -> Callable[[], None]:
+    def on_close(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Be told, once, when the session closes, also where a newer one takes its place.
 
         Args:
@@ -803,7 +806,7 @@ class Session(Displayable):
         Returns:
             A function that ends it.
         """
-        return self._observers.on_close(listener)
+        return self.observers.closing.add(listener)
 
     def __repr__(self) -> str:
         return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
