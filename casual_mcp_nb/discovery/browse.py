@@ -6,14 +6,15 @@ all of them. Which ones are active is read back from the conversation, as with s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from casual_mcp_nb.discovery._arguments import SearchArguments, read_category, read_names
 from casual_mcp_nb.discovery._cards import compose, marked
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._finder import Finder
-from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, summary
+from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, servers_in, summary
 from casual_mcp_nb.discovery.synthetic import (
     BROWSE_TOOLKIT,
     LOAD_TOOLS,
@@ -29,6 +30,12 @@ _PAGE = 50
 _LINE = 100
 _MAX_NOTES = 2_000
 _ALIKE = 5
+_CATEGORIES = "Categories, with how many tools each has: "
+_LINE_OF_A_PAGE = re.compile(
+    r"^- (?P<name>.+?)(?: \(\d+ tools?\))?(?P<loaded> \(loaded\))?(?:: (?P<summary>.*))?$", re.MULTILINE
+)
+_PAGE_NUMBER = re.compile(r"^Page (\d+) of (\d+)\.\Z", re.MULTILINE)
+_FULL = re.compile(r"; loaded before this call: (.+)\.\Z")
 _NAMES = {"type": "array", "items": {"type": "string"}}
 
 
@@ -82,7 +89,7 @@ class BrowseToolkitTool:
         text = "See what tools you can load: those of a category, or without one all categories in short."
         return _definition(
             self.name,
-            f"{text} Categories, with how many tools each has: {self._categories}",
+            f"{text} {_CATEGORIES}{self._categories}",
             {"category": {"type": "string"}, "page": {"type": "integer"}},
         )
 
@@ -228,6 +235,40 @@ def browse_tools(
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [BrowseToolkitTool(shelf, line), LoadToolsTool(shelf), UnloadToolsTool(shelf)]
     return {tool.name: tool for tool in tools}
+
+
+class BrowseLine(NamedTuple):
+    """A line of what `browse_toolkit` answers: a category or a tool.
+
+    Args:
+        name: Its name, to be given as a category or loaded by.
+        summary: What it says of it.
+        loaded: Whether the model can call it already.
+    """
+
+    name: str
+    summary: str
+    loaded: bool
+
+
+def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
+    """Return the lines of an answer of `browse_toolkit`, and whether another page follows."""
+    lines = [
+        BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"])) for line in _LINE_OF_A_PAGE.finditer(content)
+    ]
+    number = _PAGE_NUMBER.search(content)
+    return lines, number is not None and number[1] != number[2]
+
+
+def categories_in(description: str) -> dict[str, int]:
+    """Return the categories that the description of `browse_toolkit` names, with their numbers of tools."""
+    return servers_in(description.partition(_CATEGORIES)[2])
+
+
+def to_unload(content: str) -> list[str]:
+    """Return what an answer of `load_tools` says is loaded and could make room; none where there was room."""
+    full = _FULL.search(content)
+    return full[1].split(", ") if full and full[1] != "none" else []
 
 
 def _definition(name: str, description: str, properties: Mapping[str, Any], *required: str) -> dict[str, Any]:

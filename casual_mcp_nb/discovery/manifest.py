@@ -17,6 +17,8 @@ from casual_mcp_nb.types.tool import ToolSpec
 _PLAIN_NAME = re.compile(r"[\w./:-]+(?: [\w./:-]+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
 _NO_MARKUP = str.maketrans("<>", "\u2039\u203a")
+_SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
+_SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
 _SHORTEST_LINE = 6
 """Tokens of a server's line at the least: where even that is too much for all, the steps need not be tried."""
 _SMALL = 250
@@ -62,6 +64,11 @@ def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
     """The deferred servers with their numbers of tools in one line; those with the fewest tools are left out and counted where
     it would cost more than `max_tokens` (but the count always stands there). Empty for no tools."""
     return _one_line_of(_servers(deferred), max_tokens, "")
+
+
+def servers_in(text: str) -> dict[str, int]:
+    """Return the servers that a text of `generate_manifest` or `list_servers` names, with their numbers of tools."""
+    return {name: int(count) for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)}
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
@@ -28,6 +29,8 @@ server_name (all its tools, or with query those that fit) or tool_names.
 {manifest}
 </manifest>"""
 
+_MANIFEST = re.compile(r"<manifest>\n(.*)\n</manifest>\Z", re.DOTALL)
+
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -36,6 +39,12 @@ _PARAMETERS: dict[str, Any] = {
         "tool_names": {"type": "array", "items": {"type": "string"}},
     },
 }
+
+
+def manifest_in(description: str) -> str | None:
+    """Return the manifest in the description of a search tool; None where the description is of another tool."""
+    manifest = _MANIFEST.search(description)
+    return manifest[1] if manifest else None
 
 
 class SearchToolsTool:

@@ -12,7 +12,7 @@ from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.progress import ProgressThrottle
 from casual_mcp_nb.engine.read_on import CutResults, how_to_read_on
 from casual_mcp_nb.engine.repeats import Repeats
-from casual_mcp_nb.engine.results import cut_text, encodable, format_result
+from casual_mcp_nb.engine.results import cut_text, encodable
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.event import (
     UNKNOWN,
@@ -25,6 +25,7 @@ from casual_mcp_nb.types.event import (
     ToolStarted,
 )
 from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.result_text import format_result
 from casual_mcp_nb.types.step import UNANSWERED
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from casual_mcp_nb.engine.results import ResultFormat
+from casual_mcp_nb.types.result_text import ResultFormat
 
 
 @dataclass(frozen=True)

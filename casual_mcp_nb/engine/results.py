@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import is_large
 from casual_mcp_nb.types.step import EMPTY_RESULT
 from casual_mcp_nb.types.tokens import estimate_tokens
-
-ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 NO_ERROR_TEXT = "the tool reported an error without text"
 STRUCTURED = "Structured content:"
@@ -62,23 +60,6 @@ def _words(part: ContentPart) -> str:
     if part.kind == "text" or not part.uri:
         return part.text
     return f"{part.text} ({part.uri})" if part.text else part.uri
-
-
-def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
-    """Put the tool's name, and its arguments, before a result's text.
-
-    Args:
-        text: The result's text.
-        style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
-        name: The tool's name on the wire.
-        arguments: The call's arguments.
-    """
-    if style == "result":
-        return text
-    if style == "function_result":
-        return f"{name} → {text}"
-    shown = arguments if isinstance(arguments, str) else ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-    return f"{name}({shown}) → {text}"
 
 
 def characters_within(text: str, tokens: int) -> int:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import ChatModel, ModelResponse, RequestAdapted, Retries, RetryScheduled
+    from casual_mcp_nb.providers.builtin.offline import OfflineClient
     from casual_mcp_nb.providers.factory import ModelFactory
-    from casual_mcp_nb.providers.offline import OfflineClient
     from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
 
 __all__ = [
@@ -33,7 +33,7 @@ _HOMES = {
     "ChatModel": "base",
     "ModelResponse": "base",
     "ModelFactory": "factory",
-    "OfflineClient": "offline",
+    "OfflineClient": "builtin.offline",
     "Retries": "base",
     "RetryScheduled": "base",
     "ScriptedClient": "scripted",

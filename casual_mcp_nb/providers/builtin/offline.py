@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.providers.offline import OfflineClient
+from casual_mcp_nb.offline.client import OfflineClient
 from casual_mcp_nb.providers.spec import ProviderSpec
 from casual_mcp_nb.types.options import OPTION_NAMES
+
+__all__ = ["SPEC", "OfflineClient"]
 
 SPEC = ProviderSpec(
     name="offline",

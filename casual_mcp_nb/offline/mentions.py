@@ -10,11 +10,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from casual_mcp_nb.providers._planner.expressions import NUMBER, find_expressions, number
-from casual_mcp_nb.providers._planner.places import zones_by_name
-from casual_mcp_nb.providers._planner.words import words_of
+from casual_mcp_nb.offline.expressions import NUMBER, NUMBER_WORDS, find_expressions, number
+from casual_mcp_nb.offline.places import zones_by_name
 
-Found = tuple[int, int, Any]
+Finder = Callable[[str], Iterator[tuple[int, int, Any]]]
 
 MAX_MENTIONS = 200
 
@@ -53,17 +52,10 @@ _UNIT_WORDS = (
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
 _QUANTITY = re.compile(rf"(?<![\w.])(-?(?:{NUMBER})|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
 _UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
-_SMALL = words_of(
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-)
-_TENS = words_of("twenty thirty forty fifty sixty seventy eighty ninety hundred")
-# Not `one`, which mostly is no number: `which one`.
-_NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL, 2)} | {
-    word: value * 10 for value, word in enumerate(_TENS, 2)
-}
-_NUMBER = re.compile(rf"(?<![\w.])(-?(?:{NUMBER}))(?![\w:])|\b({'|'.join(_NUMBER_WORDS)})\b", re.I)
+_IS_UNIT = re.compile(_UNIT_WORDS, re.I)
+_NUMBER = re.compile(rf"(?<![\w.])-?(?:{NUMBER})(?![\w:])|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
-_BASE = re.compile(rf"\b(?:to|into|in|from)\s+({'|'.join(_BASES)})\b", re.I)
+_BASE = re.compile(rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I)
 _QUOTED = re.compile(
     r"\"([^\"]{1,2000})\"|“([^”]{1,2000})”|`([^`]{1,2000})`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w)){1,500})['\u2019](?!\w)"
 )
@@ -81,31 +73,30 @@ _DATE = re.compile(
     re.I,
 )
 _TIME = re.compile(r"\b(\d{1,2}):(\d\d)(:\d\d)?\s*([ap]\.?m\b\.?)?|\b(\d{1,2})\s*([ap]\.?m)\b\.?|\b(noon|midnight)\b", re.I)
-_GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*\.\w+")
+_GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)", re.I)
 _PATH = re.compile(
     r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?"
     r"|(?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)"
     r"|(?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)"
 )
 _PLACE = re.compile(r"[^\W\d_][\w'\u2019./+-]*(?:\s[^\W\d_][\w'\u2019-]*){0,2}")
+_PLACE_MARKERS = ("in", "from", "to", "for", "at", "and", "of")
 _NEAR = 40
 """How many characters before a value are looked at for the word before it."""
-_IS_UNIT = re.compile(_UNIT_WORDS, re.I)
-_PLACE_MARKERS = ("in", "from", "to", "for", "at", "and", "of")
 
 
 def find_mentions(text: str) -> list[Mention]:
     """Return the values in a text, in order, none inside another, and no more than `MAX_MENTIONS`."""
-    found: list[Mention] = []
+    mentions: list[Mention] = []
     taken = bytearray(len(text))
     for kind, find in _FINDERS.items():
         for start, end, value in find(text):
-            if len(found) < MAX_MENTIONS and not any(taken[start:end]):
+            if len(mentions) < MAX_MENTIONS and not any(taken[start:end]):
                 taken[start:end] = b"\1" * (end - start)
-                found.append(_mention(text, kind, start, end, value))
-    if not _is_conversion(text, found):
-        found = [mention for mention in found if mention.kind != "unit"]
-    return sorted(found, key=lambda mention: mention.start)
+                mentions.append(_mention(text, kind, start, end, value))
+    if not _is_conversion(text, mentions):
+        mentions = [mention for mention in mentions if mention.kind != "unit"]
+    return sorted(mentions, key=lambda mention: mention.start)
 
 
 def _mention(text: str, kind: str, start: int, end: int, value: Any) -> Mention:
@@ -116,14 +107,25 @@ def _mention(text: str, kind: str, start: int, end: int, value: Any) -> Mention:
     return Mention(kind, value, start, end, marker)
 
 
-def _is_conversion(text: str, found: list[Mention]) -> bool:
-    units = sum(mention.kind == "unit" for mention in found)
-    quantities = sum(mention.kind == "quantity" for mention in found)
-    dated = any(mention.kind == "date" for mention in found)
-    return not dated and (units > 1 or (units == 1 and (quantities > 0 or "convert" in text.casefold())))
+def _is_conversion(text: str, mentions: list[Mention]) -> bool:
+    kinds = [mention.kind for mention in mentions]
+    units = kinds.count("unit")
+    return "date" not in kinds and (units > 1 or (units == 1 and ("quantity" in kinds or "convert" in text.casefold())))
 
 
-def _json(text: str) -> Iterator[Found]:
+def _matches(pattern: re.Pattern[str], read: Callable[[re.Match[str]], Any] = lambda match: match[0]) -> Finder:
+    """Return a finder of what a pattern matches, unless `read` makes None of it."""
+
+    def find(text: str) -> Iterator[tuple[int, int, Any]]:
+        for match in pattern.finditer(text):
+            value = read(match)
+            if value is not None:
+                yield match.start(), match.end(), value
+
+    return find
+
+
+def _json(text: str) -> Iterator[tuple[int, int, Any]]:
     for match in islice(re.finditer(r"[{\[]", text), 50):
         try:
             value, end = json.JSONDecoder().raw_decode(text, match.start())
@@ -135,24 +137,8 @@ def _json(text: str) -> Iterator[Found]:
             yield match.start(), end, value
 
 
-def _quoted(text: str) -> Iterator[Found]:
-    for match in _QUOTED.finditer(text):
-        yield match.start(), match.end(), next(group for group in match.groups() if group is not None)
-
-
-def _sql(text: str) -> Iterator[Found]:
-    for match in _SQL.finditer(text):
-        yield match.start(), match.end(), match[0].rstrip(" ?.!;")
-
-
-def _dates(text: str) -> Iterator[Found]:
-    for match in _DATE.finditer(text):
-        value = _iso_date(match[0])
-        if value:
-            yield match.start(), match.end(), value
-
-
-def _iso_date(text: str) -> str | None:
+def _iso_date(match: re.Match[str]) -> str | None:
+    text = match[0]
     if re.match(r"\d{4}-", text):
         return text.replace(" ", "T")
     plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\b|[,]", " ", text.casefold())
@@ -165,32 +151,27 @@ def _iso_date(text: str) -> str | None:
     return None
 
 
-def _times(text: str) -> Iterator[Found]:
-    for match in _TIME.finditer(text):
-        hour, minute, second, half, bare_hour, bare_half, word = match.groups()
-        if word:
-            yield match.start(), match.end(), "12:00" if word.casefold() == "noon" else "00:00"
-            continue
-        value = int(hour or bare_hour)
-        letter = (half or bare_half or "").casefold()[:1]
-        if letter:
-            value = value % 12 + 12 * (letter == "p")
-        if value < 24:
-            yield match.start(), match.end(), f"{value:02}:{minute or '00'}{second or ''}"
+def _time(match: re.Match[str]) -> str | None:
+    hour, minute, second, half, bare_hour, bare_half, word = match.groups()
+    if word:
+        return "12:00" if word.casefold() == "noon" else "00:00"
+    value = int(hour or bare_hour)
+    letter = (half or bare_half or "").casefold()[:1]
+    if letter:
+        value = value % 12 + 12 * (letter == "p")
+    return f"{value:02}:{minute or '00'}{second or ''}" if value < 24 else None
 
 
-def _quantities(text: str) -> Iterator[Found]:
-    for match in _QUANTITY.finditer(text):
-        amount = match[1].casefold()
-        yield match.start(), match.end(), (1 if amount in ("a", "an", "one") else number(match[1]), match[2].strip())
+def _quantity(match: re.Match[str]) -> tuple[int | float, str]:
+    return (1 if match[1].casefold() in ("a", "an", "one") else number(match[1])), match[2].strip()
 
 
-def _units(text: str) -> Iterator[Found]:
-    for match in _UNIT.finditer(text):
-        yield match.start(), match.end(), match[0]
+def _path(match: re.Match[str]) -> str | None:
+    other = _IS_UNIT.fullmatch(match[0]) or match[0].casefold() == "and/or" or match[0].casefold() in zones_by_name()
+    return None if other else match[0]
 
 
-def _zones(text: str) -> Iterator[Found]:
+def _zones(text: str) -> Iterator[tuple[int, int, Any]]:
     for match in re.finditer(r"(?<![\w/])[^\W\d_]", text):
         words = _PLACE.match(text, match.start())
         for phrase in _shorter(words[0] if words else ""):
@@ -208,42 +189,21 @@ def _shorter(phrase: str) -> Iterator[str]:
         phrase = phrase.rpartition(" ")[0]
 
 
-def _numbers(text: str) -> Iterator[Found]:
-    for match in _NUMBER.finditer(text):
-        yield match.start(), match.end(), number(match[1]) if match[1] else _NUMBER_WORDS[match[2].casefold()]
-
-
-def _bases(text: str) -> Iterator[Found]:
-    for match in _BASE.finditer(text):
-        yield match.start(1), match.end(1), _BASES[match[1].casefold()]
-
-
-def _plain(pattern: re.Pattern[str]) -> Callable[[str], Iterator[Found]]:
-    return lambda text: ((match.start(), match.end(), match[0]) for match in pattern.finditer(text))
-
-
-def _paths(text: str) -> Iterator[Found]:
-    for match in _PATH.finditer(text):
-        is_unit = _IS_UNIT.fullmatch(match[0]) or match[0].casefold() == "and/or"
-        if not is_unit and match[0].casefold() not in zones_by_name():
-            yield match.start(), match.end(), match[0]
-
-
 # The order decides what a stretch of text is taken for.
-_FINDERS: dict[str, Callable[[str], Iterator[Found]]] = {
+_FINDERS: dict[str, Finder] = {
     "json": _json,
-    "quoted": _quoted,
-    "url": _plain(_URL),
-    "email": _plain(_EMAIL),
-    "sql": _sql,
-    "date": _dates,
-    "time": _times,
-    "glob": _plain(_GLOB),
-    "path": _paths,
+    "quoted": _matches(_QUOTED, lambda match: next(group for group in match.groups() if group is not None)),
+    "url": _matches(_URL),
+    "email": _matches(_EMAIL),
+    "sql": _matches(_SQL, lambda match: match[0].rstrip(" ?.!;")),
+    "date": _matches(_DATE, _iso_date),
+    "time": _matches(_TIME, _time),
+    "glob": _matches(_GLOB, lambda match: match[0] if "*" in match[0] else f"*{match[0]}"),
+    "path": _matches(_PATH, _path),
     "zone": _zones,
     "expression": find_expressions,
-    "quantity": _quantities,
-    "unit": _units,
-    "base": _bases,
-    "number": _numbers,
+    "quantity": _matches(_QUANTITY, _quantity),
+    "unit": _matches(_UNIT),
+    "base": _matches(_BASE, lambda match: _BASES[match[0].casefold()]),
+    "number": _matches(_NUMBER, lambda match: number(match[0])),
 }

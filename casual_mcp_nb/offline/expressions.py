@@ -7,6 +7,12 @@ import re
 from collections.abc import Iterator
 
 NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d{1,200}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?"
+_NUMBER_WORDS = """
+two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
+twenty thirty forty fifty sixty seventy eighty ninety hundred
+"""
+# Not `one`, which is mostly not a number: `which one`.
+NUMBER_WORDS = dict(zip(_NUMBER_WORDS.split(), [*range(2, 20), *range(20, 101, 10)], strict=True))
 _N = rf"-?(?:{NUMBER})"
 _SPOKEN_OPERATORS = {
     "plus": "+",
@@ -16,66 +22,73 @@ _SPOKEN_OPERATORS = {
     "divided by": "/",
     "to the power of": "**",
     "modulo": "%",
+    "percent of": "/ 100 *",
 }
-_SIGNS = {"\u00d7": "*", "\u00f7": "/", "^": "**"} | _SPOKEN_OPERATORS
+_SIGNS = {"\u00d7": "*", "\u00f7": "/", "^": "**", "% of": "/ 100 *", "squared": "** 2", "cubed": "** 3"}
+_OPERATORS = _SIGNS | _SPOKEN_OPERATORS
+_OF = {"square root": "sqrt({})", "cube root": "({}) ** (1 / 3)", "factorial": "factorial({})"}
 _OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
 _FUNCTIONS = "sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum"
+_FUNCTION_OF = rf"(?:the )?(?P<of>{'|'.join(_OF)}) of (?P<operand>{NUMBER})"
 _TOKEN = re.compile(
-    rf"\s*(?:(?P<number>{NUMBER})(?![A-Za-z:])|(?P<name>(?:{_FUNCTIONS})(?=\s*\()|pi\b)"
-    rf"|(?P<sign>\*\*|//|[-+*/%(),\u00d7\u00f7^\[\]]|(?:{'|'.join(_SPOKEN_OPERATORS)})\b))",
+    rf"\s*(?:{_FUNCTION_OF}|(?P<number>{NUMBER})(?![A-Za-z:])|(?P<name>(?:{_FUNCTIONS})(?=\s*\()|pi\b)"
+    rf"|(?P<power>(?:squared|cubed)\b)|(?P<sign>(?:% of|{'|'.join(_SPOKEN_OPERATORS)})\b|\*\*|//|[-+*/%(),\u00d7\u00f7^\[\]]))",
     re.IGNORECASE,
 )
-_START = re.compile(rf"(?<![\w.])(?:(?=\d)|[-(](?=[\s(]*\d)|(?=(?:{_FUNCTIONS})\s*\())", re.IGNORECASE)
-_SPOKEN = tuple(
+_START = re.compile(
+    rf"(?<![\w.])(?:(?=\d)|[-(](?=[\s(]*\d)|(?=(?:{_FUNCTIONS})\s*\()|(?=(?:the )?(?:{'|'.join(_OF)}) of \d))", re.IGNORECASE
+)
+_WHOLE_PHRASES = tuple(
     (re.compile(pattern, re.IGNORECASE), form)
     for pattern, form in (
-        (rf"\b(?:the )?square root of ({_N})", "sqrt({0})"),
-        (rf"\b(?:the )?cube root of ({_N})", "({0}) ** (1 / 3)"),
-        (r"\b(?:the )?factorial of (\d+)", "factorial({0})"),
-        (rf"({_N})\s*(?:%|percent|per cent) of ({_N})", "{0} / 100 * {1}"),
         (rf"\bsubtract ({_N}) from ({_N})", "{1} - {0}"),
         (rf"\badd ({_N}) (?:and|to) ({_N})(?!\s*(?:,|and)\s*\d)", "{0} + {1}"),
         (rf"\bsum of ({_N}) and ({_N})", "{0} + {1}"),
-        (rf"\bmultiply ({_N}) (?:by|with|and) ({_N})", "{0} * {1}"),
-        (rf"\bproduct of ({_N}) and ({_N})", "{0} * {1}"),
+        (rf"\b(?:multiply|product of) ({_N}) (?:by|with|and) ({_N})", "{0} * {1}"),
         (rf"\bdivide ({_N}) by ({_N})", "{0} / {1}"),
-        (rf"({_N}) squared\b", "{0} ** 2"),
-        (rf"({_N}) cubed\b", "{0} ** 3"),
+        (rf"\bround ({_N}) to (\d|{'|'.join(NUMBER_WORDS)}) (?:decimal|digit|place)\w*(?: places)?", "round({0}, {1})"),
+        (r"(?<![\w.])(\d+) factorial\b|(?<![\w.])(\d+)!(?=\W|$)", "factorial({0})"),
     )
 )
 _MAX_TOKENS = 100
 _MAX_TRIES = 300
-"""How often a text is tried as an expression: what is no expression would be tried at each of its digits."""
+"""How often a text is tried as an expression: otherwise it would be tried at each of its digits."""
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
-    """The calculations in a text: start, end and the expression in Python's notation."""
+    """Yield the calculations in a text: start, end and the expression in Python's notation."""
     taken = 0
-    for start, end, expression in sorted([*_spoken(text), *_written(text)], key=lambda found: (found[0], -found[1])):
+    for start, end, expression in sorted([*_phrases(text), *_written(text)], key=lambda one: (one[0], -one[1])):
         if start >= taken:
             yield start, end, expression
             taken = end
 
 
 def operation(expression: str) -> tuple[str, int | float, int | float] | None:
-    """The name of the operation and its two numbers where an expression is no more than that, such as `5 + 7`."""
+    """Return the operation's name and its two numbers where an expression is just that, such as `5 + 7`; else None."""
     match = re.fullmatch(rf"({_N}) (\*\*|[-+*/]) ({_N})", expression)
     return (_OPERATIONS[match[2]], number(match[1]), number(match[3])) if match else None
 
 
 def number(text: str) -> int | float:
-    """A number as people write it, with or without thousands separators."""
+    """Return a number as people write it: in digits, with or without thousands separators, or in a word.
+
+    Raises:
+        ValueError: The text is not a number.
+    """
     plain = text.replace(",", "")
+    if plain.casefold() in NUMBER_WORDS:
+        return NUMBER_WORDS[plain.casefold()]
     try:
         return int(plain)
     except ValueError:
         return float(plain)
 
 
-def _spoken(text: str) -> Iterator[tuple[int, int, str]]:
-    for pattern, form in _SPOKEN:
+def _phrases(text: str) -> Iterator[tuple[int, int, str]]:
+    for pattern, form in _WHOLE_PHRASES:
         for match in pattern.finditer(text):
-            yield match.start(), match.end(), form.format(*(group.replace(",", "") for group in match.groups()))
+            yield match.start(), match.end(), form.format(*(number(group) for group in match.groups() if group))
 
 
 def _written(text: str) -> Iterator[tuple[int, int, str]]:
@@ -83,6 +96,7 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
     for match in _START.finditer(text):
         if match.start() < end:
             continue
+        # The longest run of tokens from here that can be calculated.
         run = list(_run(text, match.start()))
         while run and tries < _MAX_TRIES:
             tries += 1
@@ -103,12 +117,17 @@ def _run(text: str, position: int) -> Iterator[tuple[int, str]]:
         if match is None:
             return
         position = match.end()
-        token = (match["number"] or match["name"] or match["sign"]).casefold()
+        operand = match["number"] or match["operand"]
+        token = (operand or match["name"] or match["power"] or match["sign"]).casefold()
         depth += (token in "([") - (token in ")]")
-        if (token == "," and depth <= 0) or (match["number"] and after_value):
+        if (token == "," and depth <= 0) or (operand and after_value):
             return
-        after_value = bool(match["number"]) or token == ")"
-        yield position, token.replace(",", "") if match["number"] else f" {_SIGNS.get(token, token)} "
+        after_value = bool(operand or match["power"]) or token == ")"
+        if operand:
+            token = token.replace(",", "")
+            yield position, _OF[match["of"].casefold()].format(token) if match["of"] else token
+        else:
+            yield position, f" {_OPERATORS.get(token, token)} "
 
 
 def _calculates(expression: str) -> bool:

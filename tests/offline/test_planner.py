@@ -131,6 +131,6 @@ async def test_two_thousand_loaded_tools_are_planned_over_in_time_that_grows_wit
 
 def test_the_room_is_imported_without_casual_llm_and_without_any_sdk() -> None:
     heavy = "{'casual_llm', 'openai', 'anthropic', 'ollama', 'fastmcp', 'mcp'}"
-    code = f"import sys, casual_mcp_nb.providers, casual_mcp_nb.providers._planner.plan; print({heavy} & set(sys.modules))"
+    code = f"import sys, casual_mcp_nb.providers, casual_mcp_nb.offline.planner; print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert result.stdout.strip() == "set()"

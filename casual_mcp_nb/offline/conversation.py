@@ -1,12 +1,13 @@
-"""What a conversation says to the planner: the request, the calls made for it, and the call before it."""
+"""What a conversation tells the planner: the request, the calls made for it, and what came before."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.result_text import bare_result, says_failed
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -16,7 +17,7 @@ MAX_REQUEST = 4_000
 
 
 @dataclass(frozen=True)
-class Made:
+class PastCall:
     """A call that was made, and its result.
 
     Args:
@@ -32,51 +33,53 @@ class Made:
     @property
     def failed(self) -> bool:
         """Whether the result says that the call failed."""
-        return self.result.lstrip().casefold().startswith("error")
+        return says_failed(self.result)
 
 
 @dataclass(frozen=True)
-class History:
+class Conversation:
     """A conversation, sorted.
 
     Args:
         request: The text of the person's last message.
-        before: The text of the message before it, and what the assistant said last in between.
-        now: Calls since the request.
+        last_reply: The text of the assistant's last message before it.
+        calls: Calls since the request.
         earlier: Calls before it.
-        calls: How many calls the conversation has in all.
+        call_count: How many calls the conversation has in all.
         cut: How many characters of the person's last message are not in the request.
     """
 
     request: str
-    before: str
-    now: tuple[Made, ...]
-    earlier: tuple[Made, ...]
-    calls: int
+    last_reply: str
+    calls: tuple[PastCall, ...]
+    earlier: tuple[PastCall, ...]
+    call_count: int
     cut: int = 0
 
 
-def read_history(messages: Sequence[ChatMessage]) -> History:
-    """Sort a conversation."""
-    asked = [index for index, message in enumerate(messages) if message.role == "user"]
-    last = asked[-1] if asked else len(messages)
-    said = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
-    request = _text(messages[last].content) if asked else ""
-    earlier, now = _made(messages[:last]), _made(messages[last:])
-    return History(
+def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
+    """Sort the messages of a conversation."""
+    last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
+    replies = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
+    request = _text(messages[last].content) if last < len(messages) else ""
+    return Conversation(
         request=request[:MAX_REQUEST],
+        last_reply=replies[-1] if replies else "",
+        calls=_calls(messages[last:]),
+        earlier=_calls(messages[:last]),
+        call_count=sum(len(getattr(message, "tool_calls", None) or ()) for message in messages),
         cut=max(len(request) - MAX_REQUEST, 0),
-        before=said[-1] if said else "",
-        now=now,
-        earlier=earlier,
-        calls=sum(len(getattr(message, "tool_calls", None) or ()) for message in messages),
     )
 
 
-def _made(messages: Sequence[ChatMessage]) -> tuple[Made, ...]:
+def _calls(messages: Sequence[ChatMessage]) -> tuple[PastCall, ...]:
     results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
     return tuple(
-        Made(call.function.name, _arguments(call.function.arguments), _bare(call.function.name, results.get(call.id, "")))
+        PastCall(
+            call.function.name,
+            _arguments(call.function.arguments),
+            bare_result(_text(results.get(call.id)), call.function.name),
+        )
         for message in messages
         if message.role == "assistant"
         for call in message.tool_calls or ()
@@ -89,11 +92,6 @@ def _arguments(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _bare(name: str, result: str) -> str:
-    """A result without the tool's name, and its arguments, that some formats put before it."""
-    return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", result, count=1, flags=re.S)
 
 
 def _text(content: Any) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.providers._planner.arguments import fill
-from casual_mcp_nb.providers._planner.mentions import find_mentions
-from casual_mcp_nb.providers._planner.needs import needs_of
-from casual_mcp_nb.providers._planner.schema import parameters_of
+from casual_mcp_nb.offline.arguments import fill
+from casual_mcp_nb.offline.mentions import find_mentions
+from casual_mcp_nb.offline.needs import needs_of
+from casual_mcp_nb.offline.parameters import parameters_of
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}

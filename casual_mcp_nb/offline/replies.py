@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from casual_mcp_nb.providers._planner.words import name_stems
+from casual_mcp_nb.discovery.text import terms
 
 _MAX_TEXT = 2000
 _MAX_ROWS = 20
@@ -47,7 +47,7 @@ def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
 
 
 def _leads(key: str, asked: Collection[str]) -> bool:
-    return key == "result" or not set(name_stems(key)).isdisjoint(asked)
+    return key == "result" or not set(terms(key)).isdisjoint(asked)
 
 
 def report_error(name: str, text: str) -> str:

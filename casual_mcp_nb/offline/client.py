@@ -1,8 +1,4 @@
-"""The model that needs no key and no network: a deterministic planner, not a language model.
-
-It reads the same messages and tools that a model would, and does what a careful model does with them: it searches for tools
-that are not loaded, calls those that fit, with arguments from the request, reports the results, and asks for what is missing.
-"""
+"""The client of the offline planner: what a session talks to in the place of a model."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._planner.history import MAX_REQUEST, read_history
-from casual_mcp_nb.providers._planner.plan import Plan, plan
+from casual_mcp_nb.offline.conversation import MAX_REQUEST, read_conversation
+from casual_mcp_nb.offline.planner import Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class OfflineClient:
-    """A casual-llm client over the planner. The same conversation and tools get the same answer, always."""
+    """A casual-llm client that asks the planner. The same conversation and tools always get the same answer."""
 
     streams = True
-    """A reply is told word by word, as a model's is."""
+    """Whether a reply arrives in pieces, as a model's does."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Plan the next step of a conversation.
@@ -45,15 +41,15 @@ class OfflineClient:
         from casual_mcp_nb.providers.base import ModelResponse
 
         step, first = await asyncio.to_thread(_planned, messages, options.extra.get("tools", ()))
-        made = [
+        calls = [
             AssistantToolCall(
                 id=f"call_{number}",
                 function=AssistantToolCallFunction(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)),
             )
             for number, call in enumerate(step.calls, start=first)
         ]
-        message = AssistantMessage(content=step.reply, tool_calls=made or None)
-        return ModelResponse(message, finish_reason="tool_calls" if made else "stop")
+        message = AssistantMessage(content=step.reply, tool_calls=calls or None)
+        return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
 
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
@@ -68,10 +64,13 @@ class OfflineClient:
 
 
 def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[Plan, int]:
-    """The next step, and the number of its first call. On another thread: a long message takes a while."""
-    history = read_history(messages)
-    step = plan(messages, tools)
-    if history.cut and not step.calls:
-        note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message; {history.cut:,} were left out.)"
+    """Return the next step and the number of its first call. Called on another thread: a long message takes a while."""
+    conversation = read_conversation(messages)
+    step = plan(conversation, tools)
+    if conversation.cut and not step.calls:
+        note = (
+            f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message; "
+            f"{conversation.cut:,} were left out.)"
+        )
         step = Plan(reply=f"{step.reply}\n\n{note}")
-    return step, history.calls + 1
+    return step, conversation.call_count + 1

@@ -1,0 +1,200 @@
+"""What a tool's parameters want, as far as their schema, name and description tell, and which values they can take."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from casual_mcp_nb.discovery.text import terms
+from casual_mcp_nb.offline.expressions import number
+from casual_mcp_nb.offline.mentions import Mention
+
+Direction = Literal["source", "target", ""]
+
+# A schema comes from a server: its nesting, its unions and its texts are followed only so far.
+_MAX_DEPTH, _MAX_MEMBERS, _MAX_OPTIONS, _MAX_TEXT = 4, 6, 200, 2_000
+_SOURCE = "from source src start old origin min minimum low first begin since before"
+_TARGET = "to target dest destination end new max maximum high until into after"
+# What a text parameter wants, by a word of its name; then, for names that say nothing, by its description.
+_BY_NAME = (
+    ("zone", "timezone tz zone timezones"),
+    ("unit", "unit units"),
+    ("expression", "expression formula equation expr"),
+    ("url", "url uri link href website webpage"),
+    ("email", "email mail recipient recipients"),
+    ("glob", "glob pattern"),
+    ("path", "path file filename filepath folder directory dir source destination root"),
+    ("sql", "sql statement"),
+    ("date", "date day datetime moment deadline birthday"),
+    ("time", "time clock hour"),
+    ("text", "text content contents body message html markdown string input prompt note comment sentence thought value"),
+    ("number", "number amount"),
+    ("search", "query search keyword keywords term terms question topic q"),
+)
+_BY_DESCRIPTION = (
+    ("sql", r"\bSQL\b|\bSELECT\b"),
+    ("zone", r"time ?zone|IANA"),
+    ("url", r"\bURL\b|web address"),
+    ("email", r"e-?mail address"),
+    ("date", r"\bdates?\b|ISO 8601"),
+    ("path", r"\b(?:path|file ?name)\b"),
+)
+_BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url", "url": "url"}
+_SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a tool.
+
+    Args:
+        name: Its name.
+        type: Its JSON type; `string` where the schema does not say.
+        kind: What a text is meant to be: a kind of mention, `text`, `search`, or empty where nothing tells.
+        required: Whether a call needs it.
+        direction: Whether it is where something comes from or goes to.
+        options: The values that it may have; empty for any.
+        item_type: The type of an array's items.
+        described: The terms of its description.
+        min_items: How many items an array has at least.
+        minimum: The smallest number that it may be; None for any.
+        maximum: The largest number that it may be; None for any.
+    """
+
+    name: str
+    type: str
+    kind: str
+    required: bool
+    direction: Direction
+    options: tuple[Any, ...] = ()
+    item_type: str = ""
+    described: frozenset[str] = frozenset()
+    min_items: int = 1
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def value_of(self, mention: Mention) -> Any:
+        """Return a mention as a value of this parameter, or None where it cannot be one."""
+        if self.type in ("number", "integer"):
+            return self.allowed(mention.value)
+        value = mention.unit if mention.kind == "quantity" else mention.value
+        if self.kind == "unit" and isinstance(value, str):
+            value = re.sub(r"^degrees?\s+", "", value)
+        if self.options:
+            return matching_option(str(value), self.options)
+        if self.kind == "sql" and mention.kind == "quoted" and not _SQL_START.match(value):
+            return None
+        if self.type != "string":
+            return value
+        return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+    def allowed(self, value: Any) -> int | float | None:
+        """Return a number that this parameter may be; None for any other value."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if (self.type == "integer" and value != int(value)) or (self.minimum is not None and value < self.minimum):
+            return None
+        return None if self.maximum is not None and value > self.maximum else value
+
+    def cast(self, text: str) -> Any:
+        """Return a text that was given for this parameter by name as a value of its type; None where it is not one."""
+        text = text.rstrip("?!") if len(text) > 1 else text
+        if self.type == "boolean":
+            return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(text.casefold())
+        if self.type in ("number", "integer"):
+            try:
+                return self.allowed(number(text))
+            except (ValueError, OverflowError):
+                return None
+        if self.options:
+            return matching_option(text, self.options)
+        return text if self.type == "string" else None
+
+
+def matching_option(word: str, options: Iterable[Any]) -> Any:
+    """Return the option that a word means: the same word, its plural, or a clear beginning; None where there is none."""
+    folded = word.casefold().lstrip("°")
+    texts = [option for option in options if isinstance(option, str)]
+    for option in texts:
+        if folded == option.casefold() or (terms(folded) and terms(folded) == terms(option)):
+            return option
+    starts = [option for option in texts if option.casefold().startswith(folded)]
+    return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
+
+
+def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
+    """Return the parameters of a tool's schema, those that are required first."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    if not isinstance(properties, Mapping):
+        return []
+    parameters = [_parameter(str(name), value, name in names, schema) for name, value in properties.items()]
+    return sorted(parameters, key=lambda parameter: not parameter.required)
+
+
+def _parameter(name: str, value: Any, required: bool, root: Mapping[str, Any]) -> Parameter:
+    schema = _resolved(value, root)
+    options = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    kind = _type(schema)
+    description = str(schema.get("description") or "")[:_MAX_TEXT]
+    words = [part.casefold() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
+    min_items = schema.get("minItems", 1)
+    return Parameter(
+        name=name,
+        type=kind,
+        kind=_kind(words, schema, description) if kind in ("string", "array") else "",
+        required=required,
+        direction="source" if set(words) & set(_SOURCE.split()) else "target" if set(words) & set(_TARGET.split()) else "",
+        options=tuple(options[:_MAX_OPTIONS]) if isinstance(options, list) else (),
+        item_type=_type(_resolved(schema.get("items"), root)) if kind == "array" else "",
+        described=frozenset(terms(description)),
+        min_items=min_items if isinstance(min_items, int) else 1,
+        minimum=_limit(schema.get("minimum")),
+        maximum=_limit(schema.get("maximum")),
+    )
+
+
+def _limit(value: Any) -> float | None:
+    return value if isinstance(value, int | float) else None
+
+
+def _resolved(value: Any, root: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any]:
+    """Return the schema behind references, and the first member of a union that is not null."""
+    if not isinstance(value, Mapping) or depth > _MAX_DEPTH:
+        return {}
+    pointer = value.get("$ref")
+    if isinstance(pointer, str) and pointer.startswith("#/"):
+        target: Any = root
+        for part in pointer[2:].split("/"):
+            target = target.get(part) if isinstance(target, Mapping) else None
+        return {**_resolved(target, root, depth + 1), **{key: item for key, item in value.items() if key != "$ref"}}
+    for union in ("anyOf", "oneOf", "allOf"):
+        members = value.get(union)
+        for member in members[:_MAX_MEMBERS] if isinstance(members, list) else ():
+            schema = _resolved(member, root, depth + 1)
+            if schema and schema.get("type") != "null":
+                return {**schema, **{key: item for key, item in value.items() if key != union}}
+    return value
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((name for name in kind if name != "null"), None)
+    return kind if isinstance(kind, str) else "string"
+
+
+def _kind(words: list[str], schema: Mapping[str, Any], description: str) -> str:
+    by_format = _BY_FORMAT.get(str(schema.get("format")))
+    if by_format:
+        return by_format
+    if re.search(_BY_DESCRIPTION[0][1], description):
+        return "sql"
+    for kind, names in _BY_NAME:
+        if set(words) & set(names.split()):
+            return kind
+    return next((kind for kind, pattern in _BY_DESCRIPTION if re.search(pattern, description, re.I)), "")

@@ -1,0 +1,213 @@
+"""Decides what to do next: search for tools, call them, ask for what is missing, or report.
+
+It keeps nothing between requests: all that it knows is in the messages and the tools that are offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from casual_mcp_nb.discovery._cards import loaded_in
+from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.synthetic import LOAD_TOOLS, UNLOAD_TOOLS
+from casual_mcp_nb.offline.candidates import CERTAIN, SURE, Candidate, candidates_for
+from casual_mcp_nb.offline.conversation import Conversation, PastCall
+from casual_mcp_nb.offline.finding import BROWSING, ToolFinder
+from casual_mcp_nb.offline.needs import Need, needs_of
+from casual_mcp_nb.offline.parameters import parameters_of
+from casual_mcp_nb.offline.replies import ask_for, asked_for, cannot, report_error, report_result
+from casual_mcp_nb.types.event import READ_RESULT
+from casual_mcp_nb.types.tool import ToolSpec
+
+_CLEARLY_BETTER = 0.25
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call to make: the tool's name on the wire and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do next: calls to make, or, where there are none, the reply."""
+
+    calls: tuple[PlannedCall, ...] = ()
+    reply: str = ""
+
+
+@dataclass
+class _Progress:
+    """What can be done for one need, and what was done in this turn."""
+
+    need: Need
+    candidates: list[Candidate] = field(default_factory=list)
+    calls: list[PastCall] = field(default_factory=list)
+    searches: list[PastCall] = field(default_factory=list)
+
+
+def plan(conversation: Conversation, definitions: Sequence[Mapping[str, Any]]) -> Plan:
+    """Decide on the next step.
+
+    Args:
+        conversation: What was said and done.
+        definitions: The tools that are offered, with `name`, `description` and `parameters`, or the same under `function`.
+
+    Returns:
+        Calls that can be made at the same time, or the reply.
+    """
+    return _Planner(conversation, [_tool(definition.get("function", definition)) for definition in definitions]).next_step()
+
+
+def _tool(definition: Mapping[str, Any]) -> ToolSpec:
+    wire_name = str(definition["name"])
+    # A tool of a server has the server in its name.
+    server, _, name = wire_name.rpartition("__") if "__" in wire_name else ("", "", wire_name)
+    description, schema = str(definition.get("description") or ""), definition.get("parameters") or {}
+    return ToolSpec(server, name, description, schema, wire_name=wire_name)
+
+
+class _Planner:
+    def __init__(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> None:
+        self.conversation = conversation
+        self.finder = ToolFinder(tools, conversation.calls)
+        # Nothing here reads on in a result: a report is made of its beginning.
+        own = {self.finder.search, READ_RESULT, *BROWSING}
+        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in own)
+
+    def next_step(self) -> Plan:
+        """Return the calls that the needs ask for, or the reply when none does."""
+        progress = self._progress()
+        for call in self.conversation.calls if progress else ():
+            self._attribute(call, progress)
+        steps = [self._step(one) for one in progress]
+        made = [PlannedCall(call.name, call.arguments) for call in self.conversation.calls]
+        calls: list[PlannedCall] = []
+        for step in steps:
+            # Only on the way to tools does a call come twice: to load what there was no room for.
+            if isinstance(step, PlannedCall) and step not in calls and (step not in made or step.name in BROWSING):
+                calls.append(step)
+        if calls:
+            return Plan(tuple(_in_order(calls)))
+        replies = dict.fromkeys(step for step in steps if isinstance(step, str))
+        return Plan(reply="\n\n".join(replies) or self._cannot())
+
+    def _progress(self) -> list[_Progress]:
+        progress = [self._begin(need) for need in needs_of(self.conversation.request)]
+        question = asked_for(self.conversation.last_reply)
+        if question is None or not progress or _is_clear(progress[0]):
+            return progress
+        # The request is the reply to a question of ours.
+        text, missing = question
+        reply = self.conversation.request.strip()
+        one = self._begin(Need(f"{text} {reply}"))
+        if len(missing) == 1:
+            one.candidates = [_answered(candidate, missing[0], reply) for candidate in one.candidates]
+        return [one]
+
+    def _begin(self, need: Need) -> _Progress:
+        return _Progress(need, [] if need.is_talk else candidates_for(need, self.index, self._last_used()))
+
+    def _last_used(self) -> dict[ToolSpec, dict[str, Any]]:
+        """Return the tool of the last call of an earlier turn that succeeded, with its arguments."""
+        loaded = {tool.wire_name: tool for tool in self.index.tools}
+        used = [call for call in self.conversation.earlier if call.name in loaded and not call.failed]
+        return {loaded[used[-1].name]: used[-1].arguments} if used else {}
+
+    def _attribute(self, call: PastCall, progress: list[_Progress]) -> None:
+        """Find the need that a call was made for: the planner would make the same call again."""
+        if call.name == self.finder.search or call.name in BROWSING:
+            for one in progress:
+                if call.name == LOAD_TOOLS or one.need.query == call.arguments.get("query"):
+                    one.searches.append(call)
+            return
+        owners = [
+            one
+            for one in progress
+            for candidate in one.candidates
+            if candidate.tool.wire_name == call.name and candidate.filling.arguments == call.arguments
+        ]
+        min(owners or progress, key=lambda one: len(one.calls)).calls.append(call)
+
+    def _step(self, one: _Progress) -> PlannedCall | str:
+        done = [call for call in one.calls if not call.failed]
+        if done:
+            asked = {term for word in one.need.words for term in word.terms}
+            return "\n\n".join(report_result(call.name, call.result, asked) for call in done)
+        if one.calls:
+            return self._after_failure(one)
+        fitting = [candidate for candidate in one.candidates if candidate.fits]
+        best = next((one for one in fitting if one.complete and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
+        sure = bool(fitting) and fitting[0].confidence >= SURE
+        if best is not None and best.confidence >= SURE:
+            return _call(best)
+        finding = None if one.need.is_talk or (sure and best is None) else self._finding(one)
+        if finding is not None:
+            return finding
+        if best is not None:
+            return _call(best)
+        if fitting:
+            return ask_for(one.need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
+        return self._cannot("" if one.need.is_talk else one.need.text)
+
+    def _after_failure(self, one: _Progress) -> PlannedCall | str:
+        """Search once for a better tool, where that was not done; a tool that is found must be surely right."""
+        failed = one.calls[-1]
+        certain = any(fit.tool.wire_name == failed.name and fit.confidence >= CERTAIN for fit in one.candidates)
+        finding = None if certain else self._finding(one)
+        if finding is not None:
+            return finding
+        order = self.conversation.calls.index
+        if one.searches and len(one.calls) == 1 and order(one.searches[-1]) > order(failed):
+            names = set(loaded_in(one.searches[-1].result)) - {failed.name}
+            for fit in one.candidates:
+                if fit.tool.wire_name in names and fit.complete and fit.confidence >= SURE:
+                    return _call(fit)
+        return "\n\n".join(report_error(call.name, call.result) for call in one.calls)
+
+    def _finding(self, one: _Progress) -> PlannedCall | None:
+        call = self.finder.next_call(one.need, searched=bool(one.searches))
+        return PlannedCall(*call) if call else None
+
+    def _cannot(self, need: str = "") -> str:
+        counts: dict[str, int] = {}
+        for tool in self.index.tools:
+            if tool.server:
+                counts[tool.server] = counts.get(tool.server, 0) + 1
+        # What is deferred is counted whole, with the tools that were loaded since.
+        return cannot(need, counts | self.finder.servers)
+
+
+def _call(candidate: Candidate) -> PlannedCall:
+    return PlannedCall(candidate.tool.wire_name, candidate.filling.arguments)
+
+
+def _in_order(calls: Sequence[PlannedCall]) -> Iterator[PlannedCall]:
+    """Yield the calls of one step: one change at most of what is loaded, and no unloading beside a call that may use it."""
+    changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
+    others = [call for call in calls if call not in changes]
+    yield from others
+    yield from [call for call in changes[:1] if not others or call.name == LOAD_TOOLS]
+
+
+def _is_clear(one: _Progress) -> bool:
+    """Return whether a reply to a question of ours is a request by itself."""
+    best = one.candidates[0] if one.candidates else None
+    sure = best is not None and best.complete and best.confidence >= SURE
+    return one.need.is_talk or (bool(one.need.words) and (len(one.need.words) > 2 or sure))
+
+
+def _answered(candidate: Candidate, name: str, reply: str) -> Candidate:
+    """Return the candidate with the one argument that was asked for, where the reply is nothing but its value."""
+    if candidate.filling.missing != [name]:
+        return candidate
+    parameter = next(one for one in parameters_of(candidate.tool.input_schema) if one.name == name)
+    value = parameter.cast(reply.strip().strip("\"'").rstrip("."))
+    if value is None:
+        return candidate
+    filling = replace(candidate.filling, arguments={**candidate.filling.arguments, name: value}, missing=[])
+    return replace(candidate, filling=filling)
