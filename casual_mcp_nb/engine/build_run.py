@@ -52,7 +52,7 @@ async def build_run(
     """
     taken: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
-    model = await chat.models.ready(options.model)
+    model = await chat.models.ready(options.given.get("model"))
     view = await chat.view(options.applied_to(chat.selection))
     named = (*chat.consent.unknown_tools(), *chat.exclusions.notices(view.catalog))
     missing = (*chat.checks.missing(view, chat.server_manager, chat.tool_sets), *named)
@@ -64,7 +64,7 @@ async def build_run(
         synthetic,
         chat.server_manager,
         chat.consent,
-        options.meta,
+        options.given.get("meta"),
         on_notice=lambda notice: emit(replace(notice, at=run.now())),
     )
     model = asked_with(model, options.request, dispatcher)
@@ -76,10 +76,10 @@ async def build_run(
         messages=[*history, *messages],
         discovered=discovered,
         system=await _system(chat, options, model, view),
-        limits=replace(chat.limits, max_steps=options.max_steps or chat.limits.max_steps),
+        limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
         emit=emit,
-        stream=options.stream is not False,
-        gate=options.gate,
+        stream=options.given.get("stream") is not False,
+        gate=options.given.get("gate"),
         context=await chat.contexts.of(model),
         followed=chat.followed,
         change_notices=chat.change_notices,
@@ -115,8 +115,9 @@ def asked_with(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher
 
 
 async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
-    system = chat.system if options.system is None and options.template is None else options.system
+    system, template = options.given.get("system"), options.given.get("template")
+    system = chat.system if system is None and template is None else system
     if system is None:
-        template = model.template or DEFAULT_TEMPLATE if options.template is None else options.template
-        system = await chat.templates.render_async(template, tools=view.offered, variables=options.variables)
+        template = model.template or DEFAULT_TEMPLATE if template is None else template
+        system = await chat.templates.render_async(template, tools=view.offered, variables=options.given.get("variables"))
     return with_instructions(system, view, chat.server_manager)

@@ -3,101 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from casual_mcp_nb.engine.before_model_call import BeforeModelCall
+from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.engine.turn_fields import AllTurnFields
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.model_options import ReasoningEffort
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
-    from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers.base import ChatModel
 
-
-@dataclass(frozen=True)
 class TurnOptions:
-    """What one turn does differently from the selection; the fields of `AllTurnFields` as a value.
+    """What one turn does differently from the selection: the options that `AllTurnFields` declares, checked.
 
     Args:
-        model: Name of a model of the config, a `casual_llm.Model`, or a `ChatModel`; None for the first of the config.
-        tool_set: Name of a toolset, or one of its own; None for the selection's.
-        system: The system prompt; None for the template's.
-        template: File in `prompt-templates/`; None for the model's.
-        variables: More variables for the template.
-        discovery: Whether deferred tools are hidden behind the search tool; None for the selection's.
-        max_steps: Calls of the model at most; None for the engine's limit.
-        meta: Handed through to the servers with each call.
-        stream: False asks the model for each answer in one piece.
-        gate: Is awaited before each call of the model, see `BeforeModelCall`; None for no pause.
-        temperature: As of `RequestOptions`, like all that follow; None for the model's own.
-        max_tokens: Limit of each answer.
-        top_p: Share of the likeliest tokens.
-        seed: Makes sampling repeatable.
-        stop: Where an answer ends.
-        tool_choice: `auto`, `none`, `required`, or a tool's name in any spelling.
-        parallel_tool_calls: Whether one answer may call several tools.
-        reasoning_effort: How much the model thinks.
-        extra_body: More fields of each request.
-        extra_headers: More headers of each request.
+        options: As of `Session.chat`. One that is None is the same as one that is left out.
+
+    Attributes:
+        given: The options as they were given.
+        request: What goes with each request of this turn, over what the model's config says.
 
     Raises:
-        UsageError: The value of an option is not valid.
+        UsageError: A name or a value is not valid.
     """
 
-    model: str | Model | ChatModel | None = None
-    tool_set: str | ToolSetConfig | None = None
-    system: str | None = None
-    template: str | None = None
-    variables: Mapping[str, Any] | None = None
-    discovery: bool | None = None
-    max_steps: int | None = None
-    meta: Mapping[str, Any] | None = None
-    stream: bool | None = None
-    gate: BeforeModelCall | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: str | Sequence[str] | None = None
-    tool_choice: str | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning_effort: ReasoningEffort | None = None
-    extra_body: Mapping[str, Any] | None = None
-    extra_headers: Mapping[str, str] | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        # A wrong value is said before anything begins.
-        _ = self.request
+    @spelled_out(AllTurnFields)
+    def __init__(self, **options: Unpack[AllTurnFields]) -> None:
+        self.given = options
+        self.request = RequestOptions.of({name: value for name, value in options.items() if name in OPTION_NAMES})
         for name in ("discovery", "stream"):
-            value = getattr(self, name)
+            value = options.get(name)
             if value is not None and not isinstance(value, bool):
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It is True, False or None.")
-        steps = self.max_steps
+        steps: object = options.get("max_steps")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It is 1 or more; None for the usual limit.")
 
-    @cached_property
-    def request(self) -> RequestOptions:
-        """What goes with each request of this turn, over what the model's config says."""
-        return RequestOptions.of({name: getattr(self, name) for name in OPTION_NAMES})
+    def __repr__(self) -> str:
+        # Headers may hold secrets.
+        shown = (f"{name}={value!r}" for name, value in self.given.items() if name != "extra_headers")
+        return f"TurnOptions({', '.join(shown)})"
+
+    def replaced(self, **options: Unpack[AllTurnFields]) -> TurnOptions:
+        """Return these options with some of them changed."""
+        changed: AllTurnFields = {**self.given, **options}
+        return TurnOptions(**changed)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """`selection` itself, or a copy of it with what this turn does differently."""
-        if self.tool_set is None and self.discovery is None:
+        """Return the selection itself, or a copy of it with what this turn does differently."""
+        tool_set, discovery = self.given.get("tool_set"), self.given.get("discovery")
+        if tool_set is None and discovery is None:
             return selection
         changed = selection.snapshot()
-        if self.tool_set is not None:
-            changed.tool_set = self.tool_set
-        if self.discovery is not None:
-            changed.discovery = self.discovery
+        if tool_set is not None:
+            changed.tool_set = tool_set
+        if discovery is not None:
+            changed.discovery = discovery
         return changed
 
 
@@ -134,8 +99,8 @@ def split_messages(
 
     rest: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
     if rest and rest[0].role == "system":
-        if options.system is None:
-            options = replace(options, system=rest[0].content)
+        if options.given.get("system") is None:
+            options = options.replaced(system=rest[0].content)
         rest = rest[1:]
     last = max((i for i, message in enumerate(rest) if message.role in ("assistant", "tool")), default=-1)
     return rest[: last + 1], rest[last + 1 :], options

@@ -83,7 +83,7 @@ async def _ask_for_json(
     """The turn, and the options for the next: some servers refuse a request for JSON as such, and are then only told."""
     turn = await _json_turn(turns, prompt, options, said, conversation)
     if isinstance(turn.exception, BadRequestError) and _wants_format(options):
-        options = replace(options, model=_without_format(options.model))
+        options = options.replaced(model=_without_format(options.given.get("model")))
         turn = await _json_turn(turns, prompt, options, said, conversation)
     turn.raise_for_status()
     if turn.status == "stopped":
@@ -104,7 +104,7 @@ def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     # casual-llm can only instruct Anthropic's models, which is done here for all.
     asked = _with_format(model, schema) if model.spec.takes_format else model
-    return TurnOptions(asked, ToolSetConfig(), system, discovery=False, stream=False, **options)
+    return TurnOptions(model=asked, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
 
 
 def _with_format(model: ChatModel, response_format: Any) -> ChatModel:
@@ -120,7 +120,7 @@ def _without_format(model: Any) -> ChatModel:
 
 
 def _wants_format(options: TurnOptions) -> bool:
-    chosen = getattr(options.model, "default_options", None)
+    chosen = getattr(options.given.get("model"), "default_options", None)
     return chosen is not None and chosen.response_format != "text"
 
 

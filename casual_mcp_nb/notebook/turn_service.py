@@ -113,7 +113,7 @@ class TurnService:
             place: The turn takes the place of the one there and of all after it.
         """
         wanted = self.turn_options(options)
-        with self._shown(echo, wanted.stream) as (turn, live), self._start_in(live, echo) as on_event:
+        with self._shown(echo, wanted.given.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 surface: Channel = "input" if blocks else self._questions.surface_of_awaited_cells()

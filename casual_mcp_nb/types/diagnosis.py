@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal
 
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.displayable import DisplayableList
 
 CheckStatus = Literal["ok", "warn", "fail"]
 
@@ -31,7 +30,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Diagnosis(Sequence[Check], Displayable):
+class Diagnosis(DisplayableList[Check]):
     """What `session.doctor()` found.
 
     Args:
@@ -45,12 +44,6 @@ class Diagnosis(Sequence[Check], Displayable):
         """Whether everything needed works."""
         return all(finding.verdict != "fail" for finding in self.findings)
 
-    @overload
-    def __getitem__(self, key: int) -> Check: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[Check, ...]: ...
-    def __getitem__(self, key: int | slice) -> Check | tuple[Check, ...]:
-        return self.findings[key]
-
-    def __len__(self) -> int:
-        return len(self.findings)
+    @property
+    def _items(self) -> tuple[Check, ...]:
+        return self.findings

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
 
 
 class Displayable:
@@ -26,3 +30,44 @@ class Displayable:
 
     def __str__(self) -> str:
         return self._repr_mimebundle_()["text/plain"]
+
+
+class DisplayableList(Sequence[T], Displayable):
+    """A noun that is a sequence of its parts."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _items(self) -> tuple[T, ...]:
+        """The parts."""
+
+    @overload
+    def __getitem__(self, key: int) -> T: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, key: int | slice) -> T | tuple[T, ...]:
+        return self._items[key]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class DisplayableMapping(Mapping[str, T], Displayable):
+    """A noun that is its parts by name.
+
+    Args:
+        items: The parts.
+    """
+
+    def __init__(self, items: Mapping[str, T]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolName
 
@@ -148,7 +148,7 @@ class LintFinding:
 
 
 @dataclass(frozen=True, repr=False)
-class Lint(Sequence[LintFinding], Displayable):
+class Lint(DisplayableList[LintFinding]):
     """What was found in a catalog, sorted by kind, then in the catalog's order.
 
     Args:
@@ -159,15 +159,9 @@ class Lint(Sequence[LintFinding], Displayable):
     findings: tuple[LintFinding, ...]
     tools: int
 
-    @overload
-    def __getitem__(self, key: int) -> LintFinding: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[LintFinding, ...]: ...
-    def __getitem__(self, key: int | slice) -> LintFinding | tuple[LintFinding, ...]:
-        return self.findings[key]
-
-    def __len__(self) -> int:
-        return len(self.findings)
+    @property
+    def _items(self) -> tuple[LintFinding, ...]:
+        return self.findings
 
     def __repr__(self) -> str:
         return f"<Lint: {len(self)} findings in {self.tools} tools>"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import overload
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.tool import ToolSpec
 
 
@@ -93,7 +92,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True)
-class SearchResults(Sequence[SearchHit], Displayable):
+class SearchResults(DisplayableList[SearchHit]):
     """What `session.search` found, best first.
 
     Args:
@@ -110,15 +109,6 @@ class SearchResults(Sequence[SearchHit], Displayable):
     searched: int
     why_not: Callable[[str], Explanation] = field(repr=False, compare=False)
 
-    @overload
-    def __getitem__(self, key: int) -> SearchHit: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[SearchHit, ...]: ...
-    def __getitem__(self, key: int | slice) -> SearchHit | tuple[SearchHit, ...]:
-        return self.hits[key]
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    def __iter__(self) -> Iterator[SearchHit]:
-        return iter(self.hits)
+    @property
+    def _items(self) -> tuple[SearchHit, ...]:
+        return self.hits

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, overload
 
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.displayable import Displayable, DisplayableList, DisplayableMapping
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
@@ -61,7 +61,7 @@ class ServerStatus(Displayable):
     task_only: tuple[str, ...] = ()
 
 
-class Servers(Mapping[str, ServerStatus], Displayable):
+class Servers(DisplayableMapping[ServerStatus]):
     """The servers of a session by name, in the order of the config.
 
     Args:
@@ -70,17 +70,8 @@ class Servers(Mapping[str, ServerStatus], Displayable):
     """
 
     def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
-        self._statuses = dict(statuses)
+        super().__init__(statuses)
         self.modes = dict(modes)
-
-    def __getitem__(self, name: str) -> ServerStatus:
-        return self._statuses[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._statuses)
-
-    def __len__(self) -> int:
-        return len(self._statuses)
 
     def raise_for_status(self) -> None:
         """Do nothing, unless a server failed, or its tools could not be listed.
@@ -165,7 +156,7 @@ class Manifest(Displayable):
         return self.text
 
 
-class ToolSets(Mapping[str, ToolSetConfig], Displayable):
+class ToolSets(DisplayableMapping[ToolSetConfig]):
     """The toolsets of a session by name.
 
     Args:
@@ -178,19 +169,10 @@ class ToolSets(Mapping[str, ToolSetConfig], Displayable):
     def __init__(
         self, tool_sets: Mapping[str, ToolSetConfig], selected: str | None, sizes: Mapping[str, int], problem: str = ""
     ) -> None:
-        self._tool_sets = dict(tool_sets)
+        super().__init__(tool_sets)
         self.selected = selected
         self.sizes = dict(sizes)
         self.problem = problem
-
-    def __getitem__(self, name: str) -> ToolSetConfig:
-        return self._tool_sets[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tool_sets)
-
-    def __len__(self) -> int:
-        return len(self._tool_sets)
 
     def __repr__(self) -> str:
         return f"<ToolSets: {', '.join(self) or 'none'}>"
@@ -209,20 +191,14 @@ class ModelRow:
 
 
 @dataclass(frozen=True)
-class Models(Sequence[ModelRow], Displayable):
+class Models(DisplayableList[ModelRow]):
     """The models of a session; whether a key is set, never the key."""
 
     rows: tuple[ModelRow, ...] = ()
 
-    @overload
-    def __getitem__(self, key: int) -> ModelRow: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[ModelRow, ...]: ...
-    def __getitem__(self, key: int | slice) -> ModelRow | tuple[ModelRow, ...]:
-        return self.rows[key]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def _items(self) -> tuple[ModelRow, ...]:
+        return self.rows
 
 
 @dataclass(frozen=True)
@@ -237,20 +213,14 @@ class ClientRow:
 
 
 @dataclass(frozen=True)
-class Clients(Sequence[ClientRow], Displayable):
+class Clients(DisplayableList[ClientRow]):
     """The clients of a session; whether a key is set, never the key."""
 
     rows: tuple[ClientRow, ...] = ()
 
-    @overload
-    def __getitem__(self, key: int) -> ClientRow: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[ClientRow, ...]: ...
-    def __getitem__(self, key: int | slice) -> ClientRow | tuple[ClientRow, ...]:
-        return self.rows[key]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def _items(self) -> tuple[ClientRow, ...]:
+        return self.rows
 
 
 @dataclass(frozen=True)
