@@ -1,4 +1,15 @@
-"""Session: the one object that a person holds."""
+"""Session: the one object that a person holds, over parts that can be used without it.
+
+- `ToolService` has the servers, tools, toolsets and the selection.
+- `TurnService` runs turns; its `ConversationRunner` keeps them and lets one run at a time.
+- `Questions` has what running turns ask the person.
+- `Observers` has those who are told of events and changes.
+
+How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's thread, which shows the turn
+in its cell. That hands over to the engine thread (`on_engine`), where `TurnService.run_turn` connects the servers,
+`ConversationRunner.run_turn` adds the turn to the conversation, and `McpToolChat.run` asks the model and calls the tools until
+there is an answer, see `engine/run.py`. `stream` and `submit` go the same way without a cell.
+"""
 
 from __future__ import annotations
 
@@ -79,17 +90,17 @@ class Session(Displayable):
     engine thread, so it does not matter which loop or thread they are called from. Use it as a context manager, or call
     `close`.
 
-    In IPython a config stands for one session: opening it anew closes the one before, so that a set-up cell can be run again
-    and again. Two of one config at the same time have different names.
+    In IPython each config has one session: opening another one closes the one before, so that a set-up cell can be run again
+    and again. Give two sessions of one config different names to keep both.
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
-        name: What tells this session from another one of the same config.
+        name: Tells this session from another one of the same config.
         system: The system prompt of turns that name neither another one nor a template; None for the model's template.
-        prices: What models cost, in the place of the config's `prices`: a JSON file or plain objects, see `read_prices`.
+        prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
-            `always`, or a mapping of tool names to these. It counts instead of the config's `approval`.
+            `always`, or a mapping of tool names to these. It replaces the config's `approval`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
 
     Attributes:
@@ -107,7 +118,7 @@ class Session(Displayable):
         UnknownNameError: `approval` names a server that does not exist.
     """
 
-    _made = False
+    _initialized = False
 
     def __init__(
         self,
@@ -147,7 +158,7 @@ class Session(Displayable):
             elicitation=self.questions.elicit,
             changed=self.observers.changes.notify,
         )
-        # The parts do not know the session: one that is forgotten is collected, and its servers end.
+        # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
         self._runner = ConversationRunner(self._chat, self.observers)
         self.tool_service = ToolService(
             self._chat,
@@ -161,23 +172,23 @@ class Session(Displayable):
         self.turn_service = TurnService(
             self._chat, self.config, self.engine, self._runner, self.tool_service, self.questions, self.observers
         )
-        self._forgotten = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
-        self._forgotten.atexit = False
+        self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
+        self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
-        self._made = True
+        self._initialized = True
 
-    if not TYPE_CHECKING:  # A type checker finds such a name by itself, unless there is this method.
+    if not TYPE_CHECKING:  # A type checker finds a wrong name by itself, unless it sees this method.
 
         def __setattr__(self, name: str, value: Any) -> None:
-            # A subclass has attributes of its own.
-            if self._made and type(self) is Session and not name.startswith("_"):
+            # A subclass may add attributes.
+            if self._initialized and type(self) is Session and not name.startswith("_"):
                 self._check_attribute(name)
             super().__setattr__(name, value)
 
     def _check_attribute(self, name: str) -> None:
         if name not in self.__dict__ and not hasattr(type(self), name):
-            known = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
-            raise UnknownNameError("attribute of a session", name, known)
+            settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
+            raise UnknownNameError("attribute of a session", name, settable)
 
     @classmethod
     def from_config(
@@ -191,7 +202,7 @@ class Session(Displayable):
         approval: Mapping[str, Policies] | None = None,
         quiet: bool = False,
     ) -> Self:
-        """A session from a config file or value; it connects on first use, or by `connect`. Takes what `Session` takes."""
+        """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
         try:
             return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
         finally:
@@ -199,19 +210,19 @@ class Session(Displayable):
 
     @classmethod
     def demo(cls) -> Self:
-        """A session with the bundled servers and the offline planner: no key, no network."""
+        """Open a session with the bundled servers and the offline planner: no key, no network."""
         return cls(demo_config())
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
-        """Start all servers side by side and wait until each is ready or has failed; a cell or a terminal shows it meanwhile.
+        """Start all servers at the same time, show it, and wait until each is ready or has failed.
 
         Args:
             strict: Whether a server that failed is an error.
             quiet: Show nothing.
 
         Returns:
-            How each of them is. A server that failed does not raise unless `strict`; its status says why.
+            The state of each. A server that failed does not raise unless `strict`; its status says why.
 
         Raises:
             ConnectError: With `strict`, a server failed; the message has the reason of each.
@@ -222,7 +233,7 @@ class Session(Displayable):
 
     @blocking
     async def reconnect(self, name: str) -> ServerStatus:
-        """Connect one server anew; the others are not touched.
+        """Close the connection to one server and connect again; the others are not touched.
 
         Args:
             name: The server's name in the config.
@@ -236,20 +247,23 @@ class Session(Displayable):
 
     @blocking
     async def close(self) -> None:
-        """End all server processes and connections; a turn that is running is stopped. Closing twice is harmless, and so is
-        closing in a forked child, which leaves the parent's servers alone; what was said stays readable."""
+        """End all server processes and connections; a turn that is running is stopped.
+
+        The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
+        parent's servers alone.
+        """
         if not self.engine.inherited:
             await on_engine(lambda _: self._close())
 
     close_async = awaited(close)
 
     async def _close(self) -> None:
-        self._forgotten.detach()
+        self._finalizer.detach()
         unregister(self)
         try:
             await self._runner.close("it was closed")
         finally:
-            # After the turn: what freezes now stays as it is.
+            # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
             self.observers.closing.clear()
         await self._chat.close()
@@ -260,17 +274,16 @@ class Session(Displayable):
         return close_in_background(self.engine, self._close)
 
     def abandon(self) -> None:
-        """Become unusable, in a forked child, without a word to servers, listeners or the engine thread: they are the
-        parent's."""
-        self._forgotten.detach()
+        """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
+        self._finalizer.detach()
         self.observers.clear()
         self._runner.end(OTHER_PROCESS)
         self._chat.abandon()
 
     def __reduce__(self) -> Never:
         raise UsageError(
-            "A session cannot be pickled or copied: it belongs to the process that made it.",
-            hint="Make one where it is used, from the same config: Session.from_config(…).",
+            "A session cannot be pickled or copied: it belongs to the process that opened it.",
+            hint="Open one where it is used, from the same config: Session.from_config(…).",
         )
 
     def __enter__(self) -> Self:
@@ -288,7 +301,7 @@ class Session(Displayable):
         await self.close_async()
 
     def check_open(self) -> None:
-        """Do nothing, unless the session cannot be used any more.
+        """Raise an error if the session can no longer be used.
 
         Raises:
             ClosedError: It was closed, or belongs to the process that this one was forked from.
@@ -297,7 +310,7 @@ class Session(Displayable):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or a newer session took its place."""
+        """Whether it was closed, or replaced by a newer session."""
         return self._runner.ended
 
     @property
@@ -325,7 +338,7 @@ class Session(Displayable):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each call of the model; it holds at once, also for a turn that is running."""
+        """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
         return self.questions.step_mode
 
     @step_mode.setter
@@ -334,7 +347,7 @@ class Session(Displayable):
 
     @property
     def selection(self) -> Selection:
-        """What the model is shown. Assign to its fields; it holds from the next turn on."""
+        """What the model sees. Assign to its fields; a change takes effect with the next turn."""
         return self.tool_service.selection
 
     @selection.setter
@@ -343,36 +356,38 @@ class Session(Displayable):
 
     @property
     def servers(self) -> Servers:
-        """How each server is, by name. Does not connect."""
+        """The state of each server, by name. Does not connect."""
         return self.tool_service.servers
 
     @property
     def tools(self) -> Tools:
-        """All tools with their price, by number or name. Connects when needed, and blocks until then; see `tools_async`."""
-        return run(self.engine, self._noun(tools_of))
+        """All tools with what each costs, by number or name. Connects if needed, and blocks meanwhile; see `tools_async`."""
+        return run(self.engine, self._from_view(tools_of))
 
     async def tools_async(self) -> Tools:
-        """Return `tools`, awaited."""
-        return await wait(self.engine, self._noun(tools_of))
+        """Return `tools`; to be awaited."""
+        return await wait(self.engine, self._from_view(tools_of))
 
     @property
     def toolsets(self) -> ToolSets:
-        """The toolsets of the config by name. Connects when needed, and blocks until then; see `toolsets_async`."""
-        return run(self.engine, self._noun(self.tool_service.tool_sets_in))
+        """The toolsets of the config by name. Connects if needed, and blocks meanwhile; see `toolsets_async`."""
+        return run(self.engine, self._from_view(self.tool_service.tool_sets_in))
 
     async def toolsets_async(self) -> ToolSets:
-        """Return `toolsets`, awaited."""
-        return await wait(self.engine, self._noun(self.tool_service.tool_sets_in))
+        """Return `toolsets`; to be awaited."""
+        return await wait(self.engine, self._from_view(self.tool_service.tool_sets_in))
 
     @property
     def manifest(self) -> Manifest:
-        """What the model reads about the deferred tools: `str()` is exactly that text. Connects when needed, and blocks until
-        then; see `manifest_async`."""
-        return run(self.engine, self._noun(manifest_of))
+        """What the model reads about the deferred tools: `str()` is exactly that text.
+
+        Connects if needed, and blocks meanwhile; see `manifest_async`.
+        """
+        return run(self.engine, self._from_view(manifest_of))
 
     async def manifest_async(self) -> Manifest:
-        """Return `manifest`, awaited."""
-        return await wait(self.engine, self._noun(manifest_of))
+        """Return `manifest`; to be awaited."""
+        return await wait(self.engine, self._from_view(manifest_of))
 
     @property
     def known_tools(self) -> Tools:
@@ -381,11 +396,14 @@ class Session(Displayable):
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools that a server describes in another way than before, with old and new text, unless that was accepted."""
+        """The tools whose definition a server has changed, with old and new text, unless the change was accepted."""
         return self.tool_service.changed_tools
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Take a tool as its server describes it now; with `pin_tools` it is offered again from the next turn on.
+        """Accept a changed tool as its server describes it now; with `pin_tools` it is offered again from the next turn on.
+
+        Args:
+            name: The tool, by any name that the catalog resolves.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -399,7 +417,7 @@ class Session(Displayable):
 
     @property
     def clients(self) -> Clients:
-        """The clients of the config; of keys only whether they are set."""
+        """The clients of the config, and whether the key of each is set."""
         return clients_of(self.config)
 
     @property
@@ -409,13 +427,12 @@ class Session(Displayable):
 
     @property
     def approval_problems(self) -> tuple[Notice, ...]:
-        """The tools that a policy for approvals names and that their servers, as far as they are connected, do not have."""
+        """The tools that an approval policy names but that their servers, as far as they are connected, do not have."""
         return tuple(self._chat.consent.unknown_tools())
 
     @property
     def exclusion_problems(self) -> tuple[Notice, ...]:
-        """The tools that `include_tools` and `exclude_tools` name and that their servers, as far as they are connected, do not
-        have."""
+        """The tools that `include_tools` or `exclude_tools` name but that their servers, if connected, do not have."""
         return self._chat.exclusions.notices(self._chat.catalog)
 
     @property
@@ -430,7 +447,7 @@ class Session(Displayable):
         """Search the deferred tools as the model does; where none is deferred, all that the selection includes.
 
         Args:
-            query: What is looked for, in words.
+            query: What to look for, in words.
             k: How many; None for the selection's limit.
             server: Only tools of this server.
             all_tools: Search the loaded tools too.
@@ -447,7 +464,7 @@ class Session(Displayable):
 
     @blocking
     async def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call a tool by hand. Selection and approval policy do not apply: it is the person who asks.
+        """Call a tool yourself. Selection and approval policy do not apply: the model is not involved.
 
         Args:
             name: Any name that the catalog resolves, such as `math__add` or `math:add`.
@@ -465,10 +482,10 @@ class Session(Displayable):
     call_tool_async = awaited(call_tool)
 
     def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Write a toolset into the config file, whose other content stays as it is, and know it from now on.
+        """Write a toolset into the config file, whose other content stays as it is; the session can use it from now on.
 
         Args:
-            name: Its name.
+            name: The toolset's name.
             tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
             overwrite: Replace another toolset of that name.
 
@@ -477,8 +494,8 @@ class Session(Displayable):
 
         Raises:
             UsageError: The config was not read from a file, or there is another toolset of that name.
-            ToolSetError: It is no toolset.
-            ConfigError: The file cannot be read or written, or with this toolset it would not be right.
+            ToolSetError: It is not a toolset.
+            ConfigError: The file cannot be read or written, or would not be valid with this toolset.
         """
         return self.tool_service.save_tool_set(name, tool_set, overwrite=overwrite)
 
@@ -492,18 +509,18 @@ class Session(Displayable):
         executor: Executor | None = None,
         progress: bool = True,
     ) -> Evaluation:
-        """See how well the tools that the selection lets through are found.
+        """Measure how well the model's search finds the tools that the selection includes.
 
         Args:
-            cases: The questions with what should be found, or a file of them, `{"query": text, "gold": [[[server, tool]]]}` in
-                a line, where `gold` has for each need the tools that meet it.
-            strategies: What is compared, as for `casual_mcp_nb.evaluation.evaluate`; None for the search alone.
+            cases: The questions with what should be found, or a file with one of them on each line, as
+                `{"query": text, "gold": [[[server, tool]]]}`, where `gold` has for each need the tools that meet it.
+            strategies: What to compare, as for `casual_mcp_nb.evaluation.evaluate`; None for the search alone.
             k: How many tools of each search count; None for the selection's limit.
-            executor: Does the work elsewhere, see `evaluate`.
+            executor: Runs the work elsewhere, see `casual_mcp_nb.evaluation.evaluate`.
             progress: Show a progress bar on stderr.
 
         Returns:
-            A score for each strategy, with its misses and why they are misses. No model is asked.
+            A score for each strategy, with its misses and the reason for each. No model is called.
 
         Raises:
             UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
@@ -515,10 +532,10 @@ class Session(Displayable):
 
     @blocking
     async def lint(self) -> Lint:
-        """Look the tools that the selection lets through over for what makes them hard to find, or dear.
+        """Check the tools that the selection includes for what makes them hard to find, or expensive.
 
         Returns:
-            A finding for each thing that the people who write the servers should mend.
+            A finding for each thing that the authors of the servers should fix.
         """
         return await self._on_engine(self.tool_service.lint())
 
@@ -527,35 +544,34 @@ class Session(Displayable):
     @blocking
     @spelled_out(ChatOptions)
     async def chat(self, prompt: Prompt, *, images: Any = None, echo: Echo = "output", **options: Unpack[ChatOptions]) -> Turn:
-        """Say something, and go on with the conversation.
+        """Send a message to the model, which answers with the help of the tools; continues the conversation.
 
         Args:
             prompt: The text, or messages to add.
             images: One image or several, for models that can see: bytes, the path of a file, an address (`https://…`), which
-                the provider fetches, or an object with `savefig` or `save`, such as a figure of matplotlib or an image of
-                Pillow.
+                the provider fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
             echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             model: Name of a model of the config, or a model object; None for the session's.
             tool_set: Name of a toolset for this turn; None for the selection's.
             system: The system prompt for this turn; None for the session's, or the template's.
             template: File in `prompt-templates/` for this turn; None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            max_steps: Calls of the model at most; None for the config's limit.
+            max_steps: The most model calls of this turn; None for the config's limit.
             stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
                 provider streams.
             variables: More variables for the template.
-            meta: Handed through to the servers with each call.
+            meta: Passed on to the servers with each call.
             step: Whether to pause before each model call, or what to await there, see `BeforeModelCall`; None for the session's
                 `step_mode`.
-            options: These, and those of `ModelOptions`, such as `temperature`, which go to the model.
+            options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:
-            The turn. When the model or a limit failed it, its status is `failed` and `raise_for_status` raises; when it was
+            The turn. If the model or a limit made it fail, its status is `failed` and `raise_for_status` raises; if it was
             stopped by `stop` or in a panel, its status is `stopped`.
 
         Raises:
             UsageError: An option or a name does not exist; nothing was sent.
-            KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation is valid.
+            KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation stays valid.
         """
         return await self.turn_service.chat(with_images(prompt, images), options, echo)
 
@@ -563,7 +579,7 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     async def stream(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> AsyncIterator[Event]:
-        """Say something, and follow the turn event by event, on the loop of the caller.
+        """Send a message, and follow the turn event by event, on the caller's event loop.
 
         Args:
             prompt: The text, or messages to add.
@@ -582,7 +598,7 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     def submit(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """Start a turn without a cell that waits for it; `observe` follows it.
+        """Start a turn without waiting for it; `observe` follows it.
 
         What it asks the person waits in `questions`; `input()` is not used.
 
@@ -592,14 +608,14 @@ class Session(Displayable):
             options: As of `chat`.
 
         Returns:
-            Becomes the turn; cancelling it stops the turn.
+            A future of the turn; cancelling it stops the turn.
         """
         return self._kept(self.turn_service.submit(with_images(prompt, images), options))
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread: what it has stays in `turns`, marked as stopped.
+        """Stop the running turn, from any thread: what it has so far stays in `turns`, marked as stopped.
 
-        Returns when it has ended, after half a second at most; on the engine's thread at once. Harmless when nothing runs.
+        Waits for its end, for half a second at most; on the engine's thread it does not wait. Harmless if nothing runs.
         """
         self.turn_service.stop()
 
@@ -608,7 +624,7 @@ class Session(Displayable):
         await self.engine.wait(self._runner.stop())
 
     def undo(self) -> Turn | None:
-        """Take back the last turn of the conversation, with what it has discovered.
+        """Remove the last turn from the conversation, with the tools that it discovered.
 
         Returns:
             The turn; None where there is none.
@@ -623,17 +639,17 @@ class Session(Displayable):
     async def rerun(
         self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
     ) -> Turn:
-        """Go back to before a turn, and ask again; that turn and those after it leave the conversation.
+        """Run a turn again; it replaces that turn and removes those after it.
 
         Args:
-            index: The turn's place in `turns`.
-            prompt: Another text in the place of what was asked, whose images stay; None asks the same.
+            index: The turn's index in `turns`.
+            prompt: Another text instead of the original one, whose images stay; None sends the same.
             echo: As of `chat`.
-            options: As of `chat`; what is not given is the session's present choice.
+            options: As of `chat`; those that are left out are what the session uses now.
 
         Raises:
             UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
-                as before.
+                unchanged.
         """
         return await self.turn_service.rerun(index, prompt, options, echo)
 
@@ -641,7 +657,7 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """`rerun` as `submit` does it."""
+        """Run a turn again, as `rerun` does, without waiting for it, as `submit` does."""
         return self._kept(self.turn_service.submit_rerun(index, prompt, options))
 
     @blocking
@@ -656,34 +672,34 @@ class Session(Displayable):
         conversation: bool = False,
         **options: Unpack[ModelOptions],
     ) -> M:
-        """Have the model fill a pydantic model. No tools are offered; an answer that does not fit is told back twice.
+        """Have the model fill a pydantic model. No tools are offered; the model may correct an invalid answer twice.
 
         Args:
-            prompt: What to take it from, and what to look for, or messages.
-            schema: A class of pydantic; its docstring and the descriptions of its fields are read by the model.
+            prompt: The text to extract from, and what to look for, or messages.
+            schema: A pydantic class; the model reads its docstring and the descriptions of its fields.
             model: Name of a model of the config, or a model object; None for the session's.
             images: As of `chat`.
+            conversation: Whether to continue the conversation: the model reads what was said, and the turns become part of it.
+                Otherwise the conversation and its stats stay as they are.
             options: As of `chat`, those that go to the model, such as `temperature`.
-            conversation: Whether to go on with the conversation: the model reads what was said, and the turns are kept in it.
-                Otherwise the extraction stands by itself, and the conversation and its stats stay as they are.
 
         Returns:
             The instance, validated.
 
         Raises:
-            ExtractionError: Nothing that the model said fits; `text` has the last of it.
+            ExtractionError: No answer of the model was valid; `text` has the last one.
             UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
                 planner, which cannot extract.
             ProviderError: The model failed.
         """
-        asked = with_images(prompt, images)
-        return await on_engine(lambda _: extract(self.turn_service, asked, schema, model, conversation, options))
+        messages = with_images(prompt, images)
+        return await on_engine(lambda _: extract(self.turn_service, messages, schema, model, conversation, options))
 
     extract_async = awaited(extract)
 
     @blocking
     async def preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
-        """The system prompt that the next turn would send. Connects when needed, asks no model.
+        """Return the system prompt that the next turn would send. Connects if needed; no model is called.
 
         Args:
             template: Name of a template; None for the session's own system prompt, or the model's template.
@@ -697,12 +713,12 @@ class Session(Displayable):
     preview_async = awaited(preview)
 
     def new_conversation(self) -> None:
-        """Start another conversation: nothing said, nothing discovered, nothing approved. The selection stays."""
+        """Start a new conversation: no turns, no discovered tools, no approvals. The selection stays."""
         self.turn_service.new_conversation()
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns of the present conversation, oldest first; one that is running is the last."""
+        """The turns of the conversation, oldest first; one that is running is the last."""
         return self._runner.turns
 
     @property
@@ -712,34 +728,34 @@ class Session(Displayable):
 
     @property
     def stats(self) -> ChatStats:
-        """What the present conversation took."""
+        """What the conversation used: tokens, calls, searches."""
         return self._runner.stats
 
     @property
     def conversation(self) -> Conversation:
-        """The turns of the present conversation, as they are now."""
+        """The conversation as it is now."""
         return self._runner.conversation
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the conversation into one file.
+        """Write the conversation to a file.
 
         Args:
-            path: The file; its ending says the form: `.html` (one page without scripts and without the network), `.md`, or
-                `.json` (everything, which `Conversation.load` reads).
-            overwrite: Replace a file that is there.
+            path: The file. Its extension says the format: `.html` (one page, without scripts or network access), `.md`, or
+                `.json` (everything; `Conversation.load` reads it).
+            overwrite: Replace a file that exists.
 
         Returns:
-            The file, whole or not at all.
+            The file; it is written whole or not at all.
 
         Raises:
-            UsageError: The ending is another one, the file is there, or it cannot be written.
+            UsageError: The extension is not one of these, the file exists, or it cannot be written.
         """
         from casual_mcp_nb.notebook.export import export
 
         return export(self.conversation, Path(path), overwrite=overwrite)
 
     def doctor(self) -> Diagnosis:
-        """Look at what a session needs, and say of each thing that does not work what to do about it.
+        """Check what a session needs, and say how to fix what does not work.
 
         Returns:
             A row for each thing: Python, packages, commands, config, keys, servers, templates. Nothing is started or sent.
@@ -750,9 +766,9 @@ class Session(Displayable):
         return diagnose(self.config, self.servers, self.templates, notices)
 
     def explore(self) -> Explorer:
-        """A widget with all servers and tools: what each costs, what the model sees, the manifest, the budget, the search.
+        """Return a widget with all servers and tools, what each costs, the manifest, the budget and the search.
 
-        Everything that is done in it can be done in Python, with `selection`, `reconnect`, `search`, `call_tool` and
+        Everything in it can also be done in Python, with `selection`, `reconnect`, `search`, `call_tool` and
         `save_tool_set`.
         """
         from casual_mcp_nb.widgets.explorer import Explorer
@@ -761,10 +777,10 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     def panel(self, **options: Unpack[ChatOptions]) -> Panel:
-        """A panel to chat in: message box, live transcript, approvals, step mode, tokens.
+        """Return a panel to chat in: message box, live transcript, approvals, step mode, tokens.
 
         Args:
-            options: For the turns that begin in it, as of `chat`.
+            options: For the turns that are started in it, as of `chat`.
 
         Returns:
             A widget; as the last value of a cell it shows itself.
@@ -774,37 +790,39 @@ class Session(Displayable):
         return Panel(self, **options)
 
     def observe(self, listener: Callable[[Turn, Event], object]) -> Callable[[], None]:
-        """Follow the events of every turn, whoever started it.
+        """Have a function called with the events of every turn, whoever started it.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
-                When it raises, that goes to the log and the turn goes on.
+                If it raises, the error goes to the log and the turn continues.
 
         Returns:
-            A function that ends it.
+            A function that ends the subscription.
         """
         return self.observers.events.add(listener)
 
     def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Be told when something else than the selection changed: a server, the tools, the turns, the model, a question.
+        """Have a function called when a server, the tools, the turns, the model or a question changes.
+
+        For changes of the selection see `Selection.watch`.
 
         Args:
-            listener: Called without arguments, on the thread that made the change: it must be quick. When it raises, that
-                goes to the log.
+            listener: Called without arguments, on the thread that made the change: it must be quick. If it raises, the
+                error goes to the log.
 
         Returns:
-            A function that ends it.
+            A function that ends the subscription.
         """
         return self.observers.changes.add(listener)
 
     def on_close(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Be told, once, when the session closes, also where a newer one takes its place.
+        """Have a function called once, when the session closes or a newer one replaces it.
 
         Args:
             listener: Called without arguments, on the thread that closes it.
 
         Returns:
-            A function that ends it.
+            A function that ends the subscription.
         """
         return self.observers.closing.add(listener)
 
@@ -815,14 +833,14 @@ class Session(Displayable):
         return self.status._repr_mimebundle_(include, exclude)
 
     async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine do what may have to start servers first, which is shown."""
+        """Have the engine thread do work for which servers may have to start, which is shown."""
         with self.tool_service.start_shown():
             return await on_engine(lambda _: work)
 
-    async def _noun(self, of: Callable[[ToolView], T]) -> T:
-        return of(await self._on_engine(self.tool_service.view()))
+    async def _from_view(self, read: Callable[[ToolView], T]) -> T:
+        return read(await self._on_engine(self.tool_service.view()))
 
     def _kept(self, started: Future[Turn]) -> Future[Turn]:
-        """The session is not collected before a turn of it has ended, though nobody else holds it."""
+        """Keep the session from being collected before its turn has ended, even if nobody else holds it."""
         started.add_done_callback(lambda _: self and None)
         return started

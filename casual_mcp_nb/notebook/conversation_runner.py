@@ -1,4 +1,4 @@
-"""The turns of a session: one at a time, each kept however it ends."""
+"""The turns of a conversation: one runs at a time, and each is kept, however it ends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STOP_SECONDS = 5.0
 
 
 class ConversationRunner:
-    """What was said, and the turn that is running. Its coroutines belong to the engine's loop.
+    """Keeps the turns of a conversation, and runs one at a time. Its coroutines run on the engine's loop.
 
     Args:
         chat: Runs the turns.
         observers: Are told of the events, and when the turns change.
 
     Attributes:
-        turns: The turns, oldest first; a running one stands at the end from its start on.
+        turns: The turns, oldest first; a running one is the last.
     """
 
     def __init__(self, chat: McpToolChat, observers: Observers) -> None:
@@ -67,22 +67,22 @@ class ConversationRunner:
         """What all turns took."""
         return sum((turn.stats for turn in self.turns), ChatStats())
 
-    async def take(
+    async def run_turn(
         self,
         turn: Turn,
         begin: Callable[[], Awaitable[Sequence[ChatMessage]]],
         options: TurnOptions,
         on_event: Callable[[Event], None] | None = None,
-        place: int | None = None,
+        index: int | None = None,
     ) -> Turn:
-        """Run one turn to its end; see `McpToolChat.run`. A stop or a close in the middle ends it, and it is returned as it is.
+        """Run one turn to its end, see `McpToolChat.run`. A stop or a close ends it early; it is then returned as it is.
 
         Args:
             turn: The turn whose trace takes the events.
-            begin: Gets ready, and gives what the person adds.
+            begin: Gets everything ready, and returns the messages that the person adds.
             options: What this turn does differently.
             on_event: Called with each event after it was recorded.
-            place: The turn takes the place of the one there and of all after it; None adds it at the end.
+            index: The turn replaces the one at this index and all after it; None adds it at the end.
 
         Raises:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
@@ -90,18 +90,18 @@ class ConversationRunner:
         """
         await self._acquire()
         turns = self.turns
-        history = [message for before in turns[:place] for message in before.messages]
+        history = [message for earlier in turns[:index] for message in earlier.messages]
 
-        def note(event: Event) -> None:
+        def record(event: Event) -> None:
             if isinstance(event, TurnStarted):
-                self._add(turn, turns, place)
+                self._add(turn, turns, index)
             self._observers.events.notify(turn, event)
             if on_event is not None:
                 on_event(event)
 
         try:
-            recall = recall_from(turns[:place])
-            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=note, recall=recall)
+            recall = recall_from(turns[:index])
+            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=record, recall=recall)
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise
@@ -114,25 +114,25 @@ class ConversationRunner:
             self._observers.changes.notify()
 
     async def stop(self) -> None:
-        """Stop the turn that is running, if one is, and wait for its end."""
+        """Stop the running turn, if there is one, and wait for its end."""
         running = self._running
         self.cancel()
         if running is not None:
             await asyncio.wait({running}, timeout=STOP_SECONDS)
 
     def cancel(self) -> None:
-        """Stop the turn that is running, if one is; on the engine's loop."""
+        """Stop the running turn, if there is one; on the engine's loop."""
         if self._running is not None and self._stopped is not self._running:
             self._stopped = self._running
             self._running.cancel()
 
     def clear(self) -> None:
-        """Start with no turns; those there were are forgotten here, and stay whole for whoever holds them."""
+        """Start a conversation with no turns; the old turns stay intact for whoever holds them."""
         self.turns = []
         self._observers.changes.notify()
 
     def undo(self) -> Turn | None:
-        """Take back the last turn.
+        """Remove the last turn, and return it; None if there is none.
 
         Raises:
             UsageError: A turn is running.
@@ -143,8 +143,12 @@ class ConversationRunner:
         self._observers.changes.notify()
         return last
 
-    def asked_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """The place of a turn, counted from the front, and what the person added there, with another text if one is given.
+    def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
+        """Return a turn's index, counted from the front, and the messages that the person added there.
+
+        Args:
+            index: The index in `turns`; negative ones count from the end.
+            text: Another text for the person's message.
 
         Raises:
             UsageError: There is no such turn, or a turn is running.
@@ -154,42 +158,42 @@ class ConversationRunner:
         if not -count <= index < count:
             hint = f"There are {count:,}: turns[0] to turns[{count - 1}]." if count > 1 else "There is 1: turns[0]."
             raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
-        place = index % count
-        asked = self.turns[place].asked
-        return place, asked if text is None else _with_text(asked, text)
+        index %= count
+        messages = self.turns[index].asked
+        return index, messages if text is None else _with_text(messages, text)
 
     def check_open(self) -> None:
-        """Do nothing, unless it has ended.
+        """Raise an error if no further turn can begin.
 
         Raises:
-            ClosedError: It has; the message says why.
+            ClosedError: The conversation has ended; the message says why.
         """
         if self._ended is not None:
             raise ClosedError(
                 f"This session is closed: {self._ended}.",
-                hint="Make a new one with Session.from_config; give it a name to keep it beside another one of its config.",
+                hint="Open a new one with Session.from_config; give it a name to keep two of one config.",
             )
 
     def end(self, why: str) -> None:
-        """Let no further turn begin; the first reason holds."""
+        """Refuse further turns; the first reason given is the one that is told."""
         self._ended = self._ended or why
 
     async def close(self, why: str) -> None:
-        """End it, and stop the turn that is running.
+        """Refuse further turns, and stop the turn that is running.
 
         Args:
-            why: What whoever begins another turn is told.
+            why: The reason, for the error of a later turn.
         """
         self.end(why)
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running}, timeout=STOP_SECONDS)
 
-    def _add(self, turn: Turn, turns: list[Turn], place: int | None) -> None:
-        if place is None:
+    def _add(self, turn: Turn, turns: list[Turn], index: int | None) -> None:
+        if index is None:
             turns.append(turn)
         elif self.turns is turns:
-            self.turns = [*turns[:place], turn]
+            self.turns = [*turns[:index], turn]
         self._observers.changes.notify()
 
     def _check_free(self) -> None:
@@ -204,21 +208,21 @@ class ConversationRunner:
         if self._running is not None:
             raise UsageError(
                 "Another turn of this session is still running.",
-                hint="Wait for its end, or chat in a session of its own: Session.from_config(…, name='second').",
+                hint="Wait for its end, or use a second session: Session.from_config(…, name='second').",
             )
         self._running = asyncio.current_task()
         self._observers.changes.notify()
 
 
 def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
-    """The messages with another text in the person's last one, whose images stay."""
+    """Replace the text of the person's last message, and keep its images."""
     from casual_llm.messages import ImageContent, TextContent, UserMessage
 
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
         if isinstance(message, UserMessage):
             parts = message.content if isinstance(message.content, list) else []
-            kept = [part for part in parts if isinstance(part, ImageContent)]
-            content: str | list[TextContent | ImageContent] = [TextContent(text=text), *kept] if kept else text
-            return [*messages[:place], UserMessage(content=content), *messages[place + 1 :]]
+            images = [part for part in parts if isinstance(part, ImageContent)]
+            content: str | list[TextContent | ImageContent] = [TextContent(text=text), *images] if images else text
+            return [*messages[:index], UserMessage(content=content), *messages[index + 1 :]]
     return [UserMessage(content=text)]

@@ -95,8 +95,8 @@ async def _json_turn(
     turns: TurnService, prompt: Prompt, options: TurnOptions, said: list[ChatMessage], conversation: bool
 ) -> Turn:
     if conversation:
-        return await turns.take(Turn(Trace()), prompt, options)
-    return await turns.apart(prompt, options, said)
+        return await turns.run_turn(Turn(Trace()), prompt, options)
+    return await turns.run_separately(prompt, options, said)
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:

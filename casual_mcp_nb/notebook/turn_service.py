@@ -1,4 +1,4 @@
-"""The turns of a session, for callers that wait for them in a cell, follow them, or only start them."""
+"""Running turns: shown in a cell (`chat`), followed event by event (`stream`), or only started (`submit`)."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class TurnService:
         config: Has the models.
         engine: The thread of the engine.
         runner: Keeps the turns.
-        tools: Connects the servers, and shows how they start.
-        questions: Put what a turn asks the person.
-        observers: Are told of changes.
+        tools: Connects the servers, and shows them starting.
+        questions: What turns ask the person.
+        observers: Told of changes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TurnService:
         self._observers.changes.notify()
 
     def check_open(self) -> None:
-        """Do nothing, unless no turn can begin any more.
+        """Raise an error if no further turn can begin.
 
         Raises:
             ClosedError: It was closed, or belongs to the process that this one was forked from.
@@ -103,35 +103,36 @@ class TurnService:
         self._engine.check_process()
         self.runner.check_open()
 
-    async def chat(self, prompt: Prompt, options: ChatOptions, echo: Echo, place: int | None = None) -> Turn:
-        """Run a turn that the caller's cell shows; a coroutine of the caller's side, see `on_engine`.
+    async def chat(self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None) -> Turn:
+        """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
 
         Args:
             prompt: What is added to the conversation.
             options: What the turn does differently.
             echo: What the cell shows.
-            place: The turn takes the place of the one there and of all after it.
+            index: The turn replaces the one at this index and all after it.
         """
-        wanted = self.turn_options(options)
-        with self._shown(echo, wanted.given.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
+        turn_options = self.turn_options(options)
+        with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
-                surface: Channel = "input" if blocks else self._questions.surface_of_awaited_cells()
-                return self.take(turn, prompt, wanted, on_event, surface, place)
+                channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
+                return self.run_turn(turn, prompt, turn_options, on_event, channel, index)
 
             return await on_engine(work)
 
     async def rerun(self, index: int, prompt: str | None, options: ChatOptions, echo: Echo) -> Turn:
-        """Run a turn again, as `chat` does."""
-        place, asked = self.runner.asked_at(index, prompt)
-        return await self.chat(asked, options, echo, place)
+        """Run a turn again, see `Session.rerun`."""
+        index, messages = self.runner.prompt_at(index, prompt)
+        return await self.chat(messages, options, echo, index)
 
     async def stream(self, prompt: Prompt, options: ChatOptions) -> AsyncGenerator[Event, None]:
-        """Run a turn and give its events, on the loop of the caller; leaving early stops it."""
-        turn, wanted = Turn(Trace()), self.turn_options(options)
+        """Run a turn and yield its events, on the caller's loop; leaving early stops the turn."""
+        turn, turn_options = Turn(Trace()), self.turn_options(options)
         follower = Follower(turn.trace)
-        surface = self._questions.surface_of_awaited_cells()
-        running = asyncio.ensure_future(self._engine.wait(self.take(turn, prompt, wanted, follower.on_event, surface)))
+        channel = self._questions.channel_of_awaited_cells()
+        work = self.run_turn(turn, prompt, turn_options, follower.on_event, channel)
+        running = asyncio.ensure_future(self._engine.wait(work))
         running.add_done_callback(follower.on_end)
         try:
             async for event in follower:
@@ -141,17 +142,17 @@ class TurnService:
             running.cancel()
             await asyncio.wait({running})
             if not running.cancelled():
-                # Whoever left early does not ask how it ended, and asyncio would report that as forgotten.
+                # A caller that left early does not ask how it ended, and asyncio would warn about that.
                 running.exception()
 
-    def submit(self, prompt: Prompt, options: ChatOptions, place: int | None = None) -> Future[Turn]:
-        """Start a turn that nobody waits for; what it asks waits in the questions."""
-        return self._engine.submit(self.take(Turn(Trace()), prompt, self.turn_options(options), place=place))[0]
+    def submit(self, prompt: Prompt, options: ChatOptions, index: int | None = None) -> Future[Turn]:
+        """Start a turn that nobody waits for, see `Session.submit`."""
+        return self._engine.submit(self.run_turn(Turn(Trace()), prompt, self.turn_options(options), index=index))[0]
 
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
-        """Run a turn again, as `submit` does."""
-        place, asked = self.runner.asked_at(index, prompt)
-        return self.submit(asked, options, place)
+        """Run a turn again without waiting for it, see `Session.submit_rerun`."""
+        index, messages = self.runner.prompt_at(index, prompt)
+        return self.submit(messages, options, index)
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; returns when it has ended, or after half a second."""
@@ -160,12 +161,12 @@ class TurnService:
             ended.wait(CLEAN_UP_SECONDS)
 
     def new_conversation(self) -> None:
-        """Start another conversation; the selection stays."""
+        """Start a new conversation; the selection stays."""
         self._chat.consent.forget()
         self.runner.clear()
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Return the options of a turn as the engine takes them, with what is the session's own choice.
+        """Return the options of a turn for the engine, with the session's model and step mode unless others are given.
 
         Raises:
             ClosedError: No turn can begin any more.
@@ -179,11 +180,11 @@ class TurnService:
         return TurnOptions(**fields, gate=gate)
 
     async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
-        """Return a model that can be asked; None for the session's."""
+        """Return a model that is ready to be called; None for the session's."""
         return await self._chat.models.ready(self.model if model is None else model)
 
-    async def apart(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
-        """Run a turn on the engine's loop that is no part of the conversation.
+    async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
+        """Run a turn on the engine's loop that does not become part of the conversation.
 
         Args:
             prompt: What is asked.
@@ -203,24 +204,26 @@ class TurnService:
         text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
         return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
 
-    async def take(
+    async def run_turn(
         self,
         turn: Turn,
         prompt: Prompt,
         options: TurnOptions,
         on_event: Callable[[Event], None] | None = None,
-        surface: Channel = "panel",
-        place: int | None = None,
+        channel: Channel = "panel",
+        index: int | None = None,
     ) -> Turn:
-        """Run one turn on the engine's loop, see `ConversationRunner.take`; servers that are not connected yet are connected.
+        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.run_turn`.
+
+        This is where all ways to start a turn meet, on the engine's loop.
 
         Args:
             turn: The turn whose trace takes the events.
             prompt: What is added to the conversation.
             options: What the turn does differently.
             on_event: Called with each event.
-            surface: Who asks the person.
-            place: The turn takes the place of the one there and of all after it.
+            channel: Where the person is asked.
+            index: The turn replaces the one at this index and all after it.
         """
 
         async def begin() -> Sequence[ChatMessage]:
@@ -229,8 +232,8 @@ class TurnService:
             await warmed_up()
             return as_messages(prompt)
 
-        with self._questions.prompt_on(surface):
-            return await self.runner.take(turn, begin, options, on_event, place)
+        with self._questions.prompt_on(channel):
+            return await self.runner.run_turn(turn, begin, options, on_event, index)
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
@@ -247,7 +250,7 @@ class TurnService:
 
     @contextmanager
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
-        """Show how servers start in the place where the turn is shown then; gives what takes the events of the turn."""
+        """Show how servers start, in the display of the turn; yields the function that takes the turn's events."""
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
         with self._tools.start_shown(quiet=quiet, handle=live.handle if live else None) as display:
             if live is None or display is None:
@@ -262,18 +265,18 @@ class TurnService:
 
 
 def checked_system(text: str | None) -> str | None:
-    """Return a system prompt that can be one.
+    """Return `text` if it can be a system prompt.
 
     Raises:
         UsageError: It is neither text nor None.
     """
     if text is not None and not isinstance(text, str):
-        raise UsageError(f"system cannot be {brief(text)}.", hint="It is a text, or None for the model's template.")
+        raise UsageError(f"system cannot be {brief(text)}.", hint="It is a string, or None for the model's template.")
     return text
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:
-    """Return a prompt as the messages that it adds."""
+    """Return the messages that a prompt stands for."""
     from casual_llm.messages import UserMessage
 
     return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)

@@ -8,19 +8,13 @@ from typing import Any
 
 from casual_mcp_nb.display.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.interaction.questions import (
-    ApprovalQuestion,
-    Elicitation,
-    FormQuestion,
-    Question,
-    StepQuestion,
-    UrlElicitation,
-)
+from casual_mcp_nb.notebook.interaction.elicitation import Elicitation, FormQuestion, UrlElicitation
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
     """A question as JSON: what a person must know to answer, and nothing cut."""
-    row: dict[str, Any] = {"order": order, "kind": question.kind, "surface": question.surface}
+    row: dict[str, Any] = {"order": order, "kind": question.kind, "channel": question.channel}
     if question.server is not None:
         row["server"] = one_line(question.server)
     match question:

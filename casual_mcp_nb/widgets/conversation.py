@@ -183,7 +183,7 @@ class ConversationState(State):
             UsageError: It is not open any more, or the answer does not fit.
         """
         found = self.session.questions.by_id(question)
-        if found.surface != "panel":
+        if found.channel != "panel":
             raise UsageError("This is asked in the running cell: answer there.")
         give(found, answer, values or {})
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ServerError, UsageError
-from casual_mcp_nb.notebook.interaction.questions import FormQuestion
+from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion
 from casual_mcp_nb.types.tool import ToolSpec
 
 EXAMPLES: dict[str, Any] = {"number": 2.5, "integer": 2, "boolean": True, "array": [], "object": {}}

@@ -17,7 +17,8 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, StepQuestion
+from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.diagnosis import Check
 

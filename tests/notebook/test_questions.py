@@ -20,7 +20,8 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, StepQuestion, UrlElicitation
+from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
 from casual_mcp_nb.providers import call, calls, scripted_model
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
@@ -220,7 +221,7 @@ def test_a_link_of_a_server_is_text_and_is_answered_by_hand() -> None:
         future = session.submit("x", model=scripted_model(call("asker__a"), "done"))
         question = asked(session, UrlElicitation)
         assert question.address == "https://login.example/?a=1"
-        assert "visit, by yourself: https://login.example/?a=1" in question.text
+        assert "page yourself: https://login.example/?a=1" in question.text
         question.accept()
         assert json.loads(future.result(30).tool_calls[0].result) == {"action": "accept"}
 

@@ -425,13 +425,13 @@ def test_the_panel_asks_for_an_awaited_cell_only_where_its_clicks_arrive_by_then
     code = """
 from casual_mcp_nb import Session
 session = Session.from_config({})
-before = session.questions.surface_of_awaited_cells()
+before = session.questions.channel_of_awaited_cells()
 panel = session.panel()
-unseen = session.questions.surface_of_awaited_cells()
+unseen = session.questions.channel_of_awaited_cells()
 panel.conversation.seen()
-seen = session.questions.surface_of_awaited_cells()
+seen = session.questions.channel_of_awaited_cells()
 panel.close()
-print(before, unseen, seen, session.questions.surface_of_awaited_cells())
+print(before, unseen, seen, session.questions.channel_of_awaited_cells())
 """
     with started_kernel() as kernel:
         assert kernel.printed(code) == "input input panel input"

@@ -1,1 +1,1 @@
-"""What a running turn asks the person: approvals, forms and links of servers, pauses before a model call."""
+"""What a running turn asks the person: approvals, forms and pages of servers, pauses before a model call."""

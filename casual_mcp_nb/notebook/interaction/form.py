@@ -28,14 +28,14 @@ class FormField:
 
     Args:
         name: The property's name.
-        title: What stands beside it.
-        kind: What it takes; a `choice` is one of `choices`, `choices` are any of them.
+        title: Its label.
+        kind: What it takes; `choice` is one of `choices`, `choices` any number of them.
         description: What it is for.
         required: Whether it must be filled in.
-        default: What the server proposes, as it would be sent; None where it proposes nothing, or something that is wrong.
-        choices: Values with their labels.
-        minimum: Least number, or least length of a text.
-        maximum: Greatest number, or greatest length of a text.
+        default: What the server suggests, as it would be sent; None if there is nothing, or it is invalid.
+        choices: The values with their labels.
+        minimum: The least number, or the least length of a text.
+        maximum: The greatest number, or the greatest length of a text.
     """
 
     name: str
@@ -50,13 +50,13 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """The fields that MCP allows in a form; whatever else a server puts into the schema becomes a field for a text."""
+    """Return the fields of a form; what MCP does not allow in its schema becomes a text field."""
     whole = SchemaReader(schema)
     return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was filled in, in the types that the fields want.
+    """Check what was filled in, and return it in the types of the fields.
 
     A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
 
@@ -65,7 +65,9 @@ def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[st
     """
     unknown = next((name for name in values if name not in {field.name for field in fields}), None)
     if unknown is not None:
-        raise UsageError(f"The form has no field {shown(str(unknown))}.", hint=_names(fields))
+        raise UsageError(
+            f"The form has no field {shown(str(unknown))}.", hint=f"It has: {', '.join(shown(field.name) for field in fields)}."
+        )
     given = {
         field.name: field.default
         if field.name not in values and field.default is not None
@@ -89,10 +91,6 @@ def _field(name: str, part: SchemaReader, required: bool) -> FormField:
         maximum=part.number(high),
     )
     return replace(field, default=_default(field, part.schema.get("default")))
-
-
-def _names(fields: tuple[FormField, ...]) -> str:
-    return f"It has: {', '.join(shown(field.name) for field in fields)}."
 
 
 def _kind(part: SchemaReader) -> FieldKind:
@@ -120,7 +118,7 @@ def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
 
 
 def _default(field: FormField, value: Any) -> Any:
-    """A default that can be sent as it is. One with characters that hide is none: nobody would see what is sent."""
+    """Return a default if it can be sent as it is; nobody would see what is sent if it has invisible characters."""
     match field.kind, value:
         case "boolean", bool():
             return value
@@ -169,7 +167,7 @@ def _truth(field: FormField, given: Any) -> bool:
         return given
     word = str(given).strip().lower()
     if word not in (*_YES, *_NO):
-        raise UsageError(f"{shown(field.title)} takes yes or no, found {shown(str(given))}.")
+        raise UsageError(f"{shown(field.title)} takes yes or no, not {shown(str(given))}.")
     return word in _YES
 
 
@@ -177,7 +175,7 @@ def _number(field: FormField, given: Any) -> float:
     try:
         number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
     except ValueError:
-        raise UsageError(f"{shown(field.title)} takes a number, found {shown(str(given))}.") from None
+        raise UsageError(f"{shown(field.title)} takes a number, not {shown(str(given))}.") from None
     if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
         raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
     return int(number) if field.kind == "integer" else number

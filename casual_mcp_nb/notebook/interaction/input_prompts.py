@@ -1,4 +1,4 @@
-"""Asking the person with `input()`: it works while a cell runs, in a terminal and in a script."""
+"""Asking the person with `input()`, which works while a cell runs, in a terminal and in a script."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
 from casual_mcp_nb.notebook.interaction.form import FormField
 from casual_mcp_nb.notebook.interaction.prompt import prompted
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, FormQuestion, Question, StepQuestion, UrlElicitation
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 async def ask_with_input(question: Question, context: contextvars.Context) -> None:
-    """Ask with `input()` and settle the question; where nobody can be asked it is given up.
+    """Ask with `input()` and settle the question; it expires if nobody can be asked.
 
     Args:
         question: The question.
@@ -45,10 +46,10 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
     except NotImplementedError:
         question.no_one_to_ask()
     except Exception as error:
-        # Also the end of the input that a person typed (Ctrl-D): it approves nothing.
+        # Also the end of input (Ctrl-D), which approves nothing.
         if not isinstance(error, EOFError | OSError | RuntimeError | ValueError):
             logger.error("Asking with input() failed.", exc_info=error)
-        question.give_up("No one is available to answer.")
+        question.expire("No one is available to answer.")
 
 
 async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
@@ -65,19 +66,19 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
 
 
 async def _link(question: UrlElicitation, ask: Ask) -> None:
-    said = (await ask(f"{question.text}\nHave you done so? (d: decline; Enter: say nothing) [y/d] ")).lower()
-    if said in _YES:
+    reply = (await ask(f"{question.text}\nHave you done so? (y: yes; d: decline; Enter: no answer) [y/d] ")).lower()
+    if reply in _YES:
         question.accept()
-    elif said in ("d", "decline"):
+    elif reply in ("d", "decline"):
         question.decline()
     else:
         question.cancel()
 
 
 async def _form(question: FormQuestion, ask: Ask) -> None:
-    said = (await ask(f"{question.text}\nFill in the form? (d: decline; Enter: say nothing) [y/d] ")).lower()
-    if said not in _YES:
-        return question.decline() if said in ("d", "decline") else question.cancel()
+    reply = (await ask(f"{question.text}\nFill in the form? (y: yes; d: decline; Enter: no answer) [y/d] ")).lower()
+    if reply not in _YES:
+        return question.decline() if reply in ("d", "decline") else question.cancel()
     mistake = ""
     while True:
         typed = {field.name: await ask(f"{mistake}{_prompt(field)}") for field in question.fields}
@@ -92,23 +93,23 @@ async def _form(question: FormQuestion, ask: Ask) -> None:
 def _prompt(field: FormField) -> str:
     kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
     hints = [kinds.get(field.kind, ""), ", ".join(label for _, label in field.choices)]
-    proposed = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
-    hints += [f"Enter: {proposed}" if field.default is not None else "", "" if field.required else "may stay empty"]
+    default = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
+    hints += [f"Enter: {default}" if field.default is not None else "", "" if field.required else "optional"]
     about = f" - {field.description}" if field.description else ""
     return f"{field.title}{about} ({'; '.join(filter(None, hints)) or 'text'}): "
 
 
 async def _step(question: StepQuestion, ask: Ask) -> None:
     edit = "e: edit, " if question.texts else ""
-    said = (await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")).lower()
-    if said in ("s", "stop"):
+    reply = (await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")).lower()
+    if reply in ("s", "stop"):
         question.stop()
-    elif said in ("r", "run"):
+    elif reply in ("r", "run"):
         question.run()
-    elif said in ("e", "edit") and question.texts:
+    elif reply in ("e", "edit") and question.texts:
         changes = {}
         for key, text in question.texts.items():
-            changes[key] = await ask(f"{text}\nAnother text for {question.labels[key]} (Enter: keep it): ") or text
+            changes[key] = await ask(f"{text}\nNew text for {question.labels[key]} (Enter: keep it): ") or text
         question.edit(changes)
     else:
         question.next()

@@ -1,4 +1,4 @@
-"""The questions that wait for the person, and who puts them."""
+"""The open questions to the person, and where each is asked."""
 
 from __future__ import annotations
 
@@ -13,16 +13,10 @@ from typing import Any, overload
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
 from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
 from casual_mcp_nb.notebook.interaction.input_prompts import ask_with_input
 from casual_mcp_nb.notebook.interaction.prompt import can_prompt
-from casual_mcp_nb.notebook.interaction.questions import (
-    ApprovalQuestion,
-    Channel,
-    FormQuestion,
-    Question,
-    StepQuestion,
-    UrlElicitation,
-)
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Channel, Question, StepQuestion, not_open
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.asking import AnswerLimits
@@ -33,14 +27,14 @@ CLICKS_ARRIVE_SINCE = (7, 4)
 
 
 class Questions(Sequence[Question]):
-    """The questions that are open, oldest first. Its coroutines belong to the engine's loop.
+    """The open questions, oldest first. Its coroutines run on the engine's loop.
 
     Args:
         engine: Tells whether a cell is blocked.
-        observers: Are told when a question comes or goes.
+        observers: Told when a question is asked or settled.
 
     Attributes:
-        limits: How long, and how many at a time, questions wait; kept by those who ask them here.
+        limits: How long questions wait, and how many at a time; enforced by the callers of `approve` and `elicit`.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
@@ -48,16 +42,18 @@ class Questions(Sequence[Question]):
         self._engine = engine
         self._observers = observers
         self._open: dict[str, Question] = {}
-        self._came = threading.Condition()
-        self._places: list[tuple[Channel | None, contextvars.Context]] = []
+        self._asked = threading.Condition()
+        self._prompts: list[tuple[Channel | None, contextvars.Context]] = []
         self._panels = 0
         self._step_mode = False
         self._one_input = asyncio.Lock()
 
     @property
     def time_limit(self) -> float | None:
-        """Seconds until a call that nobody approves is denied, and what a server asks is cancelled; None waits for ever. The
-        pauses of the step mode are the person's own and have no limit."""
+        """Seconds after which an unanswered approval is denied and a server's question cancelled; None for no limit.
+
+        Pauses of the step mode have no limit.
+        """
         return self.limits.seconds
 
     @time_limit.setter
@@ -66,7 +62,7 @@ class Questions(Sequence[Question]):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each call of the model; it holds at once, also for a turn that is running."""
+        """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
         return self._step_mode
 
     @step_mode.setter
@@ -90,73 +86,83 @@ class Questions(Sequence[Question]):
         return "\n\n".join(map(repr, self)) or "<Questions: none>"
 
     def by_id(self, name: str) -> Question:
-        """The open question of this id.
+        """Return the open question with this id.
 
         Raises:
-            UsageError: It is not open any more.
+            UsageError: It is no longer open.
         """
         if name not in self._open:
-            raise UsageError("This question is not open any more: it was answered, or its turn has ended.")
+            raise not_open()
         return self._open[name]
 
     def wait(self, seconds: float = 60.0) -> Question:
-        """Block until a question is open, and give the oldest; for code that answers the questions of a turn that it submitted.
+        """Block until a question is open, and return the oldest; for code that answers the questions of `submit`.
+
+        Args:
+            seconds: How long to wait.
 
         Raises:
-            UsageError: None came up in that time, or the caller is on the engine thread, where none could.
+            UsageError: Nothing was asked in that time, or the caller is on the engine thread, where it would wait in vain.
         """
         self._engine.check_process()
         if self._engine.is_current:
-            raise UsageError("A blocking wait was asked for on the engine thread.", hint="Use session.on_change there.")
-        with self._came:
-            question = self._came.wait_for(self._unanswered, seconds)
+            raise UsageError("This would block the engine thread.", hint="Use session.on_change there.")
+        with self._asked:
+            question = self._asked.wait_for(self._unanswered, seconds)
         if question is None:
             raise UsageError(f"Nothing was asked within {seconds:g} s.")
         return question
 
     def panel_opened(self) -> Callable[[], None]:
-        """Note that something shows the questions and lets the person answer; returns what takes the note back."""
+        """Note that something shows the questions and lets the person answer.
+
+        Returns:
+            A function that ends it.
+        """
         self._panels += 1
-        ended: list[None] = []
+        ended = False
 
         def end() -> None:
-            if not ended:
-                ended.append(None)
-                self._panels -= 1
+            nonlocal ended
+            self._panels -= not ended
+            ended = True
 
         return end
 
-    def surface_of_awaited_cells(self) -> Channel:
-        """Who asks while a cell awaits: a panel, where its clicks arrive by then."""
+    def channel_of_awaited_cells(self) -> Channel:
+        """Return where to ask while a cell awaits: in a panel if its clicks arrive meanwhile, otherwise with `input()`."""
         version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
         return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
 
     @property
     def by_input(self) -> bool:
-        """Whether what comes up now is asked with `input()`, so that clicks may arrive only when the cell has ended."""
-        return self._surface() == "input"
+        """Whether a question is asked with `input()` now, because clicks may not arrive before the cell has ended."""
+        return self._channel() == "input"
 
     @contextmanager
-    def prompt_on(self, surface: Channel | None = None) -> Iterator[None]:
-        """Have the questions that come up in the body put by `surface`, or by whatever can be answered then; `input()` asks in
-        the cell that the body runs for."""
-        place = (surface, contextvars.copy_context())
-        self._places.append(place)
+    def prompt_on(self, channel: Channel | None = None) -> Iterator[None]:
+        """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that the body runs for.
+
+        Args:
+            channel: Where to ask; None for whichever the person can answer then.
+        """
+        prompt = (channel, contextvars.copy_context())
+        self._prompts.append(prompt)
         try:
             yield
         finally:
-            self._places.remove(place)
+            self._prompts.remove(prompt)
 
     def can_ask(self) -> bool:
-        """Whether somebody could answer what comes up now: in a terminal, in a cell whose front end takes input, or in a panel.
+        """Return whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
 
-        Code that answers the questions of `submit` in a script says so by `panel_opened`.
+        A script that answers the questions of `submit` announces that with `panel_opened`.
         """
         return can_prompt() or (self._panels > 0 and not self.by_input)
 
     async def approve(self, request: ApprovalRequest) -> Decision:
-        """Ask whether a call may run. An `Approver`."""
-        question = ApprovalQuestion(self._surface(), request)
+        """Ask whether a call may run; an `Approver`."""
+        question = ApprovalQuestion(self._channel(), request)
         decision: Decision = await self._answer(question)
         if decision.verdict is True:
             for other in tuple(self._open.values()):
@@ -166,23 +172,23 @@ class Questions(Sequence[Question]):
         return decision
 
     async def elicit(self, server: str, message: str, _kind: Any, params: Any, _context: Any) -> Any:
-        """Ask what a server asks; see `Handlers.elicitation`."""
+        """Ask the person what a server wants to know, see `Handlers.elicitation`."""
         from mcp_types import ElicitResult
 
         address = getattr(params, "url", None)
         question: Question
         if address is not None:
-            question = UrlElicitation(self._surface(), server, message, str(address))
+            question = UrlElicitation(self._channel(), server, message, str(address))
         else:
-            question = FormQuestion(self._surface(), server, message, getattr(params, "requested_schema", None) or {})
+            question = FormQuestion(self._channel(), server, message, getattr(params, "requested_schema", None) or {})
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
     def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
-        """Make what pauses one turn before each call of the model.
+        """Return the function that pauses one turn before each model call.
 
         Args:
-            step: Whether it pauses, or what is awaited in place of the person; None for `step_mode` as it is then.
+            step: Whether to pause, or what to await instead of the person; None for `step_mode` as it is at that moment.
             stop: Stops the turn.
 
         Raises:
@@ -198,9 +204,9 @@ class Questions(Sequence[Question]):
             nonlocal run
             if run or not (self.step_mode if step is None else step):
                 return None
-            word, edits = await self._answer(StepQuestion(self._surface(), number, request))
-            run = word == "run"
-            if word == "stop":
+            answer, edits = await self._answer(StepQuestion(self._channel(), number, request))
+            run = answer == "run"
+            if answer == "stop":
                 stop()
                 await asyncio.Event().wait()
             return tuple(edits)
@@ -208,11 +214,11 @@ class Questions(Sequence[Question]):
         return pause
 
     async def _answer(self, question: Question) -> Any:
-        with self._came:
+        with self._asked:
             self._open[question.id] = question
-            self._came.notify_all()
+            self._asked.notify_all()
         self._observers.changes.notify()
-        by_input = asyncio.create_task(self._by_input(question)) if question.surface == "input" else None
+        by_input = asyncio.create_task(self._by_input(question)) if question.channel == "input" else None
         waiting = asyncio.wrap_future(question.future)
         try:
             return await waiting
@@ -224,16 +230,16 @@ class Questions(Sequence[Question]):
             self._observers.changes.notify()
 
     async def _by_input(self, question: Question) -> None:
-        # One after the other: two prompts at a time would take each other's answers.
+        # One at a time: two prompts would get each other's answers.
         async with self._one_input:
             with suppress(UsageError):
-                await ask_with_input(question, self._places[-1][1] if self._places else contextvars.copy_context())
+                await ask_with_input(question, self._prompts[-1][1] if self._prompts else contextvars.copy_context())
 
     def _unanswered(self) -> Question | None:
         return next((question for question in tuple(self._open.values()) if not question.future.done()), None)
 
-    def _surface(self) -> Channel:
-        surface = self._places[-1][0] if self._places else None
-        if surface is not None:
-            return surface
+    def _channel(self) -> Channel:
+        channel = self._prompts[-1][0] if self._prompts else None
+        if channel is not None:
+            return channel
         return "panel" if self._panels and not self._engine.blocked else "input"

@@ -1,4 +1,4 @@
-"""Reading one line from the person, in a way that can be given up."""
+"""Reading one line from the person, in a way that can be cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from casual_mcp_nb.notebook.shell import notebook_shell
 
 
 def can_prompt() -> bool:
-    """Whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
+    """Return whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
     shell = notebook_shell()
     if shell is not None:
         # The front end says so with each cell; `raw_input` of the kernel looks at the same flag.
@@ -58,7 +58,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
         line, error = "", None
         try:
             line = reader.read()
-        except _GivenUp:
+        except _Cancelled:
             return
         except Exception as failure:
             error = failure
@@ -69,11 +69,11 @@ async def prompted(text: str, context: contextvars.Context) -> str:
     try:
         return await answer
     finally:
-        reader.give_up(thread)
+        reader.cancel(thread)
 
 
-class _GivenUp(Exception):
-    """Nobody waits for this line any more."""
+class _Cancelled(Exception):
+    """The read was cancelled: nobody waits for this line any more."""
 
 
 class _DescriptorReader:
@@ -85,7 +85,7 @@ class _DescriptorReader:
         self._woken, self._wake = os.pipe()
 
     def read(self) -> str:
-        """The line, without its end."""
+        """Return the line, without its line end."""
         try:
             if sys.stdout is not None:
                 sys.stdout.write(self._text)
@@ -96,7 +96,7 @@ class _DescriptorReader:
                 selector.register(self._woken, selectors.EVENT_READ)
                 while not line.endswith(b"\n"):
                     if any(key.fd == self._woken for key, _ in selector.select()):
-                        raise _GivenUp
+                        raise _Cancelled
                     # No more than the line, since what follows belongs to whoever reads next.
                     byte = os.read(self._descriptor, 1)
                     if not byte:
@@ -108,37 +108,39 @@ class _DescriptorReader:
             raise EOFError
         return line.decode(errors="replace").removesuffix("\n").removesuffix("\r")
 
-    def give_up(self, _thread: threading.Thread) -> None:
-        """End the read; also when it has ended."""
+    def cancel(self, _thread: threading.Thread) -> None:
+        """End the read; harmless if it has ended."""
         os.close(self._wake)
 
 
 class _InputReader:
-    """Reads a line by `input()`, where a front end has put its own in the place of Python's."""
+    """Reads a line with `input()`, where a front end has replaced Python's own."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._ended = threading.Event()
 
     def read(self) -> str:
-        """The line."""
+        """Return the line."""
         try:
             return input(self._text)
         except KeyboardInterrupt:
-            raise _GivenUp from None
+            raise _Cancelled from None
         finally:
             self._ended.set()
 
-    def give_up(self, thread: threading.Thread) -> None:
-        """End the read, for which a kernel looks for an interrupt all the time. Left alone, it would take the answer to the
-        next prompt."""
+    def cancel(self, thread: threading.Thread) -> None:
+        """End the read, by an interrupt, for which a kernel looks all the time.
+
+        Otherwise it would take the answer to the next prompt.
+        """
         if thread.ident is not None and not self._ended.is_set():
             interrupt = ctypes.py_object(KeyboardInterrupt)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """A reader of standard input, where that is Python's own and can be waited for."""
+    """Return a reader of standard input if that is Python's own and can be waited for, else None."""
     if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
         return None
     try:
@@ -148,7 +150,7 @@ def _descriptor_reader(text: str) -> _DescriptorReader | None:
 
 
 def _left_in_buffer(descriptor: int) -> bytes:
-    """What an earlier read of `sys.stdin` took from a pipe or a file beyond its line: up to one line of it.
+    """Return up to one line of what an earlier read of `sys.stdin` took from a pipe or a file beyond its own line.
 
     There is no way to look into that buffer without a read that can block, so the read meets the end of the input behind it.
     """

@@ -1,6 +1,6 @@
-"""What a running turn asks the person: approvals, forms and links of servers, pauses before a call of the model.
+"""Questions that a running turn asks the person: whether a call may run, and how to go on at a pause of the step mode.
 
-A question is answered once, from any thread: by the panel, by `input()`, or by a method of it.
+A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
 """
 
 from __future__ import annotations
@@ -17,62 +17,66 @@ from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.interaction.form import FormField, checked, fields_of
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.step import text_of
 from casual_mcp_nb.types.tool import ToolSpec
 
 Channel = Literal["input", "panel"]
-"""Who asks: `input()` in the running cell, or whatever shows `session.questions`, such as the panel."""
+"""Where the person is asked: at a prompt of `input()` in the running cell, or where `session.questions` are shown, as in the
+panel."""
 
-MAX_MESSAGE = 4_000
 MAX_DIFFERENCE = 20_000
 
 
 class Question(ABC):
-    """One question.
+    """A question to the person.
 
     Args:
-        surface: Who asks it.
-        server: The server concerned; None for none.
+        channel: Where it is asked.
+        server: The server that it is about, if any.
 
     Attributes:
         kind: `approval`, `form`, `link` or `step`.
-        id: Names it.
+        id: Identifies it.
+        future: Becomes the answer.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, surface: Channel, server: str | None = None) -> None:
+    def __init__(self, channel: Channel, server: str | None = None) -> None:
         self.id = uuid.uuid4().hex[:12]
-        self.surface: Channel = surface
+        self.channel: Channel = channel
         self.server = server
         self.future: Future[Any] = Future()
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """All that the person must know to answer."""
+        """Everything that the person must know to answer."""
 
     @abstractmethod
-    def give_up(self, why: str) -> None:
-        """Answer in the way that does no harm, since nobody will."""
+    def expire(self, why: str) -> None:
+        """Give the answer that does no harm, since nobody will answer.
+
+        Args:
+            why: Why nobody will.
+        """
 
     def no_one_to_ask(self) -> None:
-        """Answer since there is nobody who could."""
-        self.give_up("No one is available to answer.")
+        """Give the answer for the case that nobody can be asked."""
+        self.expire("No one is available to answer.")
 
     def _settle(self, answer: Any) -> None:
         try:
             self.future.set_result(answer)
         except InvalidStateError:
-            raise _not_open() from None
+            raise not_open() from None
 
     def _settle_with(self, error: Exception) -> None:
         try:
             self.future.set_exception(error)
         except InvalidStateError:
-            raise _not_open() from None
+            raise not_open() from None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>\n{self.text}"
@@ -96,21 +100,21 @@ class ApprovalQuestion(Question):
     """Whether a call may run.
 
     Args:
-        surface: Who asks it.
+        channel: Where it is asked.
         request: The call.
 
     Attributes:
-        tool: The tool, with its server and what that claims of it.
+        tool: The tool, with its server and what the server claims about it.
         arguments: The complete arguments.
-        policy: The policy that asks.
-        reason: Why it is asked, see `Reason`.
-        change: How the tool's definition has changed; None: it has not.
+        policy: The policy that wants approval.
+        reason: Why approval is needed, see `Reason`.
+        change: How the tool's definition has changed; None if it has not.
     """
 
     kind = "approval"
 
-    def __init__(self, surface: Channel, request: ApprovalRequest) -> None:
-        super().__init__(surface, request.tool.server)
+    def __init__(self, channel: Channel, request: ApprovalRequest) -> None:
+        super().__init__(channel, request.tool.server)
         self.tool, self.arguments, self.policy = request.tool, request.arguments, request.policy
         self.reason, self.change = request.reason, request.change
 
@@ -121,24 +125,24 @@ class ApprovalQuestion(Question):
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """What the server claims of the tool, in words."""
+        """What the server claims about the tool, in words."""
         return _claims(self.tool)
 
     @property
     def choices(self) -> tuple[tuple[str, str], ...]:
-        """The answers that can be given, each with its words, the proposed one first."""
+        """The possible answers, each with its label, the suggested one first."""
         if self.reason == "unannotated":
             return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
         return _ALLOW_ONCE, _ALWAYS_ALLOW, _DENY
 
     @property
     def why(self) -> str:
-        """Why it is asked, in a sentence."""
+        """Why approval is needed, in a sentence."""
         return _REASONS[self.reason]
 
     @property
     def difference(self) -> str:
-        """How the tool's definition has changed, or nothing: what the server claims first, then old and new text."""
+        """How the tool's definition has changed: the server's claims, then old and new text. Empty if it has not."""
         if self.change is None:
             return ""
         before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
@@ -147,7 +151,7 @@ class ApprovalQuestion(Question):
 
     @property
     def text(self) -> str:
-        """Server, tool, why it is asked, the complete arguments, and what has changed."""
+        """Server, tool, the reason, the complete arguments, and what has changed."""
         claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
         title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
         parts = [title, f"{self.why}{claims}", f"Complete arguments:\n{self.written}", self.difference]
@@ -157,27 +161,32 @@ class ApprovalQuestion(Question):
         """Let the call run.
 
         Args:
-            for_conversation: Do not ask again for this tool in this conversation, as long as its definition is the same.
+            for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
         """
         self._settle(Decision(True, "tool" if for_conversation else "call"))
 
     def approve_for_server(self) -> None:
-        """Let the call run, and do not ask again in this conversation for tools of this server that do not claim to be
-        destructive, as long as their definitions are the same.
+        """Let the call run, and do not ask again in this conversation for this server's tools.
+
+        This covers tools that do not claim to be destructive, as long as their definitions stay the same.
 
         Raises:
-            UsageError: This call is asked about for another reason; the question stays open.
+            UsageError: This call needs approval for another reason; the question stays open.
         """
         if self.reason != "unannotated":
             raise UsageError("This call cannot be approved for the whole server.", hint="Approve the call or the tool.")
         self._settle(Decision(True, "server"))
 
     def deny(self, reason: str = "") -> None:
-        """Do not let it run; the model is told so, and why."""
+        """Do not let the call run.
+
+        Args:
+            reason: Why, for the model.
+        """
         self._settle(Decision(reason or False))
 
-    def give_up(self, why: str) -> None:
-        """Deny it."""
+    def expire(self, why: str) -> None:
+        """Deny the call."""
         self.deny(why)
 
     def no_one_to_ask(self) -> None:
@@ -185,135 +194,57 @@ class ApprovalQuestion(Question):
         self._settle_with(NoOneToAsk())
 
     def settle_alike(self, scope: Scope, question: ApprovalQuestion) -> None:
-        """Approve it too if what was just approved for `question` covers it."""
+        """Approve the call too if the approval of another question covers it.
+
+        Args:
+            scope: What was approved there.
+            question: The other question.
+        """
         same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.said == question.tool.said
         same_server = self.reason == question.reason == "unannotated" and self.server == question.server
         if (scope == "tool" and same_tool) or (scope == "server" and same_server):
             self.approve()
 
 
-class Elicitation(Question):
-    """Something that a server asks. The answer goes to that server."""
-
-    def __init__(self, surface: Channel, server: str, message: str) -> None:
-        super().__init__(surface, server)
-        self.message = clean(cut(message, MAX_MESSAGE))
-
-    @property
-    def text(self) -> str:
-        """Who asks, and what."""
-        return f"Server {self.server!a} asks (not the model, and not this notebook):\n{self.message}"
-
-    def decline(self) -> None:
-        """Say no."""
-        self._settle(("decline", None))
-
-    def cancel(self) -> None:
-        """Say nothing."""
-        self._settle(("cancel", None))
-
-    def give_up(self, why: str) -> None:
-        """Say nothing."""
-        self.cancel()
-
-
-class FormQuestion(Elicitation):
-    """A form that a server asks the person to fill in.
-
-    Args:
-        surface: Who asks it.
-        server: The server.
-        message: Its words.
-        schema: The form as JSON schema.
-
-    Attributes:
-        fields: The form's fields.
-    """
-
-    kind = "form"
-
-    def __init__(self, surface: Channel, server: str, message: str, schema: Mapping[str, Any]) -> None:
-        super().__init__(surface, server, message)
-        self.fields: tuple[FormField, ...] = fields_of(schema)
-
-    def answer(self, values: Mapping[str, Any]) -> None:
-        """Send the form.
-
-        Args:
-            values: What was filled in, by name of the field. A field that is not in it has the default of the server's schema,
-                if any; one that is empty is left out.
-
-        Raises:
-            UsageError: Something is missing or wrong; the question stays open.
-        """
-        self._settle(("accept", checked(self.fields, values)))
-
-
-class UrlElicitation(Elicitation):
-    """A page that a server asks the person to visit. It is never opened from here.
-
-    Args:
-        surface: Who asks it.
-        server: The server.
-        message: Its words.
-        address: The page.
-    """
-
-    kind = "link"
-
-    def __init__(self, surface: Channel, server: str, message: str, address: str) -> None:
-        super().__init__(surface, server, message)
-        self.address = clean(address)
-
-    @property
-    def text(self) -> str:
-        """Who asks, what, and the address."""
-        return f"{super().text}\nIt wants you to visit, by yourself: {self.address}"
-
-    def accept(self) -> None:
-        """Say that the page was, or is being, visited."""
-        self._settle(("accept", None))
-
-
 class StepQuestion(Question):
-    """A pause before a call of the model.
+    """A pause before a model call.
 
     Args:
-        surface: Who asks it.
+        channel: Where it is asked.
         step: The step, from 0.
         request: What the model would be sent.
 
     Attributes:
-        texts: What it reads for the first time and can be edited: by the id of a call, or by "" the person's message.
-        labels: The same with what each is.
+        texts: The texts that are new to the model and can be edited: the person's message as "", results by the id of the call.
+        labels: What each of them is.
     """
 
     kind = "step"
 
-    def __init__(self, surface: Channel, step: int, request: Request) -> None:
-        super().__init__(surface)
+    def __init__(self, channel: Channel, step: int, request: Request) -> None:
+        super().__init__(channel)
         self.step, self.request = step, request
         messages = request.messages
         self.texts: dict[str, str] = {}
         self.labels: dict[str, str] = {}
-        for call_id, place in editable(messages).items():
+        for call_id, index in editable(messages).items():
             key = call_id or ""
-            self.texts[key] = text_of(messages[place].content)
-            self.labels[key] = f"result of {getattr(messages[place], 'name', '')}" if key else "your message"
+            self.texts[key] = text_of(messages[index].content)
+            self.labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
 
     @property
     def text(self) -> str:
-        """Which call of the model this is, and what it would be sent."""
+        """Which model call this is, and what would be sent."""
         tokens, tools = self.request.tokens, len(self.request.tools)
-        made = f"{len(self.request.messages)} messages, {tools} tools, {tokens.total:,} tokens ({tokens.origin})"
-        return f"Before step {self.step + 1}: the model would be sent {made}."
+        request = f"{len(self.request.messages)} messages, {tools} tools, {tokens.total:,} tokens ({tokens.origin})"
+        return f"Before step {self.step + 1}: the model would be sent {request}."
 
     def next(self) -> None:
-        """Let the model be called, and pause again before the next call."""
+        """Call the model, and pause again before the next call."""
         self._settle(("next", ()))
 
     def run(self, texts: str | Mapping[str, str] | None = None) -> None:
-        """Go on to the end of the turn without another pause.
+        """Run the turn to its end without another pause.
 
         Args:
             texts: As of `edit`; None changes nothing.
@@ -324,10 +255,10 @@ class StepQuestion(Question):
         self._settle(("run", self._edits(texts) if texts else ()))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Let the model be called with other texts.
+        """Call the model with edited texts.
 
         Args:
-            texts: By the keys of `texts`; a text alone is for the only one, or for the last one.
+            texts: The new texts, by the keys of `texts`; a string replaces the last one.
 
         Raises:
             UsageError: There is no such text; the question stays open.
@@ -341,7 +272,7 @@ class StepQuestion(Question):
         unknown = next((key for key in changes if key not in self.texts), None)
         if unknown is not None:
             raise UsageError(
-                f"There is no text {shown(unknown)} to edit.", hint=f"There is: {', '.join(map(repr, self.texts))}."
+                f"There is no text {shown(unknown)} to edit.", hint=f"Available: {', '.join(map(repr, self.texts))}."
             )
         return tuple(MessageEdit(text, key or None) for key, text in changes.items())
 
@@ -349,12 +280,13 @@ class StepQuestion(Question):
         """Stop the turn."""
         self._settle(("stop", ()))
 
-    def give_up(self, why: str) -> None:
-        """Go on."""
+    def expire(self, why: str) -> None:
+        """Run the turn to its end."""
         self.run()
 
 
-def _not_open() -> UsageError:
+def not_open() -> UsageError:
+    """Return the error of an answer that comes too late."""
     return UsageError("This question is not open any more: it was answered, or its turn has ended.")
 
 
@@ -363,5 +295,5 @@ def _claims(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def _name(name: str) -> str:
-    """A name as it is where it is plain, and quoted where it could be taken for something else."""
+    """Return a plain name as it is, and one that could be mistaken for something else quoted."""
     return name if re.fullmatch(r"[\w.-]+", name, re.ASCII) else ascii(name)

@@ -19,15 +19,15 @@ const CARDS = { approval: approvalCard, form: formCard, link: linkCard, step: st
 function questionCard(question, answer) {
   const { title, rest } = CARDS[question.kind](question, (what, values) => answer(question.id, what, values));
   const heading = h("div", { class: "cmn-question-title" }, title);
-  const inCell = question.surface === "panel" ? null : h("p", { class: "cmn-quiet", testid: "asked-in-cell" }, "This is asked in the running cell, since a click would arrive only after it: answer in the box below the cell.");
+  const inCell = question.channel === "panel" ? null : h("p", { class: "cmn-quiet", testid: "asked-in-cell" }, "This is asked in the running cell, since a click would arrive only after it: answer in the box below the cell.");
   const shownParts = inCell ? rest.filter((part) => !part.classList.contains("cmn-controls")) : rest;
   if (inCell) for (const part of shownParts) for (const field of part.querySelectorAll?.("input, select, textarea") ?? []) field.disabled = true;
-  return h("section", { class: "cmn-question", tabindex: "-1", testid: `question-${question.kind}`, "data-status": question.surface, "aria-label": heading.textContent }, heading, ...shownParts, inCell);
+  return h("section", { class: "cmn-question", tabindex: "-1", testid: `question-${question.kind}`, "data-status": question.channel, "aria-label": heading.textContent }, heading, ...shownParts, inCell);
 }
 
 /** In words, for those who hear it. */
 function questionInWords(question) {
-  if (question.surface !== "panel") return "The running cell asks you something: answer in the box below it.";
+  if (question.channel !== "panel") return "The running cell asks you something: answer in the box below it.";
   if (question.kind === "approval") return `Allow ${question.server} to run ${question.tool}? It waits for you.`;
   if (question.kind === "step") return `${question.message} It waits for you.`;
   return `Server ${question.server} asks: ${question.message}`;
