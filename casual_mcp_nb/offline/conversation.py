@@ -18,13 +18,7 @@ MAX_REQUEST = 4_000
 
 @dataclass(frozen=True)
 class PastCall:
-    """A call that was made, and its result.
-
-    Args:
-        name: The tool's name on the wire.
-        arguments: Its arguments.
-        result: The text of the result.
-    """
+    """A call that was made: the tool's name on the wire, the arguments, and the text of the result."""
 
     name: str
     arguments: dict[str, Any]
@@ -41,12 +35,12 @@ class Conversation:
     """A conversation, sorted.
 
     Args:
-        request: The text of the person's last message.
+        request: The text of the person's last message; `cut` characters of it are left out.
         last_reply: The text of the assistant's last message before it.
         calls: Calls since the request.
         earlier: Calls before it.
         call_count: How many calls the conversation has in all.
-        cut: How many characters of the person's last message are not in the request.
+        cut: How many characters are left out.
     """
 
     request: str
@@ -73,17 +67,14 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
 
 
 def _calls(messages: Sequence[ChatMessage]) -> tuple[PastCall, ...]:
-    results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
-    return tuple(
-        PastCall(
-            call.function.name,
-            _arguments(call.function.arguments),
-            bare_result(_text(results.get(call.id)), call.function.name),
-        )
+    results = {message.tool_call_id: _text(message.content) for message in messages if message.role == "tool"}
+    functions = [
+        (call.function, results.get(call.id, ""))
         for message in messages
         if message.role == "assistant"
         for call in message.tool_calls or ()
-    )
+    ]
+    return tuple(PastCall(one.name, _arguments(one.arguments), bare_result(text, one.name)) for one, text in functions)
 
 
 def _arguments(text: str) -> dict[str, Any]:

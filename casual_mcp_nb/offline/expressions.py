@@ -12,7 +12,7 @@ two three four five six seven eight nine ten eleven twelve thirteen fourteen fif
 twenty thirty forty fifty sixty seventy eighty ninety hundred
 """
 # Not `one`, which is mostly not a number: `which one`.
-NUMBER_WORDS = dict(zip(_NUMBER_WORDS.split(), [*range(2, 20), *range(20, 101, 10)], strict=True))
+NUMBER_WORDS: dict[str, int] = dict(zip(_NUMBER_WORDS.split(), [*range(2, 20), *range(20, 101, 10)], strict=True))
 _N = rf"-?(?:{NUMBER})"
 _SPOKEN_OPERATORS = {
     "plus": "+",
@@ -32,7 +32,7 @@ _FUNCTIONS = "sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil
 _FUNCTION_OF = rf"(?:the )?(?P<of>{'|'.join(_OF)}) of (?P<operand>{NUMBER})"
 _TOKEN = re.compile(
     rf"\s*(?:{_FUNCTION_OF}|(?P<number>{NUMBER})(?![A-Za-z:])|(?P<name>(?:{_FUNCTIONS})(?=\s*\()|pi\b)"
-    rf"|(?P<power>(?:squared|cubed)\b)|(?P<sign>(?:% of|{'|'.join(_SPOKEN_OPERATORS)})\b|\*\*|//|[-+*/%(),\u00d7\u00f7^\[\]]))",
+    rf"|(?P<sign>(?:% of|squared|cubed|{'|'.join(_SPOKEN_OPERATORS)})\b|\*\*|//|[-+*/%(),\u00d7\u00f7^\[\]]))",
     re.IGNORECASE,
 )
 _START = re.compile(
@@ -111,22 +111,17 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _run(text: str, position: int) -> Iterator[tuple[int, str]]:
-    depth, after_value = 0, False
+    """Yield the tokens from here on: where each ends, and its text in Python's notation."""
     for _ in range(_MAX_TOKENS):
         match = _TOKEN.match(text, position)
         if match is None:
             return
         position = match.end()
-        operand = match["number"] or match["operand"]
-        token = (operand or match["name"] or match["power"] or match["sign"]).casefold()
-        depth += (token in "([") - (token in ")]")
-        if (token == "," and depth <= 0) or (operand and after_value):
-            return
-        after_value = bool(operand or match["power"]) or token == ")"
-        if operand:
-            token = token.replace(",", "")
-            yield position, _OF[match["of"].casefold()].format(token) if match["of"] else token
+        if operand := match["number"] or match["operand"]:
+            plain = operand.replace(",", "")
+            yield position, _OF[match["of"].casefold()].format(plain) if match["of"] else plain
         else:
+            token = (match["name"] or match["sign"]).casefold()
             yield position, f" {_OPERATORS.get(token, token)} "
 
 

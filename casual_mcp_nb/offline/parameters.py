@@ -4,44 +4,44 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from casual_mcp_nb.discovery.text import terms
 from casual_mcp_nb.offline.expressions import number
 from casual_mcp_nb.offline.mentions import Mention
+from casual_mcp_nb.types.schema.reader import SchemaReader
 
 Direction = Literal["source", "target", ""]
 
-# A schema comes from a server: its nesting, its unions and its texts are followed only so far.
-_MAX_DEPTH, _MAX_MEMBERS, _MAX_OPTIONS, _MAX_TEXT = 4, 6, 200, 2_000
-_SOURCE = "from source src start old origin min minimum low first begin since before"
-_TARGET = "to target dest destination end new max maximum high until into after"
+_MAX_TEXT = 2_000
+_SOURCE = {"from", "source", "src", "start", "old", "origin", "min", "minimum", "low", "first", "begin", "since", "before"}
+_TARGET = {"to", "target", "dest", "destination", "end", "new", "max", "maximum", "high", "until", "into", "after"}
 # What a text parameter wants, by a word of its name; then, for names that say nothing, by its description.
-_BY_NAME = (
-    ("zone", "timezone tz zone timezones"),
-    ("unit", "unit units"),
-    ("expression", "expression formula equation expr"),
-    ("url", "url uri link href website webpage"),
-    ("email", "email mail recipient recipients"),
-    ("glob", "glob pattern"),
-    ("path", "path file filename filepath folder directory dir source destination root"),
-    ("sql", "sql statement"),
-    ("date", "date day datetime moment deadline birthday"),
-    ("time", "time clock hour"),
-    ("text", "text content contents body message html markdown string input prompt note comment sentence thought value"),
-    ("number", "number amount"),
-    ("search", "query search keyword keywords term terms question topic q"),
-)
-_BY_DESCRIPTION = (
-    ("sql", r"\bSQL\b|\bSELECT\b"),
-    ("zone", r"time ?zone|IANA"),
-    ("url", r"\bURL\b|web address"),
-    ("email", r"e-?mail address"),
-    ("date", r"\bdates?\b|ISO 8601"),
-    ("path", r"\b(?:path|file ?name)\b"),
-)
+_BY_NAME = {
+    "zone": "timezone tz zone timezones",
+    "unit": "unit units",
+    "expression": "expression formula equation expr",
+    "url": "url uri link href website webpage",
+    "email": "email mail recipient recipients",
+    "glob": "glob pattern",
+    "path": "path file filename filepath folder directory dir source destination root",
+    "sql": "sql statement",
+    "date": "date day datetime moment deadline birthday",
+    "time": "time clock hour",
+    "text": "text content contents body message html markdown string input prompt note comment sentence thought value",
+    "number": "number amount",
+    "search": "query search keyword keywords term terms question topic q",
+}
+_BY_DESCRIPTION = {
+    "sql": r"\bSQL\b|\bSELECT\b",
+    "zone": r"time ?zone|IANA",
+    "url": r"\bURL\b|web address",
+    "email": r"e-?mail address",
+    "date": r"\bdates?\b|ISO 8601",
+    "path": r"\b(?:path|file ?name)\b",
+}
 _BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url", "url": "url"}
 _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.I)
 
@@ -127,74 +127,41 @@ def matching_option(word: str, options: Iterable[Any]) -> Any:
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     """Return the parameters of a tool's schema, those that are required first."""
-    properties = schema.get("properties")
-    required = schema.get("required")
-    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    if not isinstance(properties, Mapping):
-        return []
-    parameters = [_parameter(str(name), value, name in names, schema) for name, value in properties.items()]
+    reader = SchemaReader(schema)
+    parameters = [_parameter(name, part.without_null(), name in reader.required) for name, part in reader.properties.items()]
     return sorted(parameters, key=lambda parameter: not parameter.required)
 
 
-def _parameter(name: str, value: Any, required: bool, root: Mapping[str, Any]) -> Parameter:
-    schema = _resolved(value, root)
-    options = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
-    kind = _type(schema)
-    description = str(schema.get("description") or "")[:_MAX_TEXT]
-    words = [part.casefold() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
-    min_items = schema.get("minItems", 1)
+def _parameter(name: str, part: SchemaReader, required: bool) -> Parameter:
+    kind = _type(part)
+    words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+    items = part.items
     return Parameter(
         name=name,
         type=kind,
-        kind=_kind(words, schema, description) if kind in ("string", "array") else "",
+        kind=_kind(words, part) if kind in ("string", "array") else "",
         required=required,
-        direction="source" if set(words) & set(_SOURCE.split()) else "target" if set(words) & set(_TARGET.split()) else "",
-        options=tuple(options[:_MAX_OPTIONS]) if isinstance(options, list) else (),
-        item_type=_type(_resolved(schema.get("items"), root)) if kind == "array" else "",
-        described=frozenset(terms(description)),
-        min_items=min_items if isinstance(min_items, int) else 1,
-        minimum=_limit(schema.get("minimum")),
-        maximum=_limit(schema.get("maximum")),
+        direction="source" if words & _SOURCE else "target" if words & _TARGET else "",
+        options=part.choices,
+        item_type=_type(items.without_null()) if items else "",
+        described=frozenset(terms(part.description[:_MAX_TEXT])),
+        min_items=int(part.number("minItems") or 1),
+        minimum=part.number("minimum"),
+        maximum=part.number("maximum"),
     )
 
 
-def _limit(value: Any) -> float | None:
-    return value if isinstance(value, int | float) else None
+def _type(part: SchemaReader) -> str:
+    kinds = (kind for one in (part, *part.alternatives()) for kind in one.types)
+    return next((kind for kind in kinds if kind != "null"), "string")
 
 
-def _resolved(value: Any, root: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any]:
-    """Return the schema behind references, and the first member of a union that is not null."""
-    if not isinstance(value, Mapping) or depth > _MAX_DEPTH:
-        return {}
-    pointer = value.get("$ref")
-    if isinstance(pointer, str) and pointer.startswith("#/"):
-        target: Any = root
-        for part in pointer[2:].split("/"):
-            target = target.get(part) if isinstance(target, Mapping) else None
-        return {**_resolved(target, root, depth + 1), **{key: item for key, item in value.items() if key != "$ref"}}
-    for union in ("anyOf", "oneOf", "allOf"):
-        members = value.get(union)
-        for member in members[:_MAX_MEMBERS] if isinstance(members, list) else ():
-            schema = _resolved(member, root, depth + 1)
-            if schema and schema.get("type") != "null":
-                return {**schema, **{key: item for key, item in value.items() if key != union}}
-    return value
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = next((name for name in kind if name != "null"), None)
-    return kind if isinstance(kind, str) else "string"
-
-
-def _kind(words: list[str], schema: Mapping[str, Any], description: str) -> str:
-    by_format = _BY_FORMAT.get(str(schema.get("format")))
-    if by_format:
-        return by_format
-    if re.search(_BY_DESCRIPTION[0][1], description):
+def _kind(words: Set[str], part: SchemaReader) -> str:
+    description = part.description[:_MAX_TEXT]
+    if part.text("format") in _BY_FORMAT:
+        return _BY_FORMAT[part.text("format")]
+    if re.search(_BY_DESCRIPTION["sql"], description):
         return "sql"
-    for kind, names in _BY_NAME:
-        if set(words) & set(names.split()):
-            return kind
-    return next((kind for kind, pattern in _BY_DESCRIPTION if re.search(pattern, description, re.I)), "")
+    by_name = (kind for kind, names in _BY_NAME.items() if words & set(names.split()))
+    by_description = (kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description, re.I))
+    return next(by_name, next(by_description, ""))

@@ -16,59 +16,52 @@ _ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I
 
 
 def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
-    """What a tool came back with; where it has a `summary`, that.
+    """Return what a tool came back with; where it has a `summary`, that.
 
     Args:
         name: The tool.
         text: Its result as the conversation has it: plain text or JSON.
-        asked: Stems of the words that the request used; what a result has under such a name comes first.
+        asked: Terms of the request; what a result has under such a name comes first.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = text
-    if isinstance(value, dict) and list(value) == ["result"]:
-        value = value["result"]
-    if isinstance(value, dict) and isinstance(value.get("summary"), str):
-        return f"{_cut(value['summary'])} (from `{name}`)"
+    if isinstance(value, dict) and (list(value) == ["result"] or isinstance(value.get("summary"), str)):
+        value = value.get("summary", value.get("result"))
     lead = ""
     if isinstance(value, dict):
-        first = [key for key, item in value.items() if _leads(key, asked) and not isinstance(item, dict | list)]
-        lead = "".join(f"**{key}: {_scalar(value[key])}**\n\n" for key in first)
-        value = {key: item for key, item in value.items() if key not in first} or None
-        if value is None:
-            return f"{lead.strip()} (from `{name}`)"
+        plain = [key for key, item in value.items() if not isinstance(item, dict | list)]
+        first = [key for key in plain if key == "result" or not set(terms(key)).isdisjoint(asked)]
+        lead = "\n\n".join(f"**{key}: {_scalar(value[key])}**" for key in first)
+        value = {key: item for key, item in value.items() if key not in first}
+        if not value and lead:
+            return f"{lead} (from `{name}`)"
     shown = _shown(value)
-    return (
-        f"{shown} (from `{name}`)"
-        if not lead and "\n" not in shown and len(shown) < 200
-        else f"{lead}From `{name}`:\n\n{shown}"
-    )
-
-
-def _leads(key: str, asked: Collection[str]) -> bool:
-    return key == "result" or not set(terms(key)).isdisjoint(asked)
+    if not lead and "\n" not in shown and len(shown) < 200:
+        return f"{shown} (from `{name}`)"
+    return "\n\n".join(filter(None, [lead, f"From `{name}`:", shown]))
 
 
 def report_error(name: str, text: str) -> str:
-    """That a tool failed, in its own words."""
+    """Return that a tool failed, in its words."""
     said = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
     return f"`{name}` failed: {_cut(said) or 'it gave no reason.'}"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
-    """A question for the arguments that a request does not have."""
+    """Return a question for the arguments that a request does not have; `asked_for` reads it back."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
 
 
 def asked_for(text: str) -> tuple[str, list[str]] | None:
-    """What an earlier `ask_for` was about: the need and the names of the missing parameters; None where it was none."""
+    """Return the need and the missing parameters that an `ask_for` was about; None for any other text."""
     found = _ASKED.search(text)
     return (found["need"], re.findall(r"`([^`]+)`", found["names"])) if found else None
 
 
 def cannot(need: str, servers: Mapping[str, int]) -> str:
-    """That nothing offered fits, or that nothing was asked, and what there is."""
+    """Return that nothing offered fits, or that nothing was asked, and what there is."""
     listed = ", ".join(f"{name} ({_tools(count)})" for name, count in sorted(servers.items()))
     there = f"There are tools of: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
