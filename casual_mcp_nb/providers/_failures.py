@@ -142,6 +142,9 @@ def _overflow(body: str, model: ChatModel, asked: RequestContext) -> _Finding:
 
 def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
+    if status == 400 and "API_KEY_INVALID" in text:
+        # In Google's words for it.
+        status = 401
     match status:
         case 401:
             places = f"The key is looked for in {model.key_places}." if model.key_places else "Check the key of the client."

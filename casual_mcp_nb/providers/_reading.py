@@ -44,6 +44,7 @@ _OVERFLOW = re.compile(
     r"|loaded with context length of only|too large for model with",
     re.IGNORECASE | re.DOTALL,
 )
+_RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
 
 
@@ -189,12 +190,18 @@ def is_half_an_answer(error: Exception) -> bool:
 
 
 def asked_wait(error: Exception) -> float | None:
-    """The seconds that the provider asks to wait, from `retry-after-ms` or `Retry-After`; None where it does not say."""
+    """Return the seconds that the provider asks to wait; None where it does not say.
+
+    They stand in `retry-after-ms`, in `Retry-After`, or with Google in the body, as `google.rpc.RetryInfo`.
+    """
     headers: Any = getattr(response_of(error), "headers", None) or {}
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     asked = headers.get("retry-after")
+    if asked is None:
+        info = _RETRY_INFO.search(start_of_body(error))
+        return _number(info[1]) if info else None
     return _until(asked) if _number(asked) is None else _number(asked)
 
 

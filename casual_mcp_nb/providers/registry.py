@@ -69,7 +69,7 @@ _UNKNOWN = ProviderSpec(name="", about="", build=_refuse)
 
 def loggers() -> list[str]:
     """Return the names of the loggers of all SDKs."""
-    return sorted({spec.sdk for spec in specs().values() if spec.sdk})
+    return sorted({spec.sdk.replace("-", "_") for spec in specs().values() if spec.sdk})
 
 
 def client_variable(client: str) -> str:

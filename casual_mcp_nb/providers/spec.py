@@ -68,7 +68,7 @@ class ProviderSpec:
         build: The client for a name and its settings in a config.
         adapter: How to talk to its client; None where the client makes its own requests (it has `answer`).
         client: The class of its client, None where its SDK is missing; by it a client of the person's own is known too.
-        sdk: The package of its SDK, which is also our extra and the name of its logger; None where it needs none.
+        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None where it needs none.
         key_variable: The environment variable in which its key is looked for after the client's own.
         homes: The hosts to which that key belongs, the provider's own first.
         needs_key: Whether it cannot be asked without a key.

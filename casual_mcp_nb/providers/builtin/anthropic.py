@@ -320,7 +320,7 @@ def _effort(effort: ReasoningEffort) -> dict[str, Any]:
 SPEC = ProviderSpec(
     name=WIRE,
     about="Anthropic's messages",
-    place=3,
+    place=30,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,

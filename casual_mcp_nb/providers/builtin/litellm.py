@@ -272,7 +272,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
 SPEC = ProviderSpec(
     name=WIRE,
     about="some hundred providers through LiteLLM, which today brings an older `openai` package than the other providers use",
-    place=5,
+    place=50,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=lambda: LiteLLMClient,

@@ -180,7 +180,7 @@ async def _think(client: Any, model: str, effort: str) -> bool | str | None:
 SPEC = ProviderSpec(
     name=WIRE,
     about="models on your own machine, and Ollama's cloud",
-    place=4,
+    place=40,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,

@@ -267,7 +267,7 @@ def _client() -> type[Any] | None:
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every server that speaks them",
-    place=1,
+    place=10,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,

@@ -235,7 +235,7 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, which gives back what its models thought",
-    place=2,
+    place=20,
     build=_build,
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=lambda: ResponsesClient,
