@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-OPTIONAL = {"anthropic", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
+OPTIONAL = {"anthropic", "google", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
 """Imported inside a function, where the package does without it or says what to install."""
 
 

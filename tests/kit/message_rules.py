@@ -282,7 +282,76 @@ def ollama_types(body: Mapping[str, Any]) -> str | None:
 
 OLLAMA = (ollama_types,)
 
-RULES = {"openai": OPENAI, "openai-responses": RESPONSES, "anthropic": ANTHROPIC, "ollama": OLLAMA, "litellm": OPENAI}
+# Google's generateContent.
+
+
+def gemini_parts(body: Mapping[str, Any]) -> str | None:
+    """Google's API: each part has one kind of data, and a text that is not empty, unless it brings back a signature; names of
+    functions begin with a letter or an underscore (https://ai.google.dev/api/caching#FunctionDeclaration)."""
+    for content in body["contents"]:
+        if not content["parts"]:
+            return "* GenerateContentRequest.contents[0].parts: contents.parts must not be empty."
+        for part in content["parts"]:
+            if part.keys() <= {"text"} and not part.get("text"):
+                return "Unable to submit request because it must have a text parameter."
+            call = part.get("functionCall") or part.get("functionResponse") or {"name": "_"}
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}", call["name"]):
+                return "Invalid function name. Must start with a letter or an underscore."
+            if not isinstance(call.get("args", {}), dict) or not isinstance(call.get("response", {}), dict):
+                return "Invalid value at 'contents[0].parts[0].function_call.args' (type.googleapis.com/google.protobuf.Struct)"
+            if "inlineData" in part:
+                base64.urlsafe_b64decode(part["inlineData"]["data"])
+    return None
+
+
+def gemini_turns(body: Mapping[str, Any]) -> str | None:
+    """Google's API: google-gemini/gemini-cli#3814 (as many responses as calls, in the next content), and "Please ensure that
+    function call turn comes immediately after a user turn or after a function response turn"."""
+    contents = body["contents"]
+    for number, content in enumerate(contents):
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        if calls and (content["role"] != "model" or number == 0 or contents[number - 1]["role"] != "user"):
+            return (
+                "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+            )
+        following = contents[number + 1]["parts"] if calls and number + 1 < len(contents) else []
+        answers = [part["functionResponse"] for part in following if "functionResponse" in part]
+        if [(one["name"], one.get("id")) for one in answers] != [(one["name"], one.get("id")) for one in calls]:
+            return (
+                "Please ensure that the number of function response parts is equal to the number of function call parts of "
+                "the function call turn."
+            )
+        if any("functionResponse" in part for part in content["parts"]):
+            before = contents[number - 1]["parts"] if number else []
+            if content["role"] != "user" or not any("functionCall" in part for part in before):
+                return "Please ensure that function response turn comes immediately after a function call turn."
+    return None
+
+
+def gemini_native_signatures(body: Mapping[str, Any]) -> str | None:
+    """https://ai.google.dev/gemini-api/docs/thought-signatures: the first call of each step has its signature, or the fixed
+    text for what another model made."""
+    for number, content in enumerate(body["contents"]):
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        if calls and not calls[0].get("thoughtSignature"):
+            name = calls[0]["functionCall"]["name"]
+            return (
+                "Function call is missing a thought_signature in functionCall parts. Additional data, function call "
+                f"`default_api:{name}`, position {number}."
+            )
+    return None
+
+
+GEMINI = (gemini_parts, gemini_turns, gemini_native_signatures)
+
+RULES = {
+    "openai": OPENAI,
+    "openai-responses": RESPONSES,
+    "anthropic": ANTHROPIC,
+    "gemini": GEMINI,
+    "ollama": OLLAMA,
+    "litellm": OPENAI,
+}
 
 
 def _calls(body: Mapping[str, Any]) -> list[Any]:

@@ -22,6 +22,11 @@ _ANTHROPIC_FIELDS = {
     "messages", "model", "tools", "tool_choice", "temperature", "top_p", "top_k", "stop_sequences", "max_tokens", "system",
     "stream", "thinking", "output_config", "metadata", "service_tier",
 }  # fmt: skip
+_GEMINI_FIELDS = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
+_GEMINI_CONFIG = {
+    "temperature", "topP", "topK", "seed", "maxOutputTokens", "stopSequences", "thinkingConfig", "responseMimeType",
+    "responseJsonSchema",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class StrictProvider(ScriptedHttp):
 
     def config(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
-        base = self.url if self.provider in ("anthropic", "ollama") else f"{self.url}/v1"
+        base = f"{self.url}/v1" if self.provider.startswith("openai") else self.url
         desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 5, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}}}
 
@@ -87,6 +92,8 @@ class StrictProvider(ScriptedHttp):
 def _error(provider: str, problem: str) -> Any:
     if provider == "ollama":
         return {"error": problem}
+    if provider == "gemini":
+        return {"error": {"code": 400, "message": problem, "status": "INVALID_ARGUMENT"}}
     if provider == "anthropic":
         return {"type": "error", "error": {"type": "invalid_request_error", "message": problem}}
     return {"error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}}
@@ -160,6 +167,27 @@ def _ollama(body: Any, rules: Rules) -> str | None:
     return _refused(body, rules)
 
 
+def _gemini(body: Any, rules: Rules) -> str | None:
+    config = body.get("generationConfig", {})
+    strange = [*(body.keys() - _GEMINI_FIELDS - rules.takes), *(config.keys() - _GEMINI_CONFIG - rules.takes)]
+    if strange:
+        return f'Invalid JSON payload received. Unknown name "{min(strange)}": Cannot find field.'
+    if len(config.get("stopSequences", ())) > 5:
+        return "The number of stop sequences must be at most 5."
+    thinking = config.get("thinkingConfig", {})
+    if len(thinking) > 1:
+        return "You can only set only one of thinking budget and thinking level."
+    calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    if calling and not body.get("tools"):
+        return "Function calling config is set without function_declarations."
+    offered = [tool["name"] for tools in body.get("tools", ()) for tool in tools["functionDeclarations"]]
+    if calling.get("allowedFunctionNames") and (
+        calling.get("mode") not in ("ANY", "VALIDATED") or not set(calling["allowedFunctionNames"]) <= set(offered)
+    ):
+        return "allowed_function_names should only be set when function calling mode is ANY or VALIDATED."
+    return _refused(config | body, rules)
+
+
 def _refused(body: Any, rules: Rules) -> str | None:
     return next((said for name, said in rules.refuses.items() if name in body), None)
 
@@ -173,5 +201,6 @@ _CHECKS: dict[str, Callable[[Any, Rules], str | None]] = {
     "openai": _openai,
     "openai-responses": _responses,
     "anthropic": _anthropic,
+    "gemini": _gemini,
     "ollama": _ollama,
 }

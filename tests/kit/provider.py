@@ -1,16 +1,20 @@
-"""A model provider that plays a list of replies, in the wire formats of OpenAI (both of them), Anthropic and Ollama."""
+"""A model provider that plays a list of replies, in the wire formats of OpenAI (both of them), Anthropic, Google and
+Ollama."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import distributions
 from typing import Any
 
 from kit.scripted_http import Reply, Request, ScriptedHttp
 
-PROVIDERS = ("openai", "openai-responses", "anthropic", "ollama")
+# As many as are installed: google-genai came last, and LiteLLM's own environment is without it.
+WITH_GOOGLE = any(distribution.name == "google-genai" for distribution in distributions())
+PROVIDERS = ("openai", "openai-responses", "anthropic", *(["gemini"] if WITH_GOOGLE else []), "ollama")
 
 Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -42,7 +46,7 @@ class Provider(ScriptedHttp):
 
     def config(self, provider: str, key: str = "sk-not-a-real-key", **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
-        base = self.url if provider in ("anthropic", "ollama") else f"{self.url}/v1"
+        base = f"{self.url}/v1" if provider.startswith("openai") or provider == "litellm" else self.url
         desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 5, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
 
@@ -61,7 +65,7 @@ def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usag
         calls: Calls of tools: name on the wire and arguments.
         usage: Tokens of the prompt and of the answer; None where the provider reports none.
     """
-    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "ollama": _ollama}
+    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
     return made[provider](text, calls, usage)
 
 
@@ -124,6 +128,30 @@ def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[s
         "content": [*([{"type": "text", "text": text}] if text else []), *made],
         **({"usage": {"input_tokens": usage[0], "output_tokens": usage[1]}} if usage else {}),
     }
+
+
+def _gemini(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
+    made = [gemini_call(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(calls)]
+    return gemini_answer([*([{"text": text}] if text else []), *made], usage=usage)
+
+
+def gemini_call(call_id: str, name: str, arguments: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """A part of an answer of Gemini's that calls a tool."""
+    return {"functionCall": {"id": call_id, "name": name, "args": dict(arguments)}, **fields}
+
+
+def gemini_answer(
+    parts: Sequence[Mapping[str, Any]], reason: str | None = "STOP", usage: tuple[int, int] | None = (30, 7), **counts: int
+) -> dict[str, Any]:
+    """The body of an answer of Gemini's, or of a piece of one."""
+    candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0, **({"finishReason": reason} if reason else {})}
+    counted = usage and {
+        "promptTokenCount": usage[0],
+        "candidatesTokenCount": usage[1],
+        "totalTokenCount": sum(usage),
+        **counts,
+    }
+    return {"candidates": [candidate], **({"usageMetadata": counted} if counted else {}), "modelVersion": "m-1"}
 
 
 def _ollama(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:

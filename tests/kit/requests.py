@@ -31,8 +31,24 @@ def check_request(path: str, body: Any) -> None:
         # The SDK's class of a tool does not know all of JSON Schema.
         tools = [{**tool, "function": {**tool["function"], "parameters": {}}} for tool in body.get("tools", ())]
         ChatRequest.model_validate({**body, "tools": tools})
+    elif path.endswith(("generateContent", "GenerateContent")):
+        _check_gemini(body)
     elif path in KINDS:
         _consumed(_adapter(path, bool(body.get("stream"))).validate_python(_known(body)))
+
+
+def _check_gemini(body: Mapping[str, Any]) -> None:
+    from google.genai import types
+
+    kinds: dict[str, Any] = {
+        "contents": list[types.Content],
+        "tools": list[types.Tool],
+        "toolConfig": types.ToolConfig,
+        "systemInstruction": types.Content,
+        "generationConfig": types.GenerationConfig,
+    }
+    for name, value in body.items():
+        TypeAdapter(kinds[name]).validate_python(value)
 
 
 # What OpenAI-compatible servers want back with an answer, and OpenAI's own schema does not have.

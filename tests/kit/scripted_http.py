@@ -21,6 +21,11 @@ class Request:
     headers: dict[str, str]
     body: Any
 
+    @property
+    def streams(self) -> bool:
+        """Whether a model is asked for a stream: by a field of the body, or with Google by the path."""
+        return bool(self.body.get("stream")) or ":streamGenerateContent" in self.path
+
 
 @dataclass(frozen=True)
 class Reply:

@@ -1,4 +1,4 @@
-"""Streamed answers in the wire formats of OpenAI (both of them), Anthropic and Ollama, as the lines that go over the wire."""
+"""Streamed answers in the wire formats of OpenAI (both of them), Anthropic, Google and Ollama, as lines on the wire."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from kit.provider import response, response_call, response_text
+from kit.provider import gemini_answer, gemini_call, response, response_call, response_text
 from kit.scripted_http import Reply
 
 KINDS = {
     "openai": "text/event-stream",
     "openai-responses": "text/event-stream",
     "anthropic": "text/event-stream",
+    "gemini": "text/event-stream",
     "ollama": "application/x-ndjson",
 }
 
@@ -31,8 +32,8 @@ def streamed(provider: str, text: Sequence[str] = (), *calls: Call, usage: bool 
         usage: Whether usage is reported.
         end: Whether the end is marked.
     """
-    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "ollama": _ollama}[provider]
-    return "".join(made(text, calls, usage, end)).encode()
+    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
+    return "".join(made[provider](text, calls, usage, end)).encode()
 
 
 def reply(provider: str, body: bytes, *, bytewise: bool = False, **more: Any) -> Reply:
@@ -153,6 +154,19 @@ def _block(index: int, block: dict[str, Any], deltas: Sequence[dict[str, Any]]) 
 
 def _event(kind: str, **fields: Any) -> str:
     return f"event: {kind}\n" + _data({"type": kind, **fields})
+
+
+def _gemini(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
+    counts = {"cachedContentTokenCount": 12, "thoughtsTokenCount": 3}
+    for piece in text:
+        yield _data(gemini_answer([{"text": piece}], None, (30, 1) if usage else None))
+    for call_id, name, arguments in calls:
+        yield _data(gemini_answer([gemini_call(call_id, name, json.loads(arguments))], None, None))
+    if end:
+        # The answer's own tokens, beside those of its thoughts.
+        yield _data(
+            gemini_answer([{"text": ""}], "STOP", (30, 4), **counts) if usage else gemini_answer([{"text": ""}], usage=None)
+        )
 
 
 def _ollama(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:

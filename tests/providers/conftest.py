@@ -161,7 +161,7 @@ def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_certificate: Path) -> None:
     """Whatever this machine has set, the SDKs find no key, no profile and no address."""
     monkeypatch.setenv("SSL_CERT_FILE", str(one_certificate))
-    for provider in ("OPENAI", "ANTHROPIC", "OLLAMA"):
+    for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "GOOGLE", "OLLAMA"):
         for name in ("API_KEY", "BASE_URL", "AUTH_TOKEN", "HOST", "PROFILE"):
             monkeypatch.delenv(f"{provider}_{name}", raising=False)
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path))

@@ -51,7 +51,7 @@ async def test_an_empty_stream_is_asked_for_in_one_piece_and_from_then_on_so_is_
         first = await chat.run(ASKED)
         second = await chat.run(ASKED)
     assert [turn.answer for turn in (first, second)] == ["Hello.", "Hello."]
-    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, False]
+    assert [request.streams for request in server.seen] == [True, False, False]
     assert [len(turn.notices) for turn in (first, second)] == [1, 0]
     assert first.retries == []
 
@@ -73,7 +73,7 @@ async def test_another_model_of_the_client_is_still_asked_for_streams(
     await model.complete(ASKED, on_event=lambda _: None)
     model.model = "m-2"
     await model.complete(ASKED, on_event=lambda _: None)
-    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, True]
+    assert [request.streams for request in server.seen] == [True, False, True]
 
 
 async def test_nothing_is_remembered_where_one_piece_does_not_help(
@@ -100,7 +100,7 @@ async def test_a_stream_that_began_is_not_taken_for_an_empty_one(
     events: list[Any] = []
     await model.complete(ASKED, on_event=events.append)
     assert [type(event) for event in events] == [RetryScheduled, str]
-    assert all(request.body["stream"] for request in server.seen)
+    assert all(request.streams for request in server.seen)
 
 
 async def test_a_server_that_gives_nothing_in_any_form_is_asked_twice(
@@ -120,7 +120,7 @@ async def test_a_connection_that_is_closed_after_an_empty_stream_is_made_again(
     model = model_of(server, "openai", max_retries=0)
     got = await model.complete(ASKED, on_event=lambda _: None)
     assert got.message.content == "Hello."
-    assert [bool(request.body.get("stream")) for request in server.seen] == [True, False, False]
+    assert [request.streams for request in server.seen] == [True, False, False]
     with pytest.raises(ProviderError):
         await model.complete(ASKED, on_event=lambda _: None)
     assert len(server.seen) == 4

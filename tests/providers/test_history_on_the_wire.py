@@ -75,6 +75,11 @@ def results_by_call(provider: str, body: Any) -> list[tuple[str, str]]:
         blocks = [block for message in body["messages"] for block in message["content"]]
         ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
         outputs = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    elif provider == "gemini":
+        parts = [part for content in body["contents"] for part in content["parts"]]
+        ids = [part["functionCall"]["id"] for part in parts if "functionCall" in part]
+        results = [part["functionResponse"] for part in parts if "functionResponse" in part]
+        outputs = {result["id"]: result["response"]["output"] for result in results}
     else:
         ids = [made["id"] for message in body["messages"] for made in message.get("tool_calls") or ()]
         outputs = {m["tool_call_id"]: m["content"] for m in body["messages"] if m["role"] == "tool"}

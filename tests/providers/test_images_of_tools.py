@@ -43,6 +43,11 @@ def images_in(provider: str, body: Any) -> list[str]:
         outputs = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
         parts = [part for output in outputs if isinstance(output, list) for part in output]
         return [part["image_url"].partition(",")[2] for part in parts if part["type"] == "input_image"]
+    if provider == "gemini":
+        parts = [part for content in body["contents"] if content["role"] == "user" for part in content["parts"]]
+        # Google takes both alphabets of base64; its SDK writes the one for addresses.
+        sent = [base64.urlsafe_b64decode(part["inlineData"]["data"]) for part in parts if "inlineData" in part]
+        return [base64.b64encode(data).decode() for data in sent]
     messages = [message for message in body["messages"] if message["role"] == "user"]
     if provider == "ollama":
         return [image for message in messages for image in message.get("images", ())]

@@ -52,6 +52,7 @@ BY_STATUS = {
     529: OverloadedError,
 }
 TOO_LONG = {
+    "gemini": ["The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."],
     "openai": [
         "context_length_exceeded",
         "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
@@ -186,6 +187,7 @@ async def test_no_secret_is_left_where_a_stream_breaks(
         "openai": f'data: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
         "openai-responses": f'event: error\ndata: {{"type": "error", "message": "bad key {KEY}"}}\n\n',
         "anthropic": f'event: error\ndata: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
+        "gemini": f'data: {{"error": {{"code": 400, "message": "bad key {KEY}"}}}}\n\n',
         "ollama": f'{{"error": "bad key {KEY}"}}\n',
     }[provider]
     server = serving(reply(provider, streamed(provider, ("Wait",), end=False) + line.encode()))

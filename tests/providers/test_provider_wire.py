@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from casual_llm import AssistantToolCall, AssistantToolCallFunction
 from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
-from kit.provider import own_variable, response, response_call, response_text
+from kit.provider import gemini_call, own_variable, response, response_call, response_text
 
 from casual_mcp_nb.errors import ProviderError
 from casual_mcp_nb.providers import ModelFactory
@@ -80,6 +80,22 @@ ANSWERS: dict[str, dict[str, Any]] = {
         ],
         "usage": {"input_tokens": 18, "output_tokens": 7, "cache_read_input_tokens": 12},
     },
+    "gemini": {
+        "candidates": [
+            {
+                "content": {"role": "model", "parts": [{"text": "Wait."}, gemini_call("c1", "maps__find", {"place": {}})]},
+                "finishReason": "STOP",
+                "index": 0,
+            }
+        ],
+        "usageMetadata": {
+            "promptTokenCount": 30,
+            "cachedContentTokenCount": 12,
+            "candidatesTokenCount": 4,
+            "thoughtsTokenCount": 3,
+            "totalTokenCount": 37,
+        },
+    },
     "ollama": {
         "model": "m",
         "created_at": "2026-01-01T00:00:00Z",
@@ -98,16 +114,25 @@ USAGES = {
     "openai": TokenUsage(30, 7, 12, 3),
     "openai-responses": TokenUsage(30, 7, 12, 3),
     "anthropic": TokenUsage(30, 7, 12),
+    "gemini": TokenUsage(30, 7, 12, 3),
     "ollama": TokenUsage(30, 7),
 }
 PATHS = {
     "openai": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
     "anthropic": "/v1/messages",
+    "gemini": "/v1/models/m-1:generateContent",
     "ollama": "/api/chat",
 }
-REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "ollama": "stop"}
-MAX_TOKENS = {"openai-responses": "max_output_tokens", "ollama": "num_predict"}
+REASONS = {
+    "openai": "tool_calls",
+    "openai-responses": "completed",
+    "anthropic": "tool_use",
+    "gemini": "STOP",
+    "ollama": "stop",
+}
+MAX_TOKENS = {"openai-responses": "max_output_tokens", "gemini": "maxOutputTokens", "ollama": "num_predict"}
+OPTIONS = {"gemini": "generationConfig", "ollama": "options"}
 
 
 def config_for(provider: str, url: str, **client: Any) -> Config:
@@ -135,6 +160,10 @@ async def test_a_definition_reaches_the_provider_exactly_as_it_is(
         # This one takes a value of any kind, so that it has no strict form.
         assert body["tools"] == [{"type": "function", **TOOL, "strict": False}]
         assert body["tool_choice"] == "auto"
+    elif provider == "gemini":
+        declared = {"name": "maps__find", "description": "Find a place.", "parameters_json_schema": PARAMETERS}
+        assert body["tools"] == [{"functionDeclarations": [declared]}]
+        assert "toolConfig" not in body
     else:
         assert body["tools"] == [{"type": "function", "function": TOOL}]
         assert body.get("tool_choice") == ("auto" if provider == "openai" else None)
@@ -145,7 +174,7 @@ async def test_a_request_without_tools_mentions_none(
 ) -> None:
     server = loopback(ANSWERS[provider])
     await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
-    assert not {"tools", "tool_choice"} & set(server.seen[0].body)
+    assert not {"tools", "tool_choice", "toolConfig"} & set(server.seen[0].body)
 
 
 async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key(
@@ -155,11 +184,11 @@ async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key
     await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED, [TOOL])
     (seen,) = server.seen
     assert seen.path.partition("?")[0] == PATHS[provider]
-    assert seen.body["model"] == "m-1"
-    options = seen.body["options"] if provider == "ollama" else seen.body
+    assert "m-1" in (seen.body.get("model", seen.path))
+    options = seen.body[OPTIONS[provider]] if provider in OPTIONS else seen.body
     assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
     assert options.get(MAX_TOKENS.get(provider, "max_tokens")) == 99
-    assert KEY in (seen.headers.get("authorization", "") + seen.headers.get("x-api-key", ""))
+    assert KEY in "".join(seen.headers.get(name, "") for name in ("authorization", "x-api-key", "x-goog-api-key"))
 
 
 async def test_text_calls_usage_and_the_reason_for_the_end_come_back(
@@ -183,7 +212,7 @@ async def test_an_answer_without_usage_has_none_and_not_that_of_the_answer_befor
     server = loopback(ANSWERS[provider])
     model = factory_for(config_for(provider, server.url)).chat_model()
     assert (await model.complete(ASKED)).usage is not None
-    uncounted = ("usage", "prompt_eval_count", "eval_count")
+    uncounted = ("usage", "usageMetadata", "prompt_eval_count", "eval_count")
     server.answer = {key: value for key, value in ANSWERS[provider].items() if key not in uncounted}
     assert (await model.complete(ASKED)).usage is None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from kit.option_rules import Rules, StrictProvider
+from kit.provider import PROVIDERS
 
 from casual_mcp_nb import load_config
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -75,12 +76,18 @@ SENT = {
         "tool_choice": {"type": "tool", **NAMED, "disable_parallel_tool_use": True},
         "user": "me",
     },
+    "gemini": {
+        "generationConfig": {"temperature": 0.3, "maxOutputTokens": 500, "topP": 0.9, "seed": 7, "stopSequences": ["END"]},
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [TOOL]}},
+        "user": "me",
+    },
     "ollama": {"options": {"temperature": 0.3, "num_predict": 500, "top_p": 0.9, "seed": 7, "stop": ["END"]}, "user": "me"},
 }
 UNSENT = {
     "openai": [],
     "openai-responses": ["seed", "stop"],
     "anthropic": ["seed"],
+    "gemini": ["parallel_tool_calls"],
     "ollama": ["tool_choice", "parallel_tool_calls"],
 }
 # Anthropic's models take one of temperature and top_p.
@@ -90,7 +97,7 @@ GIVEN = {name: {n: v for n, v in OPTIONS.items() if name != "anthropic" or n != 
 @pytest.mark.defect("D7", "D3")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("where", ["config", "call"])
-@pytest.mark.parametrize("provider", SENT)
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_each_option_goes_to_each_provider_in_its_own_field(provider: str, where: str, stream: bool) -> None:
     server = StrictProvider(provider, Rules(takes=frozenset({"user"})))
     given = {**GIVEN[provider], "extra_headers": {"X-Team": SECRET}}

@@ -108,7 +108,7 @@ async def test_the_same_conversation_leaves_the_same_trace(
     assert [turn.answer for turn in talk] == ["Five, and nothing.", "Twenty-five."]
     assert seen_by_the_person(talk) == expected
     assert len(server.seen) == len(SCRIPT)
-    assert all(bool(request.body.get("stream")) is stream for request in server.seen)
+    assert all(request.streams is stream for request in server.seen)
 
 
 def test_the_conversation_searches_loads_calls_and_fails_once(expected: Any) -> None:
@@ -139,6 +139,8 @@ def with_its_own(provider: str) -> Any:
         made["content"].insert(0, THOUGHT)
     elif provider == "openai-responses":
         made["output"].insert(0, REASONING)
+    elif provider == "gemini":
+        made["candidates"][0]["content"]["parts"][1]["thoughtSignature"] = "b3BhcXVl"
     else:
         made["message"]["thinking"] = "I see."
     return made
@@ -148,6 +150,9 @@ def own_in(provider: str, body: Any) -> bool:
     """Whether what only this provider can read is in a request of its own, where it wants it."""
     if provider == "openai-responses":
         return any(item.get("encrypted_content") == "b3BhcXVl" for item in body["input"])
+    if provider == "gemini":
+        parts = [part for content in body["contents"] for part in content["parts"] if "functionCall" in part]
+        return parts[0]["thoughtSignature"] == "b3BhcXVl" and not any("thoughtSignature" in part for part in parts[1:4])
     answers = [message for message in body["messages"] if message["role"] == "assistant"]
     if provider == "anthropic":
         return answers[0]["content"][0] == THOUGHT

@@ -28,6 +28,10 @@ def types_of(provider: str) -> tuple[Any, Any]:
             from anthropic.types import Message, RawMessageStreamEvent
 
             return Message, RawMessageStreamEvent
+        case "gemini":
+            from google.genai.types import GenerateContentResponse
+
+            return GenerateContentResponse, GenerateContentResponse
     from ollama import ChatResponse
 
     return ChatResponse, ChatResponse

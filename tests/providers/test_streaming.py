@@ -26,12 +26,13 @@ CALLS = (
     ("c3", "noop", "{}"),
 )
 COUNTED = TokenUsage(30, 7, 12, 3)
-USAGES = {"openai": COUNTED, "openai-responses": COUNTED, "anthropic": COUNTED, "ollama": TokenUsage(30, 7)}
-REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "ollama": "stop"}
+USAGES = {**dict.fromkeys(PROVIDERS, COUNTED), "ollama": TokenUsage(30, 7)}
+REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "gemini": "STOP", "ollama": "stop"}
 ERROR_LINES = {
     "openai": 'data: {"error": {"type": "server_error", "message": "It broke"}}\n\n',
     "openai-responses": 'event: error\ndata: {"type": "error", "code": "server_error", "message": "It broke"}\n\n',
     "anthropic": 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "It broke"}}\n\n',
+    "gemini": 'data: {"error": {"code": 503, "message": "It broke", "status": "UNAVAILABLE"}}\n\n',
     "ollama": '{"error": "It broke"}\n',
 }
 
@@ -50,7 +51,7 @@ async def test_a_streamed_answer_has_its_text_calls_usage_and_reason(
     assert made == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
     assert len({call.id for call in got.message.tool_calls or ()}) == 3
     assert (got.usage, got.finish_reason) == (USAGES[provider], REASONS[provider])
-    assert server.seen[0].body["stream"] is True
+    assert server.seen[0].streams
     assert server.seen[0].body.get("stream_options") == ({"include_usage": True} if provider == "openai" else None)
 
 
@@ -87,7 +88,7 @@ async def test_no_stream_is_asked_for_where_nobody_listens_or_it_is_not_wanted(
     server = serving(answer(provider, "Here."))
     got = await model_of(server, provider).complete(ASKED, on_event=on_event, stream=stream)
     assert got.message.content == "Here."
-    assert not server.seen[0].body.get("stream")
+    assert not server.seen[0].streams
 
 
 async def test_a_server_that_knows_no_streams_is_understood(

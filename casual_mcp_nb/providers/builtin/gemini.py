@@ -1,0 +1,458 @@
+"""Google's Gemini API, as a client of casual-llm over the SDK `google-genai`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.providers._answers import (
+    ContentFiltered,
+    InvalidResponse,
+    Reported,
+    StreamTruncated,
+    call_of,
+    ended_early,
+    finished,
+    message_of,
+    plain_usage,
+    usage_of,
+)
+from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
+from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
+from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._pictures import after_results, limited, refuse_addresses
+from casual_mcp_nb.providers._provider_state import Part, keep, kept, kept_fields
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+
+if TYPE_CHECKING:
+    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient, StreamChunk
+    from casual_llm.usage import Usage
+    from google.genai import types
+    from httpx2 import Request, Response
+
+    from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.tokens import TokenUsage
+
+WIRE = "gemini"
+SDK = "google-genai"
+_HOME = "https://generativelanguage.googleapis.com"
+_SIGNATURE = "thought_signature"
+# https://ai.google.dev/gemini-api/docs/thought-signatures: what takes the place of a signature of Gemini's own, as base64.
+_ANY_SIGNATURE = "skip_thought_signature_validator"
+# https://ai.google.dev/api/generate-content#FinishReason: the answer was stopped for what is in it, or could not be read.
+_FILTERED = re.compile(r"SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED_CONTENT|SPII|MODEL_ARMOR")
+_UNREADABLE = re.compile(r"MALFORMED|UNEXPECTED_TOOL_CALL|TOO_MANY_TOOL_CALLS|MISSING_THOUGHT_SIGNATURE")
+# https://ai.google.dev/gemini-api/docs/openai#thinking: Gemini 3 takes levels, the models before it a budget in tokens.
+_LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
+_BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
+_TAKES_BUDGETS = re.compile(r"gemini-(?:1|2)(?!\d)")
+
+_answering: ContextVar[Response | None] = ContextVar("_answering", default=None)
+"""The HTTP response that the current task reads: the SDK does not give it."""
+
+
+class GeminiClient:
+    """A client of casual-llm for Google's Gemini API.
+
+    Args:
+        api_key: The key.
+        base_url: Another address than Google's.
+        timeout: Seconds of silence.
+        headers: HTTP headers for each request.
+    """
+
+    def __init__(
+        self, api_key: str, base_url: str | None = None, timeout: float = 60.0, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.client = _Connection(api_key, base_url or _HOME, timeout, dict(headers or {}))
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        answer = await ask(self, model, messages, options)
+        return answer.message, plain_usage(answer.usage)
+
+    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+        from casual_llm import StreamChunk
+
+        parts = _Answer(model, messages, options)
+        async with aclosing(_chunks(self, model, messages, options)) as chunks:
+            async for chunk in chunks:
+                if text := parts.take(chunk):
+                    yield StreamChunk(content=text)
+        answer = parts.whole()
+        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
+
+
+class _Connection:
+    """The SDK over an HTTP client of ours, which follows no redirects: the key would go with them."""
+
+    def __init__(self, api_key: str, base_url: str, timeout: float, headers: dict[str, str]) -> None:
+        import httpx2
+        from google.genai import Client, types
+
+        async def limit_silence(request: Request) -> None:
+            # A timeout of the SDK's would also be sent to the server, as the limit of a whole answer.
+            request.extensions["timeout"] = httpx2.Timeout(timeout).as_dict()
+
+        async def note(response: Response) -> None:
+            _answering.set(response)
+            if not (response.is_error or _streams(response)):
+                await response.aread()
+
+        trusted = httpx2.create_ssl_context()
+        self.api_key = api_key
+        self.base_url = base_url
+        self._client = httpx2.AsyncClient(
+            verify=trusted, event_hooks={"request": [limit_silence], "response": [note]}, headers=headers
+        )
+        options = types.HttpOptions(
+            base_url=base_url,
+            headers=headers,
+            httpx_async_client=self._client,
+            # Never used; the SDK would read the trusted certificates for it once more.
+            httpx_client=httpx2.Client(verify=trusted),
+            retry_options=types.HttpRetryOptions(attempts=1),
+        )
+        self.models = Client(api_key=api_key, vertexai=False, http_options=options).aio.models
+        # The SDK's classes are made when they are first used, which takes too long for a loop.
+        types.GenerateContentConfig(tools=[types.Tool(function_declarations=[])])
+        types.GenerateContentResponse.model_validate({"candidates": [{"content": {"parts": [{"text": ""}]}}]})
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def offer(tools: Definitions) -> dict[str, Any]:
+    """Return the definitions as arguments of a request: as they are; `_config` makes them Google's."""
+    return {"tools": [dict(tool) for tool in tools]} if tools else {}
+
+
+async def ask(client: GeminiClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    """Make one request that is answered in one piece."""
+    answer = _Answer(model, messages, options)
+    async with aclosing(_chunks(client, model, messages, options, stream=False)) as responses:
+        async for response in responses:
+            answer.take(response)
+    return answer.whole()
+
+
+async def stream(
+    client: GeminiClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
+) -> ModelResponse:
+    """Make one request that is answered piece by piece.
+
+    Raises:
+        StreamTruncated: There was no reason for the end.
+    """
+    answer = _Answer(model, messages, options)
+    async with aclosing(_chunks(client, model, messages, options)) as chunks:
+        async for chunk in chunks:
+            say(answer.take(chunk), _answering.get())
+    return answer.whole()
+
+
+async def _chunks(
+    client: GeminiClient, model: str, messages: Sequence[ChatMessage], options: ChatOptions, stream: bool = True
+) -> AsyncGenerator[types.GenerateContentResponse]:
+    """Yield what the SDK reads: pieces of an answer, or the whole of it; its errors in a form that is understood here."""
+    from google.genai import errors
+
+    models = client.client.models
+    contents, config = _contents(client, model, messages), _config(model, messages, options)
+    _answering.set(None)
+    answers = False
+    try:
+        if stream:
+            async for chunk in await models.generate_content_stream(model=model, contents=contents, config=config):
+                answers |= _is_of_an_answer(chunk)
+                yield chunk
+        else:
+            whole = await models.generate_content(model=model, contents=contents, config=config)
+            answers = _is_of_an_answer(whole)
+            yield whole
+        if not answers and (sent := _body(_answering.get())) is not None:
+            raise InvalidResponse(sent)
+    except json.JSONDecodeError:
+        raise
+    except errors.APIError as error:
+        if getattr(error.response, "is_error", False):
+            raise
+        # It came in the middle of a stream that had begun well.
+        raise Reported(error.details.get("error", error.details), error.code) from None
+    except (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # The SDK fails in many ways over what is neither an answer nor an error of Google's.
+        response = _answering.get()
+        if response is not None and response.is_error:
+            response.raise_for_status()
+        raise InvalidResponse(_body(response) or str(error)) from None
+    finally:
+        if (response := _answering.get()) is not None:
+            await response.aclose()
+
+
+def _is_of_an_answer(response: types.GenerateContentResponse) -> bool:
+    return bool(response.candidates or response.prompt_feedback)
+
+
+def _body(response: Response | None) -> str | None:
+    """Return what came instead of a stream of events; None for such a stream."""
+    return None if response is None or _streams(response) else response.text
+
+
+def _streams(response: Response) -> bool:
+    return "event-stream" in response.headers.get("content-type", "")
+
+
+def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[types.Content]:
+    from google.genai import types
+
+    refuse_addresses(messages, "Google's API takes no addresses of images")
+    known = learned(client, model)
+    sent = limited(sendable(messages, RESPONSES_IDS, WIRE, model), known.most_images, known.refused_images)
+    contents: list[types.Content] = []
+    for message in after_results(sent):
+        role = "model" if message.role == "assistant" else "user"
+        parts = list(_parts(message, model)) if message.role != "system" else []
+        # The results of calls that were made side by side must be in one content.
+        if parts and contents and contents[-1].role == role:
+            contents[-1].parts = [*(contents[-1].parts or ()), *parts]
+        elif parts:
+            contents.append(types.Content(role=role, parts=parts))
+    return contents or [types.Content(role="user", parts=[types.Part(text="(nothing)")])]
+
+
+def _parts(message: ChatMessage, model: str) -> Iterator[types.Part]:
+    from google.genai import types
+
+    if message.role == "assistant":
+        yield from _said(message, model)
+    elif message.role == "tool":
+        # Text and nothing else: Google reads `$ref` in an object as a reference of its own (vercel/ai#14369).
+        result = {"error" if getattr(message, "failed", False) else "output": message.content}
+        name = _wire_name(message.name)
+        yield types.Part(function_response=types.FunctionResponse(id=message.tool_call_id, name=name, response=result))
+    else:
+        for part in [message.content] if isinstance(message.content, str) else message.content or ():
+            if isinstance(part, str) or part.type == "text":
+                text = part if isinstance(part, str) else part.text
+                yield from [types.Part(text=text)] if text.strip() else []
+            elif not isinstance(part.source, str):
+                data = base64.b64decode(part.source.get("data", ""))
+                yield types.Part(inline_data=types.Blob(data=data, mime_type=part.media_type))
+
+
+def _said(message: AssistantMessage, model: str) -> Iterator[types.Part]:
+    """Yield the parts of an answer with the signatures that this model gave them.
+
+    Of the calls of a step Gemini 3 signs the first, and refuses it without a signature.
+    """
+    from google.genai import types
+
+    whole: Part = {"type": "text", "text": message.content}
+    parts = kept(message, WIRE, model) or [*([whole] if message.content else []), *(message.tool_calls or ())]
+    of_calls = iter(kept_fields(message, WIRE, model).calls)
+    stand_in: str | None = _ANY_SIGNATURE
+    for part in parts:
+        if isinstance(part, dict):
+            yield types.Part(text=part["text"], thought_signature=_bytes(part.get(_SIGNATURE)))
+        else:
+            call = types.FunctionCall(id=part.id, name=_wire_name(part.function.name), args=json.loads(part.function.arguments))
+            signature, stand_in = next(of_calls, {}).get(_SIGNATURE, stand_in), None
+            yield types.Part(function_call=call, thought_signature=_bytes(signature))
+
+
+def _bytes(signature: str | None) -> bytes | None:
+    return base64.urlsafe_b64decode(signature) if signature else None
+
+
+def _wire_name(name: str) -> str:
+    """Return a name as Google takes it: it must not begin with a digit or a dash."""
+    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+
+
+def _config(model: str, messages: Iterable[ChatMessage], options: ChatOptions) -> types.GenerateContentConfig:
+    from google.genai import types
+
+    extra = dict(options.extra)
+    http = types.HttpOptions(headers=extra.pop("extra_headers", None), extra_body=extra.pop("extra_body", None))
+    tools = [_declaration(tool) for tool in _definitions(options)]
+    extra.pop("tools", None)
+    return types.GenerateContentConfig(
+        http_options=http,
+        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+        system_instruction="\n\n".join(str(message.content) for message in messages if message.role == "system") or None,
+        temperature=options.temperature,
+        max_output_tokens=options.max_tokens,
+        top_p=options.top_p,
+        seed=options.seed,
+        stop_sequences=options.stop,
+        tools=[types.Tool(function_declarations=tools)] if tools else None,
+        tool_config=_tool_config(options.tool_choice) if tools else None,
+        thinking_config=_thinking(model, extra.pop("reasoning_effort", None), extra.pop("thinking", None)),
+        **_format(options.response_format),
+        **extra,
+    )
+
+
+def _definitions(options: ChatOptions) -> list[dict[str, Any]]:
+    from casual_llm.tool_converters import tools_to_openai
+
+    own = tools_to_openai(options.tools) if options.tools else []
+    return [*(dict(tool["function"]) for tool in own), *options.extra.get("tools", ())]
+
+
+def _declaration(tool: Mapping[str, Any]) -> types.FunctionDeclaration:
+    from google.genai import types
+
+    return types.FunctionDeclaration(
+        name=_wire_name(tool["name"]), description=tool["description"], parameters_json_schema=tool["parameters"]
+    )
+
+
+def _tool_config(choice: str | None) -> types.ToolConfig | None:
+    from google.genai import types
+
+    if choice is None:
+        return None
+    modes = {"auto": types.FunctionCallingConfigMode.AUTO, "none": types.FunctionCallingConfigMode.NONE}
+    mode = modes.get(choice, types.FunctionCallingConfigMode.ANY)
+    names = None if choice in ("auto", "none", "required") else [_wire_name(choice)]
+    return types.ToolConfig(function_calling_config=types.FunctionCallingConfig(mode=mode, allowed_function_names=names))
+
+
+def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) -> types.ThinkingConfig | None:
+    from google.genai import types
+
+    if budget is not None:
+        return types.ThinkingConfig(thinking_budget=budget["budget_tokens"])
+    if effort is None:
+        return None
+    if _TAKES_BUDGETS.search(model):
+        return types.ThinkingConfig(thinking_budget=_BUDGETS[effort])
+    return types.ThinkingConfig(thinking_level=types.ThinkingLevel(_LEVELS.get(effort, effort).upper()))
+
+
+def _format(wanted: Any) -> dict[str, Any]:
+    if wanted == "text":
+        return {}
+    schema = {} if wanted == "json" else {"response_json_schema": wanted.model_json_schema()}
+    return {"response_mime_type": "application/json", **schema}
+
+
+@dataclass
+class _Answer:
+    """An answer as far as it has come."""
+
+    model: str
+    messages: Sequence[ChatMessage]
+    options: ChatOptions
+    parts: list[types.Part] = field(default_factory=list)
+    usage: TokenUsage | None = None
+    reason: str | None = None
+    why: str | None = None
+
+    def take(self, response: types.GenerateContentResponse) -> str:
+        """Take a piece; the text in it comes back."""
+        feedback = response.prompt_feedback
+        if feedback is not None and feedback.block_reason is not None:
+            raise ContentFiltered(feedback.block_reason_message or feedback.block_reason.value)
+        self.usage = _usage(response.usage_metadata) or self.usage
+        if not response.candidates:
+            return ""
+        # Nothing else is asked for than one.
+        candidate = response.candidates[0]
+        self.reason = candidate.finish_reason.value if candidate.finish_reason else self.reason
+        self.why = candidate.finish_message or self.why
+        new = [part for part in (candidate.content and candidate.content.parts) or () if not part.thought]
+        self.parts += new
+        return "".join(part.text or "" for part in new)
+
+    def whole(self) -> ModelResponse:
+        """Return the answer.
+
+        Raises:
+            StreamTruncated: There was no reason for the end, or one that leaves no answer.
+            ContentFiltered: Google stopped it for what is in it.
+        """
+        if self.reason is None:
+            raise ended_early("without a reason for its end", anything=bool(self.parts))
+        if _FILTERED.search(self.reason):
+            raise ContentFiltered(self.why or self.reason)
+        if _UNREADABLE.search(self.reason):
+            raise StreamTruncated(self.why or self.reason)
+        calls: list[AssistantToolCall] = []
+        own: list[Part] = []
+        for part in self.parts:
+            signature = base64.urlsafe_b64encode(part.thought_signature).decode() if part.thought_signature else None
+            if part.function_call is not None:
+                calls.append(self._call(part.function_call, len(calls)))
+                own.append({"type": "call", **({"fields": {_SIGNATURE: signature}} if signature else {})})
+            elif signature:
+                # A signature may come with an empty text; it goes back where it was.
+                own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
+            elif part.text:
+                own.append({"type": "text", "text": part.text})
+        text = "".join(part.text or "" for part in self.parts)
+        return finished(keep(message_of(text, calls), WIRE, self.model, _joined(own)), self.usage, self.reason)
+
+    def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
+        names = {_wire_name(tool["name"]): str(tool["name"]) for tool in _definitions(self.options)}
+        earlier = sum(len(getattr(message, "tool_calls", None) or ()) for message in self.messages)
+        # Not all of Google's models give their calls an id.
+        return call_of(call.id or f"call_{earlier + before + 1}", names.get(call.name or "", call.name), call.args or {})
+
+
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """Return the parts with pieces of a text as one, but for those with a signature."""
+    joined: list[Part] = []
+    for part in parts:
+        if joined and joined[-1].keys() == part.keys() == {"type", "text"}:
+            joined[-1] = {"type": "text", "text": joined[-1]["text"] + part["text"]}
+        else:
+            joined.append(part)
+    return joined
+
+
+def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsage | None:
+    if usage is None:
+        return None
+    answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
+    # Google counts thoughts beside the answer, and bills them as one.
+    completion = None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0)
+    return usage_of(usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts)
+
+
+def _build(name: str, config: ClientConfig) -> LLMClient:
+    try:
+        import google.genai  # noqa: F401
+    except ImportError as error:
+        raise missing(name, SDK) from error
+    key = key_of(config)
+    if key is None:
+        raise no_key(name, WIRE)
+    return GeminiClient(key, config.base_url, config.timeout, headers_of(config))
+
+
+SPEC = ProviderSpec(
+    name=WIRE,
+    about="Google's Gemini models",
+    place=35,
+    build=_build,
+    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    client=lambda: GeminiClient,
+    sdk=SDK,
+    key_variable="GEMINI_API_KEY",
+    homes=("googleapis.com",),
+    api="Google's Gemini API",
+    lacking=("parallel_tool_calls",),
+    choose_tools=lambda options: {},
+    takes_thinking_tokens=True,
+)
