@@ -1,4 +1,4 @@
-"""What `%mcp demo` and `Session.demo()` connect: servers that ship with the package, a planner, no key and no network."""
+"""What `%mcp demo` and `Session.demo()` connect: bundled servers and the offline planner; no key, no network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """A config with every bundled server that is on by default; all but one deferred, the offline planner as the model."""
+    """Return a config with the default bundled servers, all but one deferred, and the offline planner as the model."""
     return {
         "clients": {"offline": {"provider": "offline"}},
         "models": {"planner": {"client": "offline", "model": "planner"}},

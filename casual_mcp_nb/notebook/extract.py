@@ -1,4 +1,4 @@
-"""An object of the person's own class out of what a model says."""
+"""Extraction: an instance of a pydantic class from a model's answer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=BaseModel)
 
 REPAIRS = 2
-"""How often the model is told what is wrong with its answer."""
+"""How often the model may correct an invalid answer."""
 
-_MAX_PLACES = 200
-_MAX_WORDS = 1_000
+_MAX_STARTS = 200
+_MAX_PROBLEM = 1_000
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _SYSTEM = """Answer with one JSON value that this JSON Schema accepts, and with nothing else: no words around it, no fence.
 Take what it asks for from what you are given; where something is not there, leave it out or use null, as far as the schema \
@@ -52,39 +52,39 @@ async def extract(
 ) -> T:
     """Have the model fill a pydantic model, see `Session.extract`."""
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
-        raise UsageError("What is extracted must be a class of pydantic.", hint="class Person(BaseModel): name: str")
-    asked = await turns.ready_model(model)
-    if isinstance(asked.client, OfflineClient):
-        raise UsageError("The offline planner is no language model and cannot extract.", hint="Choose another: model=…")
+        raise UsageError("The schema must be a pydantic class.", hint="class Person(BaseModel): name: str")
+    chat_model = await turns.ready_model(model)
+    if isinstance(chat_model.client, OfflineClient):
+        raise UsageError("The offline planner is not a language model and cannot extract.", hint="Choose a model: model=…")
     # On a thread: it may be the first to need casual-llm, and a schema can be large.
-    turn_options = await asyncio.to_thread(_options, asked, schema, options)
-    said: list[ChatMessage] = []
+    turn_options = await asyncio.to_thread(_options, chat_model, schema, options)
+    history: list[ChatMessage] = []
     for _ in range(REPAIRS + 1):
-        turn, turn_options = await _ask_for_json(turns, prompt, turn_options, said, conversation)
-        found = read_as(schema, turn.answer)
-        if not isinstance(found, str):
-            return found
+        turn, turn_options = await _ask_for_json(turns, prompt, turn_options, history, conversation)
+        result = read_as(schema, turn.answer)
+        if not isinstance(result, str):
+            return result
         if turn.truncated:
-            found += "; the answer was cut at its limit of tokens, max_tokens"
-        said += turn.messages
-        prompt = _WRONG.format(problem=found)
+            result += "; the answer was cut off at its token limit, max_tokens"
+        history += turn.messages
+        prompt = _WRONG.format(problem=result)
     raise ExtractionError(
-        f"The model's answer is no {schema.__name__}, also after {REPAIRS} repairs: {found}.",
-        hint="The error's `text` has what it said last; put the prompt or the class in other words.",
+        f"The model's answer is not a valid {schema.__name__}, even after {REPAIRS} corrections: {result}.",
+        hint="The error's `text` has its last answer; try another wording of the prompt or the class.",
         text=turn.answer,
-        client=asked.client_name,
-        model=asked.model,
+        client=chat_model.client_name,
+        model=chat_model.model,
     )
 
 
 async def _ask_for_json(
-    turns: TurnService, prompt: Prompt, options: TurnOptions, said: list[ChatMessage], conversation: bool
+    turns: TurnService, prompt: Prompt, options: TurnOptions, history: list[ChatMessage], conversation: bool
 ) -> tuple[Turn, TurnOptions]:
-    """The turn, and the options for the next: some servers refuse a request for JSON as such, and are then only told."""
-    turn = await _json_turn(turns, prompt, options, said, conversation)
+    """Run a turn, and return it with the options for the next: some servers refuse the option for JSON, so it is left out."""
+    turn = await _json_turn(turns, prompt, options, history, conversation)
     if isinstance(turn.exception, BadRequestError) and _wants_format(options):
         options = options.replaced(model=_without_format(options.given.get("model")))
-        turn = await _json_turn(turns, prompt, options, said, conversation)
+        turn = await _json_turn(turns, prompt, options, history, conversation)
     turn.raise_for_status()
     if turn.status == "stopped":
         raise ExtractionError("The extraction was stopped before its end.", text=turn.answer)
@@ -92,19 +92,19 @@ async def _ask_for_json(
 
 
 async def _json_turn(
-    turns: TurnService, prompt: Prompt, options: TurnOptions, said: list[ChatMessage], conversation: bool
+    turns: TurnService, prompt: Prompt, options: TurnOptions, history: list[ChatMessage], conversation: bool
 ) -> Turn:
     if conversation:
         return await turns.run_turn(Turn(Trace()), prompt, options)
-    return await turns.run_separately(prompt, options, said)
+    return await turns.run_separately(prompt, options, history)
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:
-    """No tools, the schema as an instruction, and as the provider's own way of asking for JSON where it has one."""
+    """Return options without tools, and with the schema as an instruction and as the provider's JSON option if it has one."""
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
-    # casual-llm can only instruct Anthropic's models, which is done here for all.
-    asked = _with_format(model, schema) if model.spec.takes_format else model
-    return TurnOptions(model=asked, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
+    if model.spec.takes_format:
+        model = _with_format(model, schema)
+    return TurnOptions(model=model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
 
 
 def _with_format(model: ChatModel, response_format: Any) -> ChatModel:
@@ -125,40 +125,40 @@ def _wants_format(options: TurnOptions) -> bool:
 
 
 def read_as(schema: type[T], text: str) -> T | str:
-    """The first JSON value in a text that the class accepts; or, in words, what is wrong with the first one that there is."""
+    """Return the first JSON value in a text that the class accepts, or a description of what is wrong with the first value."""
     problem = "there is no JSON in it" if text.strip() else "it is empty"
     for number, value in enumerate(json_values(text)):
         try:
-            # As JSON, so that strict classes take what JSON has no type for, such as dates.
+            # As JSON, so that strict classes accept what JSON has no type for, such as dates.
             return schema.model_validate_json(json.dumps(value))
         except ValidationError as error:
-            problem = _words(error) if number == 0 else problem
+            problem = _describe(error) if number == 0 else problem
         except RecursionError:
             continue
     return problem
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """The JSON in a text, the likeliest first: the whole text, what is fenced, then each object or list in it."""
+    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then each object or list in it."""
     for piece in (text, *_FENCED.findall(text)):
         try:
             yield json.loads(piece)
         except (ValueError, RecursionError):
             continue
     decoder = json.JSONDecoder()
-    place = tried = 0
-    while (match := re.compile(r"[{\[]").search(text, place)) and tried < _MAX_PLACES:
+    end = tried = 0
+    while (match := re.compile(r"[{\[]").search(text, end)) and tried < _MAX_STARTS:
         tried += 1
         try:
-            value, place = decoder.raw_decode(text, match.start())
+            value, end = decoder.raw_decode(text, match.start())
             yield value
         except (ValueError, RecursionError):
-            place = match.start() + 1
+            end = match.start() + 1
 
 
-def _words(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     lines = [
-        f"- {'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg']}"
+        f"- {'.'.join(map(str, item['loc'])) or 'the whole value'}: {item['msg']}"
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
-    return "\n".join(["it does not fit the schema:", *lines])[:_MAX_WORDS]
+    return "\n".join(["it does not fit the schema:", *lines])[:_MAX_PROBLEM]

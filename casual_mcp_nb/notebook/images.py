@@ -1,4 +1,4 @@
-"""Images that a person puts beside a text: from files, bytes, addresses, and objects that can save themselves."""
+"""Images in a person's message: from files, bytes, addresses, and objects that can save themselves."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
 def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
-    """What the person says, with images; without images the prompt as it is.
+    """Return a prompt with images added; without images, the prompt as it is.
 
     Args:
-        prompt: The text. Messages of one's own hold their images themselves.
+        prompt: The text; prompts that are messages hold their own images.
         images: One image or several: bytes, the path of a file, an address (`https://…`), which the provider fetches, or an
-            object with `savefig` or `save`, such as a figure of matplotlib or an image of Pillow.
+            object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
 
     Raises:
         UsageError: One of them is not a PNG, JPEG, GIF or WebP image, is too large or cannot be read, or is an address that no
             provider could fetch.
     """
-    given = _several(images)
-    if not given:
+    image_list = _several(images)
+    if not image_list:
         return prompt
     from casual_llm.messages import TextContent, UserMessage
 
     if not isinstance(prompt, str):
-        raise UsageError("Images go with a text.", hint="In messages of your own they are ImageContent parts of a UserMessage.")
-    return [UserMessage(content=[TextContent(text=prompt), *map(_content, given)])]
+        raise UsageError("Images can only be added to a text.", hint="Add them to a message as ImageContent.")
+    return [UserMessage(content=[TextContent(text=prompt), *map(_content, image_list)])]
 
 
 def _several(images: Any) -> list[Any]:
@@ -55,17 +55,17 @@ def _content(image: Any) -> ImageContent:
     if isinstance(image, str) and _is_address(image):
         return ImageContent(source=image)
     data = _bytes(image)
-    what = shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
+    name = shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{what} has {len(data):,} bytes, and {MAX_BYTES:,} are possible.", hint="Make it smaller.")
+        raise UsageError(f"{name} has {len(data):,} bytes; the limit is {MAX_BYTES:,}.", hint="Make it smaller.")
     media_type = media_type_of(data)
     if media_type is None:
-        raise UsageError(f"{what} is no PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
+        raise UsageError(f"{name} is not a PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
     return ImageContent(source={"type": "base64", "data": base64.b64encode(data).decode("ascii")}, media_type=media_type)
 
 
 def _is_address(text: str) -> bool:
-    """Whether this is an address and not a path.
+    """Return whether this is an address and not a path.
 
     Raises:
         UsageError: It is an address that no provider could fetch, or that has a password, which would be saved and sent.
@@ -77,17 +77,17 @@ def _is_address(text: str) -> bool:
         # A file can have a colon in its name.
         if os.path.exists(text):
             return False
-        hint = "An address begins with https:// or http://; of a file give the path."
-        raise UsageError(f"An image cannot be given as {shown(scheme[1])}: address.", hint=hint)
+        hint = "An address begins with https:// or http://; for a file, give its path."
+        raise UsageError(f"{shown(scheme[1])}: is not an address that images can be fetched from.", hint=hint)
     try:
         parts = urlsplit(text)
         valid = bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", text)
     except ValueError:
         valid = False
     if not valid:
-        raise UsageError(f"{shown(text)} is not an address of an image.", hint="It looks like https://example.org/a.png.")
+        raise UsageError(f"{shown(text)} is not the address of an image.", hint="It looks like https://example.org/a.png.")
     if parts.username is not None or parts.password is not None:
-        raise UsageError("This address of an image has a name or a password in it.", hint="Give the image itself.")
+        raise UsageError("This image address contains a user name or password.", hint="Pass the image itself.")
     return True
 
 
@@ -102,8 +102,8 @@ def _bytes(image: Any) -> bytes:
         return _file(Path(image).expanduser())
     if not _can_save(image):
         kind = type(image).__name__
-        hint = "It is bytes, a path, or an object with savefig or save."
-        raise UsageError(f"A {kind} is no image that can be sent.", hint=hint)
+        hint = "Pass bytes, a path, or an object with savefig or save."
+        raise UsageError(f"A {kind} cannot be sent as an image.", hint=hint)
     buffer = io.BytesIO()
     save = getattr(image, "savefig", None) or image.save
     save(buffer, format="PNG")
@@ -113,7 +113,7 @@ def _bytes(image: Any) -> bytes:
 def _file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            # One more than is possible tells that there is too much, without reading all of it.
+            # One byte more than the limit shows that the file is too large, without reading all of it.
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None

@@ -1,4 +1,4 @@
-"""The display of a running turn: one handle, updated in place, static HTML when the turn ends."""
+"""The display of a running turn: updated in place, and static HTML when the turn has ended."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ Echo = Literal["none", "text", "output", "all"]
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""
-"""Stands for the model among the ids of calls that run."""
+"""Stands for the model call among the ids of running calls."""
 _STARTING = {"text/plain": "Starting …", "text/html": "<em>Starting …</em>"}
 _NOTHING = {"text/plain": "", "text/html": ""}
 
 
 def check_echo(echo: str) -> None:
-    """Raise `UnknownNameError` for a word that is no echo level."""
+    """Check an echo level.
+
+    Raises:
+        UnknownNameError: There is no such level.
+    """
     if echo not in get_args(Echo):
         raise UnknownNameError("echo level", echo, get_args(Echo))
 
@@ -92,7 +96,7 @@ class LiveOutput:
         self._throttle(urgent=first_text)
 
     def finish(self) -> None:
-        """Show the turn as it ended, for good; called on the thread that waited for it."""
+        """Show the turn as it ended; called on the thread that waited for it."""
         from casual_mcp_nb.display import turn_bundle
 
         began = bool(self._turn.trace.of(TurnStarted))

@@ -1,4 +1,4 @@
-"""The package's log, shown only to those who ask for it."""
+"""The package's log, which is shown only if the person wants it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ logger.addHandler(logging.NullHandler())
 
 
 def show_log(level: str) -> None:
-    """Log from `level` on, to stderr unless the person has set up logging already. Doing so again only changes the level.
+    """Log from `level` on, to stderr unless logging is set up already. A second call only changes the level.
 
     Args:
         level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.

@@ -1,4 +1,4 @@
-"""One daemon thread with one event loop, on which the engine and every connection live."""
+"""The engine thread: one daemon thread with one event loop, on which the engine and every connection run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ T = TypeVar("T")
 
 CLEAN_UP_SECONDS = 0.5
 _WAKE_SECONDS = 0.05
-OTHER_PROCESS = "it belongs to the process that made it, and this is a child of that process"
+OTHER_PROCESS = "it belongs to the process that opened it, and this is a child of that process"
 """Why a session that a forked child has inherited cannot be used there."""
 
 
 def _show_in_one_line(interrupt: BaseException) -> None:
-    """Let IPython show a line for an interrupt, instead of a stack, whose drawing alone takes half a second."""
-    line = f"{type(interrupt).__name__}: stopped before the end; what was done up to there is kept."
+    """Let IPython show one line for an interrupt, instead of a stack, whose drawing alone takes half a second."""
+    line = f"{type(interrupt).__name__}: stopped. Completed steps are kept."
     interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
 
 
 class EngineThread:
-    """Runs coroutines on a loop of its own, for callers that block and for callers that await.
+    """Runs coroutines on its own event loop, for callers that block and for callers that await.
 
-    While a cell sleeps, computes or waits, this loop goes on: connections stay alive and displays move.
+    The loop keeps running while a cell sleeps, computes or waits: connections stay alive and displays are updated.
 
     Attributes:
-        blocked: How many threads block in `run` at this moment.
+        blocked: How many threads are blocked in `run`.
     """
 
     def __init__(self) -> None:
@@ -49,17 +49,17 @@ class EngineThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is the copy in a forked child: a fork copies no threads, so nothing would ever run on it."""
+        """Whether this is the copy in a forked child: a fork does not copy threads, so nothing would ever run on it."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Do nothing, unless the engine was inherited through a fork.
+        """Raise an error if the engine was inherited through a fork.
 
         Raises:
-            ClosedError: It was, and would never answer.
+            ClosedError: It was, and nothing would ever run on it.
         """
         if self.inherited:
-            raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Make a new session here, in the child.")
+            raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Open a new session here, in the child.")
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -69,7 +69,7 @@ class EngineThread:
         """Start `work` on the loop.
 
         Returns:
-            Its future, and an event that is set when the work has ended, also when the future was cancelled before.
+            Its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
 
         Raises:
             ClosedError: The engine belongs to the process that this one was forked from.
@@ -93,14 +93,12 @@ class EngineThread:
         An interrupt cancels it, waits up to half a second for its clean-up, and passes on; IPython shows one line for it.
 
         Raises:
-            UsageError: The caller is on the engine thread itself, which would wait for ever.
+            UsageError: The caller is on the engine thread itself, which would wait forever.
             ClosedError: The engine belongs to the process that this one was forked from.
         """
         if self.is_current and not self.inherited:
             work.close()
-            raise UsageError(
-                "A blocking call was made from the engine thread.", hint="Await the method that ends in _async instead."
-            )
+            raise UsageError("This call would block the engine thread.", hint="Await the method that ends in _async instead.")
         future, ended = self.submit(work)
         self._count(1)
         try:
@@ -137,7 +135,7 @@ class EngineThread:
         return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Have a short function called on the loop after a time; from any thread. Nothing is called in a forked child."""
+        """Call a short function on the loop after a time; for any thread. In a forked child nothing is called."""
         if self.inherited:
             return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
@@ -156,12 +154,12 @@ class EngineThread:
 _lock = threading.Lock()
 _engine: EngineThread | None = None
 _inherited: list[EngineThread] = []
-"""Engines of the processes that this one was forked from, kept for good: to close such a loop would take the parent's own
-wake-up call out of the epoll object that both share."""
+"""Engines of the processes that this one was forked from, never collected: closing such a loop would remove the parent's
+wake-up call from the epoll object that both share."""
 
 
 def engine_thread() -> EngineThread:
-    """The engine thread of this process, started when it is first used; a forked child has one of its own."""
+    """Return the engine thread of this process, started when it is first used; a forked child has its own."""
     global _engine
     with _lock:
         if _engine is None:

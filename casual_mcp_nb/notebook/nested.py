@@ -1,4 +1,4 @@
-"""An opt-in for people whose own cells call `asyncio.run`. This package needs it nowhere."""
+"""An opt-in for people whose own cells call `asyncio.run`. This package does not need it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from casual_mcp_nb.errors import UsageError
 
 
 def enable_nested_asyncio() -> Literal["on", "already on"]:
-    """Let `asyncio.run` and `run_until_complete` be called inside a running loop, by means of nest-asyncio.
+    """Allow `asyncio.run` and `run_until_complete` inside a running loop, with nest-asyncio.
 
-    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call goes on in the background, and
-    calls that overlap end last in, first out. Prefer `await`, or the blocking methods of `Session`, which need no patch.
+    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call continues in the background,
+    and calls that overlap end last in, first out. Prefer `await`, or the blocking methods of `Session`, which need no patch.
 
     Returns:
         `on`, or `already on`.

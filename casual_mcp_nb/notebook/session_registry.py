@@ -1,4 +1,4 @@
-"""How long sessions live: a notebook has one for each config, and none outlives the interpreter."""
+"""The open sessions: a notebook has one for each config, and none outlives the interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from casual_mcp_nb.notebook.shell import shell
 from casual_mcp_nb.types.config import Config
 
 EXIT_SECONDS = 2.0
-"""What the closing of all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
+"""How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
 
 _lock = threading.Lock()
 
@@ -40,7 +40,12 @@ _closing: set[Future[None]] = set()
 
 
 def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
-    """Start a close on the engine thread; the interpreter waits for it before it ends."""
+    """Start closing on the engine thread; the interpreter waits for it before it exits.
+
+    Args:
+        engine: The thread.
+        close: Does the closing.
+    """
     future, _ = engine.submit(close())
     _closing.add(future)
     future.add_done_callback(_closing.discard)
@@ -65,7 +70,7 @@ def replace_earlier(session: Registered) -> list[Future[None]]:
 
 
 def _end_with_worker() -> None:
-    """Have a child of `multiprocessing` close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
+    """Have a `multiprocessing` child close its sessions when it ends: it leaves with `os._exit`, which skips `atexit`."""
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize
@@ -100,7 +105,7 @@ def _close_all() -> None:
 
 
 def _in_forked_child() -> None:
-    """Give up what was inherited: it still belongs to the parent, whose servers and displays must not notice."""
+    """Abandon what was inherited: it still belongs to the parent, whose servers and displays must not notice."""
     global _lock
     _lock = threading.Lock()
     for session in tuple(_open):
@@ -111,7 +116,7 @@ def _in_forked_child() -> None:
 
 
 _inherited: list[Registered] = []
-"""The parent's sessions, kept for good: to collect them would run the ends of their coroutines."""
+"""The parent's sessions, never collected: that would run the ends of their coroutines."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)

@@ -1,4 +1,4 @@
-"""IPython's shell, where there is one. Imports nothing else, so that a first output need not wait."""
+"""IPython's shell, if there is one. Imports nothing else, so that a first output need not wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def shell() -> Any | None:
-    """IPython's shell where there is one, in a kernel or a terminal, else None. IPython is not imported for it."""
+    """Return IPython's shell if there is one, in a kernel or a terminal, else None. Does not import IPython."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython
@@ -16,6 +16,6 @@ def shell() -> Any | None:
 
 
 def notebook_shell() -> Any | None:
-    """IPython's shell when this process is a Jupyter kernel, else None."""
+    """Return IPython's shell if this process is a Jupyter kernel, else None."""
     running = shell()
     return running if hasattr(running, "kernel") else None

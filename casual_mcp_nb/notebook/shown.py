@@ -1,4 +1,4 @@
-"""Values that their cell shows already: as the last value of that same cell they do not show themselves a second time."""
+"""Values that their cell shows already: as the last value of the same cell they are not displayed a second time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from casual_mcp_nb.types.trace import Trace, Turn
 
 
 class ShownInCell:
-    """What such values have in common. The mixin of a noun."""
+    """The mixin of such values."""
 
     _shell: Any
     _cell: int
@@ -65,7 +65,7 @@ class ShownStatus(ShownInCell, SessionStatus):
 
     @classmethod
     def of(cls, status: SessionStatus, shell: Any) -> ShownStatus:
-        """The status, as one that the running cell shows."""
+        """Return the status as one that the running cell shows already."""
         shown = cls(**_values(status))
         shown._shown_in(shell)
         return shown

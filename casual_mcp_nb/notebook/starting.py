@@ -1,4 +1,4 @@
-"""The servers of a session while they start: a table in a notebook, lines on a terminal, nothing elsewhere."""
+"""Servers while they start: shown as a table in a notebook, as lines on a terminal, and not at all elsewhere."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MAX_REASON = 200
 
 
 class StartDisplay:
-    """Shows how servers start, from its making on; a table that changes ten times a second at most.
+    """Shows how servers start, from its creation on, at most ten updates a second.
 
-    Make it on the thread of the cell. It imports nothing that takes long before it has shown something.
+    Create it on the thread of the cell. It imports nothing that takes long before it has shown something.
 
     Args:
         announcement: What is shown first.
-        quiet: Show nothing; so it is also where the environment says so, and on other threads than the main one.
-        handle: A display of the cell that is shown already and is used instead of another one.
+        quiet: Show nothing; the same holds if the environment says so, and on other threads than the main one.
+        handle: A display that the cell already has, to use instead of a new one.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
@@ -40,7 +40,7 @@ class StartDisplay:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._handle: Any = handle if visible else None
         self._owned = handle is None
         self._on_terminal = False
@@ -59,7 +59,7 @@ class StartDisplay:
         """Show these servers until the end.
 
         Args:
-            servers: Gives them as they are now; called on a thread of its own.
+            servers: Returns them as they are now; called on a separate thread.
         """
         if self._handle is None and not self._on_terminal:
             return
@@ -69,22 +69,22 @@ class StartDisplay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show nothing more, and leave the display to somebody else; does not wait for what is being drawn."""
+        """Show nothing more, and leave the display to others; does not wait for what is being drawn."""
         with self._lock:
             self._ended.set()
 
     def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End it.
+        """End the display.
 
         Args:
-            servers: How they ended; None where there are none to tell of.
+            servers: The servers as they are now; None if there are none to report.
             final: What stays in the cell, a noun or a text; None for nothing.
         """
         self.stop()
         if self._thread is not None:
             self._thread.join()
         if self._on_terminal and servers is not None:
-            self._tell(servers)
+            self._report(servers)
         if self._handle is not None and self._owned:
             self._handle.update(_bundle("" if final is None else final), raw=True)
 
@@ -95,42 +95,42 @@ class StartDisplay:
         self._handle.display(_bundle(announcement), raw=True)
 
     def _watch(self, servers: Callable[[], Servers]) -> None:
-        shown: object = None
+        drawn: object = None
         while not self._ended.is_set():
             now = servers()
             states = [(status.name, status.state) for status in now.values()]
-            if states != shown:
-                shown = states
+            if states != drawn:
+                drawn = states
                 self._draw(now)
             self._ended.wait(_SECONDS_BETWEEN_LOOKS)
 
     def _draw(self, servers: Servers) -> None:
         if self._on_terminal:
-            self._tell(servers)
+            self._report(servers)
             return
         bundle = _bundle(servers)
         with self._lock:
             if not self._ended.is_set():
                 self._handle.update(bundle, raw=True)
 
-    def _tell(self, servers: Servers) -> None:
-        """Write a line for each server that is ready or has failed since the last time."""
+    def _report(self, servers: Servers) -> None:
+        """Write a line for each server that has become ready or failed since the last call."""
         for status in servers.values():
-            if status.state in ("ready", "failed") and status.name not in self._told:
-                self._told.add(status.name)
+            if status.state in ("ready", "failed") and status.name not in self._reported:
+                self._reported.add(status.name)
                 sys.stderr.write(f"{line_of(status)}\n")
         sys.stderr.flush()
 
 
 def announcement_of(names: Iterable[str]) -> str:
-    """What is shown before anything is known: which servers start."""
+    """Return the text that is shown first: which servers start."""
     names = list(names)
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"Starting {', '.join(names[:_MAX_NAMES])}{more} …"
 
 
 def line_of(status: ServerStatus) -> str:
-    """One line about a server that is ready or has failed."""
+    """Return a line about a server that is ready or has failed."""
     took = f" ({status.seconds:.1f} s)" if status.seconds is not None else ""
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
@@ -139,7 +139,7 @@ def line_of(status: ServerStatus) -> str:
 
 
 def summary_of(servers: Servers) -> str:
-    """One line about servers that have started."""
+    """Return a line about servers that have started."""
     ready = [name for name, status in servers.items() if status.state == "ready"]
     failed = [name for name, status in servers.items() if status.state == "failed"]
     more = f"; failed: {', '.join(failed)}" if failed else ""

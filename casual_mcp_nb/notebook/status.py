@@ -1,4 +1,4 @@
-"""What a session shows of itself, put together from the engine and the config."""
+"""What a session shows of itself: nouns made from the engine and the config."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, 
 
 
 def servers_of(chat: McpToolChat) -> Servers:
-    """How each server is, with the mode that the selection gives it."""
+    """Return the servers with the modes that the selection gives them."""
     return Servers(
         chat.server_manager.statuses, {name: server_mode(chat.selection, name) for name in chat.server_manager.statuses}
     )
 
 
 def server_mode(selection: Selection, server: str) -> Mode:
-    """What a server's mode comes to, with discovery and `defer_all` taken into account."""
+    """Return a server's effective mode, which depends on discovery and `defer_all` too."""
     mode = selection.servers.get(server, "loaded")
     if mode == "off" or not selection.discovery:
         return "off" if mode == "off" else "loaded"
@@ -32,26 +32,26 @@ def server_mode(selection: Selection, server: str) -> Mode:
 
 
 def tools_of(view: ToolView) -> Tools:
-    """All tools with their modes."""
+    """Return all tools with their modes."""
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
     return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}, view.excluded)
 
 
 def manifest_of(view: ToolView) -> Manifest:
-    """What the model reads about the deferred tools."""
+    """Return what the model reads about the deferred tools."""
     return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
-    """The toolsets with the number of tools that each lets through."""
+    """Return the toolsets with the number of tools that each includes."""
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     return ToolSets(chat.tool_sets, tool_set_name(view.selection), sizes, _refusal(chat, view))
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:
-    """Why a turn would refuse the toolset of a view; empty where it would not."""
+    """Return why a turn would refuse the toolset of a view; empty if it would not."""
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:
@@ -62,12 +62,12 @@ def _refusal(chat: McpToolChat, view: ToolView) -> str:
 
 
 def tool_set_name(selection: Selection) -> str | None:
-    """The name of the toolset in force, `custom` for one without a name, None for all tools."""
+    """Return the name of the toolset in use, `custom` for one without a name, None for all tools."""
     return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
 
 
 def models_of(config: Config, default: str | None) -> Models:
-    """The models of a config; of keys only whether they are set."""
+    """Return the models of a config, and whether the key of each is set."""
     return Models(
         tuple(
             ModelRow(
@@ -84,7 +84,7 @@ def models_of(config: Config, default: str | None) -> Models:
 
 
 def clients_of(config: Config) -> Clients:
-    """The clients of a config; of keys only whether they are set, of addresses nothing that could be a secret."""
+    """Return the clients of a config and whether their keys are set; addresses are without what could be a secret."""
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
@@ -95,7 +95,7 @@ def clients_of(config: Config) -> Clients:
 
 
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) -> SessionStatus:
-    """A session at a glance, as far as its servers are connected.
+    """Return a session at a glance, as far as its servers are connected.
 
     Args:
         chat: The engine.
@@ -122,14 +122,14 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
 
 
 def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
-    """What the person should know: of how the config was read, and what the selection names that does not exist any more."""
+    """Yield what the person should know about the config, and names in the selection that no longer exist."""
     yield from config.notes
     problem = chat.current_view().problem
     if problem:
         yield f"The model is offered no tools. {problem}"
     for server in chat.selection.servers:
         if server not in chat.server_manager.statuses:
-            yield f"There is no server {shown(server)} any more, and the selection names it."
+            yield f"The selection names server {shown(server)}, which no longer exists."
 
 
 def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:

@@ -1,7 +1,7 @@
-"""Each method that takes time twice: one that blocks, one that is awaited. Written once.
+"""Two methods from one coroutine function: one that blocks, and one, with `_async` at the end of its name, that is awaited.
 
-Such a method is a coroutine on the side of the caller, on whose thread it shows what it shows; what belongs to the engine it
-hands over with `await on_engine(work)`. How the caller waits for that is the only difference between the twins.
+The coroutine runs on the caller's thread, where it shows what is to be shown. Work for the engine thread it hands over with
+`await on_engine(work)`. How the caller waits for that work is the only difference between the two methods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from casual_mcp_nb.notebook.loop import EngineThread
 
 
 class HasEngine(Protocol):
-    """Whoever has an engine thread."""
+    """An object with an engine thread."""
 
     engine: EngineThread
 
@@ -36,26 +36,26 @@ class _Handover(Generic[T]):
 
 
 async def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
-    """Have the engine thread work, in a coroutine that `run` or `wait` drives.
+    """Have the engine thread do some work; only in coroutines that `run` or `wait` drives.
 
     Args:
-        work: Makes the coroutine for the engine; is told whether the caller blocks meanwhile.
+        work: Returns the coroutine for the engine; its argument says whether the caller blocks meanwhile.
     """
     handover: _Handover[T] = _Handover(work)
     return await handover
 
 
 def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine of the caller's side to its end; the caller blocks while the engine works for it."""
+    """Drive a coroutine on the caller's thread to its end; the caller blocks while the engine works."""
     try:
-        asked = steps.send(None)
+        request = steps.send(None)
         while True:
             try:
-                result = engine.run(asked.work(True))
+                result = engine.run(request.work(True))
             except BaseException as error:
-                asked = steps.throw(error)
+                request = steps.throw(error)
             else:
-                asked = steps.send(result)
+                request = steps.send(result)
     except StopIteration as end:
         return cast("T", end.value)
     finally:
@@ -63,16 +63,16 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine of the caller's side to its end; the caller's loop goes on while the engine works for it."""
+    """Drive a coroutine on the caller's thread to its end; the caller's loop keeps running while the engine works."""
     try:
-        asked = steps.send(None)
+        request = steps.send(None)
         while True:
             try:
-                result = await engine.wait(asked.work(False))
+                result = await engine.wait(request.work(False))
             except BaseException as error:
-                asked = steps.throw(error)
+                request = steps.throw(error)
             else:
-                asked = steps.send(result)
+                request = steps.send(result)
     except StopIteration as end:
         return cast("T", end.value)
     finally:
@@ -80,7 +80,7 @@ async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
-    """Make the method that blocks out of its coroutine function. A decorator."""
+    """Turn a coroutine function into a method that blocks; a decorator."""
 
     @functools.wraps(core)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -90,7 +90,7 @@ def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
 
 
 def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
-    """Make the twin of a method that `blocking` has made; its name ends in `_async`."""
+    """Return the method to await for one that `blocking` has made; its name ends in `_async`."""
     core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
 
     @functools.wraps(core)

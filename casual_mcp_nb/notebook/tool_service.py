@@ -1,8 +1,9 @@
-"""The tools of a session: what there is, what the model sees of it, and what a person does with it by hand."""
+"""The servers and tools of a session: what there is, what the model sees, and what a person does with them."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.names import ChatNames
+from casual_mcp_nb.engine.results import result_words
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.notebook.direct_calls import call_tool_directly
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
@@ -40,19 +41,19 @@ if TYPE_CHECKING:
 
 
 class ToolService:
-    """Servers, tools, toolsets and the selection. Its coroutines belong to the engine's loop; the rest is for any thread.
+    """Servers, tools, toolsets and the selection. Its coroutines run on the engine's loop; the rest is for any thread.
 
     Args:
         chat: Has the connections and the selection.
         config: Where toolsets are saved.
         engine: The thread of the coroutines.
-        observers: Are told when the toolsets change.
-        questions: Put what a tool asks that is called by hand.
-        check_open: Raises where nothing can be used any more.
+        observers: Told when the toolsets change.
+        questions: What a tool asks when a person calls it.
+        check_open: Raises if the session can no longer be used.
         quiet: Do not show how servers start.
 
     Attributes:
-        predecessors: What ends before anything is connected: it may hold what the servers need, a port or a file.
+        predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ToolService:
 
     @property
     def statuses(self) -> Mapping[str, ServerStatus]:
-        """How each server is, by name."""
+        """The state of each server, by name."""
         return self._chat.server_manager.statuses
 
     @property
@@ -92,12 +93,12 @@ class ToolService:
 
     @property
     def selection(self) -> Selection:
-        """What the model is shown; it checks the names that are assigned to it."""
+        """What the model sees; it checks the names that are assigned to it."""
         return self._chat.selection
 
     @property
     def names(self) -> ChatNames:
-        """What checks the names of servers, toolsets and tools."""
+        """The check of the names of servers, toolsets and tools."""
         return self._chat.names
 
     @property
@@ -107,11 +108,11 @@ class ToolService:
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools that a server describes in another way than before, unless that was accepted."""
+        """The tools whose definition a server has changed, unless the change was accepted."""
         return self._chat.changed_tools
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Take a tool as its server describes it now.
+        """Accept a changed tool as its server describes it now.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -127,26 +128,26 @@ class ToolService:
         return resolve_tool_set(tool_set, self._chat.tool_sets)
 
     def tool_sets_in(self, view: ToolView) -> ToolSets:
-        """Return the toolsets with the number of tools of a view that each lets through."""
+        """Return the toolsets with the number of tools of a view that each includes."""
         return tool_sets_of(self._chat, view)
 
     def current_view(self, selection: Selection | None = None) -> ToolView:
         """Return what the model would see of the tools that are known now. Does not connect and does not wait.
 
         Args:
-            selection: Under which selection; None for the present one.
+            selection: The selection; None for the present one.
         """
         return self._chat.current_view(selection)
 
     async def look(self) -> None:
-        """Take note of the tools of the servers that are ready. Does not connect."""
+        """Read the tools of the servers that are ready. Does not connect."""
         await self._chat.look()
 
     async def view(self) -> ToolView:
         """Return what the model sees; connects what is not connected yet.
 
         Raises:
-            ClosedError: Nothing can be used any more.
+            ClosedError: The session can no longer be used.
         """
         self._check_open()
         for end in self.predecessors:
@@ -160,7 +161,7 @@ class ToolService:
         await self.view()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect and show it, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
+        """Connect, and show it, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
         with self.start_shown(quiet=quiet, table=True) as display:
             await on_engine(lambda _: self.start())
         servers = self.servers
@@ -171,12 +172,12 @@ class ToolService:
 
     @contextmanager
     def start_shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, where any has to be started.
+        """Show how servers start while the body runs, if any has to be started.
 
         Args:
             quiet: Show nothing.
-            table: Leave the servers as a table in the cell, and not only a line.
-            handle: A display of the cell that is used until the body stops the display, and that the body leaves in order.
+            table: Leave the servers in the cell as a table instead of a line.
+            handle: A display that the cell already has; it is used until the body stops this one.
         """
         waiting = self._chat.server_manager.waiting
         if not waiting or self._engine.inherited:
@@ -191,22 +192,34 @@ class ToolService:
             display.finish(servers, servers if table else summary_of(servers))
 
     async def reconnect(self, name: str) -> ServerStatus:
-        """Connect one server anew, see `Session.reconnect`."""
+        """Connect one server again, see `Session.reconnect`."""
         self._check_open()
         await self._chat.server_manager.reconnect(name)
         await self.view()
         return self.servers[name]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call a tool by hand, see `Session.call_tool`."""
+        """Call a tool, see `Session.call_tool`."""
         tool = (await self.view()).catalog.resolve(name)
+        start = time.monotonic()
         with self._questions.prompt_on():
-            return await call_tool_directly(self._chat.server_manager, tool, arguments)
+            result = await self._chat.server_manager.call(tool, arguments)
+        return ToolCall(
+            id="",
+            name=tool.wire_name,
+            tool=tool.tool_name,
+            arguments=dict(arguments),
+            status="error" if result.is_error else "ok",
+            result=await result_words(result),
+            content=result.content,
+            structured=result.structured,
+            seconds=time.monotonic() - start,
+        )
 
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:
-            raise UsageError(f"A search for {k} tools finds none.", hint="k is 1 or more; None for the selection's limit.")
+            raise UsageError(f"k cannot be {k}.", hint="It is 1 or more; None for the selection's limit.")
         index = await self.searchable(all_tools)
         results = index.find(query, self.selection.max_search_results if k is None else k, server)
         return replace(results, why_not=partial(_why_not, results, index, self.current_view()))
@@ -215,10 +228,10 @@ class ToolService:
         """Return the search index over the deferred tools, or over all that the selection includes.
 
         Args:
-            whole: All of them; so it is also where none is deferred.
+            whole: Over all of them; the same holds if none is deferred.
 
         Raises:
-            UnknownNameError: The selection's toolset does not exist any more.
+            UnknownNameError: The selection's toolset no longer exists.
         """
         view = await self.view()
         self.resolve_tool_set(view.selection.tool_set)
@@ -233,15 +246,13 @@ class ToolService:
         executor: Executor | None,
         progress: bool,
     ) -> Evaluation:
-        """See how well tools are found, see `Session.evaluate`."""
+        """Measure how well tools are found, see `Session.evaluate`."""
         from casual_mcp_nb.evaluation import evaluate, load_cases
 
-        read = load_cases(cases) if isinstance(cases, str | Path) else cases
-        tools = (await self.searchable()).tools
         return await asyncio.to_thread(
             evaluate,
-            tools,
-            read,
+            (await self.searchable()).tools,
+            load_cases(cases) if isinstance(cases, str | Path) else cases,
             strategies,
             k=self.selection.max_search_results if k is None else k,
             executor=executor,
@@ -250,7 +261,7 @@ class ToolService:
         )
 
     async def lint(self) -> Lint:
-        """Look the tools over, see `Session.lint`."""
+        """Check the tools, see `Session.lint`."""
         from casual_mcp_nb.evaluation import lint
 
         return await asyncio.to_thread(lint, (await self.searchable()).tools)
@@ -259,30 +270,30 @@ class ToolService:
         """Write a toolset into the config file, see `Session.save_tool_set`."""
         from casual_mcp_nb.config.saving import save_tool_set
 
-        made = resolve_tool_set(tool_set, {})
-        if self._config.path is None or made is None:
+        resolved = resolve_tool_set(tool_set, {})
+        if self._config.path is None or resolved is None:
             raise UsageError(
                 "This config was not read from a file, so there is nowhere to save a toolset.",
                 hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
                 "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
             )
-        outside = [server for server in made.servers if server in self.statuses and server not in self._config.servers]
+        outside = [server for server in resolved.servers if server in self.statuses and server not in self._config.servers]
         if outside:
             raise UsageError(
-                f"Server {shown(outside[0])} lives in this process and does not stand in the config file.",
+                f"Server {shown(outside[0])} runs in this process and is not in the config file.",
                 hint="Leave it out of the toolset, or use the toolset without saving it.",
                 server=outside[0],
             )
-        path = save_tool_set(self._config.path, name, made, overwrite=overwrite)
-        self._chat.tool_sets[name] = made
+        path = save_tool_set(self._config.path, name, resolved, overwrite=overwrite)
+        self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
-    """Explain the place of any tool of the catalog, also of one that the search did not look at."""
+    """Explain the rank of any tool of the catalog, also of one that the search skipped."""
     tool = view.catalog.resolve(name)
-    if tool.tool_name in {known.tool_name for known in index.tools}:
+    if tool.tool_name in {searched.tool_name for searched in index.tools}:
         return results.why_not(str(tool.tool_name))
     loaded = tool.wire_name in view.loaded_by_name
     skipped = "Already loaded, so search skips it." if loaded else "The selection leaves it out, so search skips it."

@@ -1,4 +1,4 @@
-"""Imports that the first turn needs, made while the servers start. Nobody waits for them but whoever needs them."""
+"""Imports that the first turn needs, made in the background while the servers start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _thread: threading.Thread | None = None
 
 
 def warm_up() -> None:
-    """Begin the imports, unless that was done before."""
+    """Start the imports, unless that was done before."""
     global _thread
     with _lock:
         if _thread is None:
@@ -30,7 +30,7 @@ def warm_up() -> None:
 
 
 async def warmed_up() -> None:
-    """Wait for the end of the imports, without holding the loop."""
+    """Wait for the end of the imports, without blocking the loop."""
     warm_up()
     if _thread is not None and _thread.is_alive():
         await asyncio.to_thread(_thread.join)
@@ -41,12 +41,12 @@ def _import_all() -> None:
         try:
             importlib.import_module(name)
         except Exception:
-            # Whoever needs it gets the error.
+            # The code that needs it gets the error.
             _log.debug("%s could not be imported ahead.", name, exc_info=True)
 
 
 def _before_fork() -> None:
-    # A child would wait for ever for a module whose import another thread of the parent had begun.
+    # A child would wait forever for a module that another thread of the parent was importing.
     if _thread is not None and _thread is not threading.current_thread():
         _thread.join(_FORK_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Questions as they stand in a panel, and the answers that can be given there."""
+"""Questions as JSON for the panel, and the answers that can be given there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Quest
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
-    """A question as JSON: what a person must know to answer, and nothing cut."""
+    """Return a question as JSON: what a person must know to answer, with nothing cut."""
     row: dict[str, Any] = {"order": order, "kind": question.kind, "channel": question.channel}
     if question.server is not None:
         row["server"] = one_line(question.server)
@@ -34,7 +34,7 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
 
 
 def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
-    """Give an answer.
+    """Answer a question.
 
     Args:
         question: The question.
@@ -43,11 +43,11 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
         values: What was filled in, or the edited texts.
 
     Raises:
-        UsageError: It is no answer to this question, something filled in is wrong, or the question is not open any more.
+        UsageError: It is not an answer to this question, something filled in is wrong, or the question is no longer open.
     """
     answers = _answers(question, values)
     if answer not in answers:
-        raise UsageError(f"{shown(answer)} is no answer to this question.", hint=f"There is: {', '.join(answers)}.")
+        raise UsageError(f"{shown(answer)} is not an answer to this question.", hint=f"Possible answers: {', '.join(answers)}.")
     answers[answer]()
 
 

@@ -1,4 +1,4 @@
-"""A form from a JSON schema, and arguments from what was filled in. A schema comes from a server and can be anything at all."""
+"""A form from a JSON Schema, and arguments from what was filled in. The schema comes from a server and can be anything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a call, from the text in each field; a field that is left empty is left out.
 
     Raises:
-        UsageError: A text is not what its field takes, or a required field is empty; all such fields are named.
+        UsageError: A text is not valid for its field, or a required field is empty; all such fields are named.
     """
     arguments: dict[str, Any] = {}
     problems = []
@@ -47,13 +47,13 @@ def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
             elif field["required"]:
                 problems.append(f"{shown(field['name'])} is required")
         except ValueError:
-            problems.append(f"{shown(field['name'])} is no {_WORDS[field['kind']]}: {shown(text)}")
+            problems.append(f"{shown(field['name'])} is not {_WORDS[field['kind']]}: {shown(text)}")
     if problems:
         raise UsageError(f"{'; '.join(problems)}.")
     return arguments
 
 
-_WORDS = {"integer": "whole number", "number": "number", "boolean": "true or false", "choice": "choice", "json": "JSON"}
+_WORDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "choice": "a choice", "json": "JSON"}
 
 
 def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is known of a session's tools at any moment, without waiting for servers."""
+"""The tools of a session as far as they are known, without waiting for servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from casual_mcp_nb.notebook.status import manifest_of
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.types.tool import Catalog, ToolName
-from casual_mcp_nb.widgets._budget import budget_of
+from casual_mcp_nb.widgets._rows import budget_of
 from casual_mcp_nb.widgets.state import SessionParts, State
 
 
 class ToolsState(State):
-    """Follows the selection and the servers of a session. Servers that are not connected yet are connected in the background,
-    and their tools are known one server after the other.
+    """Follows the selection and the servers of a session.
+
+    Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
 
     Args:
-        session: What it is about.
+        session: The session.
     """
 
     def __init__(self, session: SessionParts) -> None:
@@ -38,7 +39,7 @@ class ToolsState(State):
 
     @property
     def view(self) -> ToolView:
-        """What the model sees of them; without a toolset where the selection names one that does not exist."""
+        """What the model sees of them; without a toolset if the selection names one that does not exist."""
         return self._compiled(self._tools.selection)[0]
 
     @property
@@ -71,16 +72,16 @@ class ToolsState(State):
         )
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
-        """What a selection comes to, and what is wrong with it."""
+        """Return what the model sees under a selection, and what is wrong with the selection."""
         view = self._tools.current_view(selection)
         return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
-        """The tools that are taken out one by one."""
+        """Return the tools that were excluded one by one."""
         return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
 
     def _look(self) -> None:
-        """A server or its tools changed, on whatever thread."""
+        """Update after a change of a server or its tools; on any thread."""
         self.changed()
         self.session.engine.submit(self._look_once())
 
@@ -101,7 +102,7 @@ class ToolsState(State):
             await self._look_once()
 
     async def _connect(self) -> None:
-        # A session that is closed shows what it knew.
+        # A closed session still shows what was known.
         with contextlib.suppress(UsageError):
             await self._tools.view()
         self.changed()

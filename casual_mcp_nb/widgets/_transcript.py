@@ -1,4 +1,4 @@
-"""The turns of a conversation as they stand in a panel."""
+"""The turns of a conversation as the panel shows them."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ class _Drawing:
 
 
 class Transcript:
-    """Turns as HTML. One that ended is drawn once; one that runs at most ten times a second.
+    """Draws turns as HTML: a finished one once, a running one at most ten times a second.
 
     Args:
-        again: Is called when a turn was left as it was drawn before, and must be drawn a little later.
+        again: Called when a turn was not drawn again because it was drawn recently, and must be drawn a little later.
 
     Attributes:
-        doing: What the running turn does at this moment, in words; empty where none runs.
-        said: The last thing that a person who does not see the panel should hear of.
+        doing: What the running turn is doing, in words; empty if none is running.
+        said: The latest announcement for a person who does not see the panel.
     """
 
     def __init__(self, again: Callable[[], None]) -> None:
         self.doing = ""
         self.said = ""
         self._again = again
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._numbers = count(1)
         self._keys: WeakKeyDictionary[Turn, str] = WeakKeyDictionary()
         self._drawings: WeakKeyDictionary[Turn, _Drawing] = WeakKeyDictionary()
 
     def note(self, turn: Turn, event: Event, number: int) -> None:
-        """Take note of an event of the turn that runs.
+        """Take note of an event of the running turn.
 
         Args:
             turn: The turn.
             event: What happened.
             number: Which turn of the conversation it is, from 1.
         """
-        self._began = time.monotonic() - event.at
+        self._started = time.monotonic() - event.at
         match event:
             case TurnStarted():
                 self.said = f"Turn {number} began."
@@ -71,12 +71,12 @@ class Transcript:
                 self.said = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """The last turns by key: number, prompt, how many steps, status and HTML. Runs on the drawing thread."""
-        shown = list(enumerate(turns, 1))[-MAX_TURNS:]
-        return {self.key(turn): self._row(number, turn) for number, turn in shown}
+        """Return the last turns by key: number, prompt, number of steps, status and HTML. Runs on the drawing thread."""
+        last = list(enumerate(turns, 1))[-MAX_TURNS:]
+        return {self.key(turn): self._row(number, turn) for number, turn in last}
 
     def key(self, turn: Turn) -> str:
-        """By what the front end knows a turn."""
+        """Return the key by which the front end knows a turn."""
         if turn not in self._keys:
             self._keys[turn] = f"t{next(self._numbers)}"
         return self._keys[turn]
@@ -89,15 +89,15 @@ class Transcript:
         return row if before is None else {**row, "before": before}
 
     def _drawing(self, turn: Turn) -> _Drawing:
-        known, now = self._drawings.get(turn), time.monotonic()
-        if known is not None:
-            if known.final:
-                return known
-            if turn.running and now - known.at < SECONDS_BETWEEN_DRAWINGS:
+        drawing, now = self._drawings.get(turn), time.monotonic()
+        if drawing is not None:
+            if drawing.final:
+                return drawing
+            if turn.running and now - drawing.at < SECONDS_BETWEEN_DRAWINGS:
                 self._again()
-                return known
-        # What comes while it is drawn is drawn next time.
+                return drawing
+        # What arrives while it is drawn is drawn next time.
         final = not turn.running
-        drawing = _Drawing(transcript_html(turn, now - self._began), len(turn.steps), now, final)
+        drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final)
         self._drawings[turn] = drawing
         return drawing

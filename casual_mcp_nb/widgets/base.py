@@ -1,4 +1,4 @@
-"""The bridge between plain states and a front end: one widget class for all of them."""
+"""The base class of all widgets: the bridge between plain states and a front end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import uuid
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
@@ -16,36 +18,71 @@ import traitlets
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
 from casual_mcp_nb.notebook.throttle import Throttle
 from casual_mcp_nb.types.secret import redacted
-from casual_mcp_nb.widgets._patch import merge_patch
-from casual_mcp_nb.widgets.assets import assets
 from casual_mcp_nb.widgets.state import SessionParts, State
 
+STATIC = Path(__file__).parent / "static"
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
 
 
+@cache
+def assets(*names: str) -> tuple[str, str]:
+    """Return the ES module and the style sheet of a widget: files joined as text, without a build step.
+
+    Args:
+        names: The files in `static/`, without extension, in the order in which they are joined after `common`.
+
+    Returns:
+        JavaScript and CSS.
+    """
+    return _joined(names, ".js"), _joined(names, ".css")
+
+
+def _joined(names: tuple[str, ...], ending: str) -> str:
+    paths = [(STATIC / name).with_suffix(ending) for name in ("common", *names)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch that turns `old` into `new`; empty if they are the same.
+
+    Source: RFC 7396. In such patches null means absent, so a value of None is treated as one that is not there.
+    """
+    patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
+    for key, value in new.items():
+        before = old.get(key)
+        if value is None or value is before:
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if part := merge_patch(before, value):
+                patch[key] = part
+        elif value != before:
+            patch[key] = value
+    return patch
+
+
 @dataclass(frozen=True)
 class _Display:
-    """Where a widget stands in a notebook: its view, and the picture under it."""
+    """A display of a widget in a notebook: its view, and the picture below it."""
 
     view: Any
     picture: Any
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A run of a cell: the cell's id where the front end tells it, and the id of the run."""
+class _CellRun:
+    """A run of a cell: the cell's id if the front end tells it, and the id of the run."""
 
     cell: str | None = None
     run: str | None = None
 
 
-def _running_cell() -> _Place:
+def _running_cell() -> _CellRun:
     from IPython.core.getipython import get_ipython
 
     # Only a kernel's shell knows of parents.
     parent: dict[str, dict[str, str]] = getattr(get_ipython(), "get_parent", dict)()
-    return _Place(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
+    return _CellRun(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
@@ -55,19 +92,19 @@ def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
 class SessionWidget(anywidget.AnyWidget):
     """Shows states of a session and carries out what the person does with them.
 
-    A page that opens it gets everything at once, and after that only what changed. What the person does arrives as a call of a
-    command of a state, runs on the engine thread, and is always answered. In a saved notebook a picture of its last state
-    stands for it; where its session closes, it freezes into that picture, and of a closed session that is all there is.
+    A page that opens it gets the whole state first, and after that only changes. What the person does arrives as a call of a
+    command of a state, runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state
+    instead; when its session closes, the widget is replaced by that picture.
 
     Args:
-        session: What it is about.
+        session: The session.
         states: What it shows, by name; the front end calls their commands as `name.command`.
 
     Attributes:
         files: The front-end files of a subclass, see `assets`.
         more_css: Goes before their style sheet.
-        shown: What the front end has been told, by name of the state.
-        picture_key: By what the front end knows the picture of this widget, which it hides while it lives.
+        shown: What the front end has been sent, by the name of the state.
+        picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 
     files: ClassVar[tuple[str, ...]] = ()
@@ -85,7 +122,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._patches = Throttle(session.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
         self._pictures = Throttle(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
-        self._place = _Place()
+        self._run = _CellRun()
         self._closed = False
         self._esm, css = assets(*self.files)
         self._css = f"{self.more_css}\n{css}"
@@ -95,17 +132,17 @@ class SessionWidget(anywidget.AnyWidget):
             *(state.watch(self._on_change) for state in states.values()),
             session.observers.closing.add(self.freeze),
         ]
-        # What changed while it was made.
+        # What changed during construction.
         self._on_change()
         if session.turn_service.runner.ended:
             self.close()
 
     def static(self) -> Any:
-        """The noun that stands for it where no kernel runs."""
+        """Return the noun that is shown instead where no kernel runs."""
         return self.session
 
     def freeze(self) -> None:
-        """Replace it, in the live page and in the saved notebook, by a picture of its present state; then close it."""
+        """Replace the widget, in the live page and in the saved notebook, by a picture of its state; then close it."""
         displays, self._displays = self._displays, []
         for display in displays:
             display.view.update(self._static_bundle(), raw=True)
@@ -113,7 +150,7 @@ class SessionWidget(anywidget.AnyWidget):
         self.close()
 
     def close(self) -> None:
-        """Let go of the session and of the front end. Closing twice is harmless."""
+        """Disconnect from the session and the front end. Closing twice is harmless."""
         if self._closed:
             return
         self._closed = True
@@ -145,16 +182,16 @@ class SessionWidget(anywidget.AnyWidget):
         # Which thread this is depends on the version of ipykernel; the engine's is always the same.
         self.session.engine.submit(self._answer(content if isinstance(content, dict) else {}))
 
-    async def _answer(self, asked: dict[str, Any]) -> None:
-        answer: dict[str, Any] = {"id": asked.get("id")}
+    async def _answer(self, request: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"id": request.get("id")}
         try:
-            answer["result"] = await self._call(str(asked.get("call", "")), asked.get("args") or {})
+            answer["result"] = await self._call(str(request.get("call", "")), request.get("args") or {})
         except CasualMcpError as error:
             answer["error"] = redacted(str(error), self.session.config.secrets())
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
             answer["error"] = redacted(text, self.session.config.secrets())
-        # What the command changed arrives before its answer, so that a page can tell its own doing from what was before it.
+        # What the command changed arrives before its answer, so that a page can tell its own changes from earlier ones.
         await self._patches.settled()
         if not self._closed:
             self.send(answer)
@@ -162,7 +199,7 @@ class SessionWidget(anywidget.AnyWidget):
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
         owner, _, command = name.partition(".")
         if owner not in self.states:
-            raise UsageError(f"There is no command {shown(name)}.", hint=f"It begins with one of: {', '.join(self.states)}.")
+            raise UsageError(f"There is no command {shown(name)}.", hint=f"Commands begin with: {', '.join(self.states)}.")
         return await self.states[owner].call(command, arguments)
 
     def _repr_mimebundle_(self, **_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -175,19 +212,19 @@ class SessionWidget(anywidget.AnyWidget):
             DisplayHandle().display(self._static_bundle(), raw=True)  # type: ignore[no-untyped-call]
             return
         display = _Display(DisplayHandle(), DisplayHandle())  # type: ignore[no-untyped-call]
-        said = f"{type(self).__name__}: its last state stands below."
-        display.view.display({"text/plain": said, **self._view_bundle()}, raw=True)
+        text = f"{type(self).__name__}: its last state is shown below."
+        display.view.display({"text/plain": text, **self._view_bundle()}, raw=True)
         display.picture.display(self._picture_bundle(), raw=True)
         self._displays.append(display)
-        self._take_the_cell()
+        self._replace_in_cell()
 
-    def _take_the_cell(self) -> None:
-        """Close the widgets that an earlier run of this cell showed: their outputs are gone, and no front end says so."""
-        self._place = _running_cell()
-        for other in tuple(_shown):
-            if other._place.cell and other._place.cell == self._place.cell and other._place.run != self._place.run:
+    def _replace_in_cell(self) -> None:
+        """Close the widgets that an earlier run of this cell displayed: their outputs are gone, and no front end says so."""
+        self._run = _running_cell()
+        for other in tuple(_displayed):
+            if other._run.cell and other._run.cell == self._run.cell and other._run.run != self._run.run:
                 other.close()
-        _shown.add(self)
+        _displayed.add(self)
 
     def _view_bundle(self) -> dict[str, Any]:
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
@@ -208,4 +245,4 @@ class SessionWidget(anywidget.AnyWidget):
             display.picture.update(bundle, raw=True)
 
 
-_shown: weakref.WeakSet[SessionWidget] = weakref.WeakSet()
+_displayed: weakref.WeakSet[SessionWidget] = weakref.WeakSet()

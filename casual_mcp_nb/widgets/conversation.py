@@ -1,4 +1,4 @@
-"""The conversation of a session: what was said, what runs, what waits for the person, and all that can be done about it."""
+"""The state behind the chat panel: the turns, the running one, the open questions, and the commands for all of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from casual_mcp_nb.widgets.state import SessionParts, State, command
 class ConversationState(State):
     """The transcript, the running turn, the questions, and the choice of model and toolset.
 
-    Once a front end has shown it, the turns of awaited cells ask there, where clicks arrive by then.
+    Once a front end has shown it, turns of awaited cells ask there, if clicks arrive while such a cell runs.
 
     Args:
         session: The session.
@@ -50,7 +50,7 @@ class ConversationState(State):
             self._redraw()
 
     def snapshot(self) -> dict[str, Any]:
-        """All that the panel shows."""
+        """Return all that the panel shows."""
         session, turns = self.session, self._turns.runner.turns
         rows = self._transcript.rows(turns)
         tool_set, fixed = session.tool_service.selection.tool_set, self._options.get("model")
@@ -74,24 +74,24 @@ class ConversationState(State):
 
     @command
     def seen(self) -> None:
-        """Note that a person sees it, and can answer what is asked. Servers that are not connected yet are connected."""
+        """Note that a person sees the panel and can answer there; connects the servers that are not connected yet."""
         if not self._seen:
             self._seen = True
             self.follow(self.session.questions.panel_opened())
             self.session.engine.submit(self._connect())
 
     async def _connect(self) -> None:
-        # What is wrong is said where it matters: in the status of a server, or when a turn cannot begin.
+        # Failures are shown where they matter: in the status of a server, or when a turn cannot start.
         with suppress(CasualMcpError):
             await self.session.tool_service.start()
 
     @command
     async def send(self, prompt: str) -> None:
-        """Ask; returns when the turn has begun.
+        """Send a message; returns when the turn has started.
 
         Raises:
-            UsageError: There is nothing to send, or a turn is running. Other errors of `Session.chat` that keep a turn from
-                beginning come through too.
+            UsageError: There is nothing to send, or a turn is running. Other errors that keep a turn of `Session.chat` from
+                starting are raised too.
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
@@ -99,24 +99,24 @@ class ConversationState(State):
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
-        """Go back to before a turn and ask again; returns when the new turn has begun.
+        """Run a turn again, which removes those after it; returns when the new turn has started.
 
         Args:
             turn: Its key in the transcript.
-            prompt: Another text; None asks the same.
+            prompt: Another text; None sends the same.
 
         Raises:
-            UsageError: The turn is not there any more, or one is running.
+            UsageError: The turn is no longer there, or one is running.
         """
         if prompt is not None and not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        index = self._place(turn)
-        asked = self._turns.runner.turns[index].prompt if prompt is None else prompt
-        await self._begin(lambda: self._turns.submit_rerun(index, prompt, self._options), asked)
+        index = self._index(turn)
+        pending = self._turns.runner.turns[index].prompt if prompt is None else prompt
+        await self._begin(lambda: self._turns.submit_rerun(index, prompt, self._options), pending)
 
     @command
     async def request(self, turn: str, step: int) -> str:
-        """Exactly what a step sent to the model, as HTML. In Python: `session.turns[i].steps[j].request`.
+        """Return exactly what a step sent to the model, as HTML. In Python: `session.turns[i].steps[j].request`.
 
         Args:
             turn: The turn's key in the transcript.
@@ -125,7 +125,7 @@ class ConversationState(State):
         Raises:
             UsageError: There is no such turn or step.
         """
-        steps = self._turns.runner.turns[self._place(turn)].steps
+        steps = self._turns.runner.turns[self._index(turn)].steps
         if not 1 <= step <= len(steps):
             raise UsageError(f"This turn has no step {step}.")
         return (await asyncio.to_thread(mimebundle, steps[step - 1].request))["text/html"]
@@ -137,19 +137,19 @@ class ConversationState(State):
 
     @command
     def undo(self) -> str:
-        """Take back the last turn; gives its prompt.
+        """Remove the last turn, and return its prompt.
 
         Raises:
             UsageError: There is none, or it is running.
         """
         turn = self._turns.runner.undo()
         if turn is None:
-            raise UsageError("There is no turn to take back.")
+            raise UsageError("There is no turn to undo.")
         return turn.prompt
 
     @command
     def clear(self) -> None:
-        """Start another conversation.
+        """Start a new conversation.
 
         Raises:
             UsageError: A turn is running.
@@ -162,7 +162,7 @@ class ConversationState(State):
     def set_model(self, name: str) -> None:
         """Choose the model for the turns to come."""
         if self._options.get("model") is not None:
-            raise UsageError("This panel was made for one model.", hint="Open another one with session.panel().")
+            raise UsageError("This panel was opened for one model.", hint="Open another panel with session.panel().")
         self._turns.model = name
 
     @command
@@ -172,7 +172,7 @@ class ConversationState(State):
 
     @command
     def set_step_mode(self, on: bool) -> None:
-        """Pause before each call of the model, or not."""
+        """Pause before each model call, or not."""
         self.session.questions.step_mode = on
 
     @command
@@ -180,34 +180,34 @@ class ConversationState(State):
         """Answer a question by its id, see `give`.
 
         Raises:
-            UsageError: It is not open any more, or the answer does not fit.
+            UsageError: It is no longer open, or the answer is not valid.
         """
-        found = self.session.questions.by_id(question)
-        if found.channel != "panel":
-            raise UsageError("This is asked in the running cell: answer there.")
-        give(found, answer, values or {})
+        open_question = self.session.questions.by_id(question)
+        if open_question.channel != "panel":
+            raise UsageError("This question is asked in the running cell: answer it there.")
+        give(open_question, answer, values or {})
 
-    def _place(self, turn: str) -> int:
+    def _index(self, turn: str) -> int:
         keys = [self._transcript.key(each) for each in self._turns.runner.turns]
         if turn not in keys:
-            raise UsageError("This turn is not part of the conversation any more.")
+            raise UsageError("This turn is no longer part of the conversation.")
         return keys.index(turn)
 
     async def _begin(self, start: Callable[[], Future[Turn]], prompt: str) -> None:
-        """Start a turn and wait until it has begun; what keeps it from beginning is raised."""
+        """Start a turn and wait until it has started; raise the error that keeps it from starting."""
         loop = asyncio.get_running_loop()
-        begun = asyncio.Event()
-        cancel = self.session.observers.events.add(lambda _, event: begun.set() if isinstance(event, TurnStarted) else None)
+        started = asyncio.Event()
+        cancel = self.session.observers.events.add(lambda _, event: started.set() if isinstance(event, TurnStarted) else None)
         self._pending = prompt
         self.changed()
         try:
-            # It brings every SDK, which takes a second or more: here the loop would stand still meanwhile.
+            # It imports every SDK, which takes a second or more and would block the loop.
             await asyncio.to_thread(importlib.import_module, "casual_llm")
             future = start()
-            future.add_done_callback(lambda _: loop.call_soon_threadsafe(begun.set))
+            future.add_done_callback(lambda _: loop.call_soon_threadsafe(started.set))
             # Its session is not collected before it has ended, though nobody else holds it.
             future.add_done_callback(lambda _: self.session and None)
-            await begun.wait()
+            await started.wait()
         finally:
             cancel()
             self._pending = None

@@ -1,4 +1,4 @@
-"""The explorer: everything that the model is shown, what it costs, and how it is found."""
+"""The explorer: everything that the model sees, what it costs, and how it is found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Explorer(SessionWidget):
     """Servers and tools with their prices, what the model sees of them, the manifest, the budget, the toolsets and the search.
 
     Args:
-        session: What it is about; servers that are not connected yet are connected in the background.
+        session: The session; servers that are not connected yet are connected in the background.
     """
 
     files = (
@@ -37,5 +37,5 @@ class Explorer(SessionWidget):
         super().__init__(session, selection=self.selection, search=self.search)
 
     def static(self) -> ExplorerSnapshot:
-        """The servers, the budget, the toolsets and the manifest, as they are now."""
+        """Return the servers, the budget, the toolsets and the manifest, as they are now."""
         return self.selection.exploration

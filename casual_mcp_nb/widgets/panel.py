@@ -1,4 +1,4 @@
-"""The chat panel, and the meter of tokens that it holds."""
+"""The chat panel and the token meter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Panel(SessionWidget):
 
     Args:
         session: The session; turns of cells and of other panels show here too.
-        options: For the turns that begin here, as of `Session.chat`.
+        options: For the turns that are started here, as of `Session.chat`.
     """
 
     files = ("parts/morph", "parts/tokens", "parts/questions", "parts/turns", "panel")
@@ -35,12 +35,12 @@ class Panel(SessionWidget):
         super().__init__(session, conversation=self.conversation, tokens=self.tokens)
 
     def static(self) -> Conversation:
-        """The conversation as it is now."""
+        """Return the conversation as it is now."""
         return self.session.turn_service.runner.conversation
 
 
 class TokenMeter(SessionWidget):
-    """What each step and turn took, as bars. In Python: `session.stats`.
+    """What each step and turn used, as bars. In Python: `session.stats`.
 
     Args:
         session: The session.
@@ -53,5 +53,5 @@ class TokenMeter(SessionWidget):
         super().__init__(session, tokens=self.tokens)
 
     def static(self) -> ChatStats:
-        """The counts as they are now."""
+        """Return the counts as they are now."""
         return self.session.turn_service.runner.stats

@@ -1,4 +1,4 @@
-"""Searching for tools as the model does, at each key: what is found, why, and what the cut leaves out."""
+"""The state behind the search box: results as the person types, why each was found, and what the limit leaves out."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets.state import SessionParts, command
 
 BEHIND_THE_CUT = 5
-"""How many tools are shown that a search would leave out."""
+"""How many results beyond the limit are shown."""
 MAX_QUERY = 1_000
 MAX_SHOWN = 200
 
 
 class SearchState(ToolsState):
-    """Ranks tools for a query. The answer is that of `session.search`, with those behind the cut.
+    """Ranks tools for a query, as `session.search` does, with a few results beyond the limit.
 
     Args:
-        session: What it is about.
+        session: The session.
     """
 
     def __init__(self, session: SessionParts) -> None:
@@ -37,7 +37,7 @@ class SearchState(ToolsState):
         return index.find(query, cut)
 
     def snapshot(self) -> dict[str, Any]:
-        """How many tools there are to be found, deferred ones and all that are let through, and where the cut falls."""
+        """Return how many tools can be searched, deferred ones and all that are included, and the limit of a search."""
         view = self.view
         return {
             "deferred": len(view.deferred),
@@ -50,19 +50,19 @@ class SearchState(ToolsState):
         """Rank the deferred tools for a query, as the model's own search does.
 
         Args:
-            query: What is looked for, in words.
-            whole: Rank all tools that the selection lets through; so it is also where none is deferred.
+            query: What to look for, in words.
+            whole: Rank all tools that the selection includes; the same holds if none is deferred.
 
         Returns:
-            The `query`, so that an answer that comes late is known as such; `cut`; `searched`; and `hits`, each with `name`,
-            `wire_name`, `server`, `summary`, `rank`, `score`, and the score's part of the best one, `share`.
+            The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
+            `wire_name`, `server`, `summary`, `rank`, `score`, and the score relative to the best one, `share`.
         """
         index, cut = await self._index(whole)
-        return await asyncio.to_thread(self._found, index, query[:MAX_QUERY], cut)
+        return await asyncio.to_thread(self._ranked, index, query[:MAX_QUERY], cut)
 
     @command
     async def terms(self, query: str, whole: bool = False) -> dict[str, Any]:
-        """The words of a query that count for each tool found: what takes longer than finding them.
+        """Return the words of a query that matched each tool; this takes longer than the search.
 
         Returns:
             The `query`, and `terms`: for each name on the wire the words, the most important first.
@@ -76,7 +76,7 @@ class SearchState(ToolsState):
 
     @command
     async def explain(self, query: str, name: str, whole: bool = False) -> dict[str, Any]:
-        """Why a tool has its place for a query, or none.
+        """Explain the rank of a tool for a query.
 
         Returns:
             `tool`, its name on the wire; `verdict`, `score`, `missing` terms, and `shares`: each part of the score with `term`,
@@ -87,7 +87,7 @@ class SearchState(ToolsState):
         """
         tool = self.catalog.resolve(name)
         index, cut = await self._index(whole)
-        if tool.tool_name not in {known.tool_name for known in index.tools}:
+        if tool.tool_name not in {searched.tool_name for searched in index.tools}:
             return {"tool": tool.wire_name, "verdict": self._why_outside(whole), "score": 0.0, "missing": [], "shares": []}
         return _explained(await asyncio.to_thread(index.explain, query[:MAX_QUERY], tool, cut))
 
@@ -95,7 +95,7 @@ class SearchState(ToolsState):
         view = self.view
         return await view.searchable(whole=whole or not view.deferred), view.selection.max_search_results
 
-    def _found(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
+    def _ranked(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
         hits = index.search(query, _shown(cut))
         self._last = (index, query, cut)
         self.changed()
@@ -107,7 +107,7 @@ class SearchState(ToolsState):
 
 
 def _shown(cut: int) -> int:
-    """How many tools are shown for a cut."""
+    """Return how many tools are shown for a limit."""
     return min(cut + BEHIND_THE_CUT, MAX_SHOWN)
 
 
@@ -129,10 +129,10 @@ def _hit(hit: SearchHit, best: float) -> dict[str, Any]:
 
 
 def _terms(explanation: Explanation) -> list[str]:
-    """The query's terms that count for a tool, the most important first."""
+    """Return the query's terms that matched a tool, the most important first."""
     weights: dict[str, float] = {}
     for share in explanation.shares:
-        # A part of the score that is no word of the query is named in several words.
+        # A part of the score that is not a word of the query has a name of several words.
         if " " not in share.term:
             term = share.asked or share.term
             weights[term] = weights.get(term, 0.0) + share.share

@@ -1,4 +1,4 @@
-"""What the model is shown, and what that costs: servers, tools, toolset, discovery."""
+"""The state behind the explorer: what the model sees and what it costs, and the commands that change it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection, Strategy
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
-from casual_mcp_nb.widgets._budget import budget_of, undeferred_budget_of, verdict
 from casual_mcp_nb.widgets._fields import arguments_of
-from casual_mcp_nb.widgets._rows import Rows, rows_of, tool_statuses
-from casual_mcp_nb.widgets._servers import not_connected, server_row
-from casual_mcp_nb.widgets._tool_detail import tool_detail
+from casual_mcp_nb.widgets._rows import (
+    Rows,
+    budget_of,
+    not_connected,
+    rows_of,
+    server_row,
+    tool_detail,
+    tool_statuses,
+    undeferred_budget_of,
+    verdict,
+)
 from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
 from casual_mcp_nb.widgets.state import SessionParts, command
@@ -30,10 +37,10 @@ _OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
 class SelectionState(ToolsState):
     """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
 
-    Everything that it does, it does to `session.selection`; a change from elsewhere shows in the same way.
+    Its commands change `session.selection`; a change from elsewhere shows in the same way.
 
     Args:
-        session: What it is about.
+        session: The session.
         tools: Whether single tools are shown; without them a snapshot stays small, however many there are.
     """
 
@@ -46,7 +53,7 @@ class SelectionState(ToolsState):
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it as JSON; prices are estimated tokens."""
+        """Return all of it as JSON; prices are estimated tokens."""
         selection = self._tools.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
@@ -73,7 +80,7 @@ class SelectionState(ToolsState):
 
     @command
     def set_mode(self, server: str, mode: Mode) -> None:
-        """Have a server loaded, deferred or off.
+        """Make a server loaded, deferred or off.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -82,7 +89,7 @@ class SelectionState(ToolsState):
 
     @command
     def set_tool(self, name: str, on: bool) -> None:
-        """Take one tool in or out; one that the toolset leaves out joins it, which then is a toolset of its own.
+        """Include or exclude one tool; including one that the toolset lacks makes it a custom toolset.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -91,7 +98,7 @@ class SelectionState(ToolsState):
 
     @command
     def set_tools(self, server: str, on: bool) -> None:
-        """Take all tools of a server in or out.
+        """Include or exclude all tools of a server.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -101,28 +108,28 @@ class SelectionState(ToolsState):
 
     @command
     def set_discovery(self, on: bool) -> None:
-        """Whether deferred tools are hidden behind the search tool."""
+        """Choose whether deferred tools are hidden behind the search tool."""
         self._tools.selection.discovery = on
 
     @command
     def set_defer_all(self, on: bool) -> None:
-        """Whether loaded servers count as deferred."""
+        """Choose whether loaded servers count as deferred."""
         self._tools.selection.defer_all = on
 
     @command
     def set_limit(self, tools: int) -> None:
-        """How many tools one search finds at most.
+        """Set how many tools one search returns at most.
 
         Raises:
             UsageError: It is less than 1.
         """
         if tools < 1:
-            raise UsageError("A search finds at least 1 tool.")
+            raise UsageError("A search must return at least 1 tool.")
         self._tools.selection.max_search_results = tools
 
     @command
     def set_strategy(self, strategy: Strategy) -> None:
-        """How deferred tools are found: `search` or `browse`."""
+        """Choose how deferred tools are found: `search` or `browse`."""
         self._tools.selection.strategy = strategy
 
     @command
@@ -136,19 +143,19 @@ class SelectionState(ToolsState):
 
     @command
     def draft(self) -> dict[str, Any]:
-        """What toolset, servers and single tools let through together, as a toolset: `description` and `servers`."""
+        """Return what toolset, servers and single tools include together, as a toolset: `description` and `servers`."""
         selection, catalog = self._tools.selection, self.catalog
         tool_set = self._tools.resolve_tool_set(selection.tool_set)
         return plain_tool_set(toolset_from_selection(selection, tool_set, catalog, self._off(selection)))
 
     @command
     def edit_tool_set(self, servers: dict[str, Any], description: str = "") -> None:
-        """Use a toolset of its own: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
+        """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
 
         Raises:
-            ToolSetError: It is none, or names what does not exist; the message has the closest names.
+            ToolSetError: It is not valid, or names what does not exist; the message has the closest names.
         """
-        self._tools.selection.tool_set = self._made(servers, description)
+        self._tools.selection.tool_set = self._resolved(servers, description)
 
     @command
     async def save_tool_set(
@@ -157,12 +164,12 @@ class SelectionState(ToolsState):
         """Write a toolset into the config file, and use it.
 
         Returns:
-            `saved`: the file's name; or `question`, where there is another toolset of that name and `overwrite` is not set.
+            `saved`: the file's name; or `question`, if there is another toolset of that name and `overwrite` is not set.
 
         Raises:
-            UsageError: The config has no file. Beside this, what `Session.save_tool_set` raises.
+            UsageError: The config has no file. See `Session.save_tool_set` for other errors.
         """
-        tool_set = self._made(servers, description)
+        tool_set = self._resolved(servers, description)
         path = self.session.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
@@ -172,7 +179,7 @@ class SelectionState(ToolsState):
 
     @command
     async def reconnect(self, server: str) -> None:
-        """Connect one server anew.
+        """Close the connection to one server and connect again.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -187,7 +194,7 @@ class SelectionState(ToolsState):
 
     @command
     async def tool(self, name: str) -> dict[str, Any]:
-        """All that is known of a tool.
+        """Return all that is known about a tool.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -197,7 +204,7 @@ class SelectionState(ToolsState):
 
     @command
     def accept_change(self, name: str) -> None:
-        """Take a tool as its server describes it now.
+        """Accept a changed tool as its server describes it now.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
@@ -207,7 +214,7 @@ class SelectionState(ToolsState):
 
     @command
     async def try_tool(self, name: str, filled: dict[str, str]) -> dict[str, str]:
-        """Call a tool by hand, from a form that was filled in.
+        """Call a tool with the values of a form.
 
         Args:
             name: The tool.
@@ -217,7 +224,7 @@ class SelectionState(ToolsState):
             `html`: the call as it is displayed; `status`: how it ended.
 
         Raises:
-            UsageError: A text is not what its field takes.
+            UsageError: A text is not valid for its field.
             ServerError: The server failed.
         """
         tool = self.catalog.resolve(name)
@@ -232,21 +239,21 @@ class SelectionState(ToolsState):
             missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
             if missing:
                 selection.tool_set = with_tools(tool_set, tools, catalog)
-        rest = {name for name in selection.tools_off if (found := catalog.get(name)) is None or found.tool_name not in names}
-        selection.tools_off = rest if on else rest | {tool.wire_name for tool in tools}  # type: ignore[assignment]
+        others = {name for name in selection.tools_off if (tool := catalog.get(name)) is None or tool.tool_name not in names}
+        selection.tools_off = others if on else others | {tool.wire_name for tool in tools}  # type: ignore[assignment]
 
-    def _made(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
+    def _resolved(self, servers: dict[str, Any], description: str) -> ToolSetConfig:
         tool_set = resolve_tool_set({"servers": servers, "description": description}, {})
         assert tool_set is not None
         self._tools.names.check_tool_set(tool_set)
         return tool_set
 
     def _rows_of(self, catalog: Catalog) -> Rows:
-        known, rows = self._rows
-        if known is not catalog:
+        cached, rows = self._rows
+        if cached is not catalog:
             fresh = rows_of(catalog)
             # What did not change stays the same object, so that it is not sent again.
-            rows = {server: rows[server] if rows.get(server) == found else found for server, found in fresh.items()}
+            rows = {server: rows[server] if rows.get(server) == new else new for server, new in fresh.items()}
             self._rows = (catalog, rows)
         return rows
 
@@ -258,18 +265,18 @@ class SelectionState(ToolsState):
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
         path = self.session.config.path
-        found = {
+        tool_sets = {
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
             for name, tool_set in tuple(self._tools.tool_sets.items())
         }
-        shown: dict[str, Any] = {"order": list(found), "known": found, "file": path.name if path else ""}
+        shown: dict[str, Any] = {"order": list(tool_sets), "known": tool_sets, "file": path.name if path else ""}
         if isinstance(selection.tool_set, ToolSetConfig):
             return {**shown, "own": plain_tool_set(selection.tool_set)}
         return {**shown, "selected": selection.tool_set} if selection.tool_set is not None else shown
 
     def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
-        """How many tools a toolset lets through, counted once."""
-        known = self._sizes.get(name)
-        if known is None or known[0] is not catalog or known[1] is not tool_set:
-            known = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))
-        return known[2]
+        """Return how many tools a toolset includes, counted once."""
+        cached = self._sizes.get(name)
+        if cached is None or cached[0] is not catalog or cached[1] is not tool_set:
+            cached = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))
+        return cached[2]

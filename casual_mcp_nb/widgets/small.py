@@ -1,4 +1,4 @@
-"""Single parts of the explorer, to be put together as one likes, also in `ipywidgets.VBox` and in marimo."""
+"""Single parts of the explorer, to be combined freely, also in `ipywidgets.VBox` and in marimo."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from casual_mcp_nb.widgets.state import SessionParts
 
 
 class ToolsetPicker(SessionWidget):
-    """Which toolset is in force, and an editor that saves one to the config file. In Python: `session.selection.tool_set` and
-    `session.save_tool_set`."""
+    """Chooses the toolset, and edits and saves toolsets.
+
+    In Python: `session.selection.tool_set` and `session.save_tool_set`.
+    """
 
     files = ("parts/look", "parts/prices", "parts/toolsets", "toolset_picker")
 
@@ -21,13 +23,15 @@ class ToolsetPicker(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> ToolSets:
-        """The toolsets as they are now."""
+        """Return the toolsets as they are now."""
         return self.selection.tool_sets
 
 
 class ServerToggles(SessionWidget):
-    """Each server loaded, deferred or off, with its price. In Python: `session.selection.servers[name]` and
-    `session.reconnect`."""
+    """Makes each server loaded, deferred or off, and shows its price.
+
+    In Python: `session.selection.servers[name]` and `session.reconnect`.
+    """
 
     files = ("parts/look", "parts/prices", "parts/servers", "parts/choices", "server_toggles")
 
@@ -36,12 +40,12 @@ class ServerToggles(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> Servers:
-        """The servers as they are now."""
+        """Return the servers as they are now."""
         return self.selection.servers
 
 
 class ManifestView(SessionWidget):
-    """The manifest as the model reads it, always the present one. In Python: `session.manifest`."""
+    """The present manifest as the model reads it. In Python: `session.manifest`."""
 
     files = ("parts/look", "parts/prices", "parts/manifest", "manifest_view")
 
@@ -50,12 +54,12 @@ class ManifestView(SessionWidget):
         super().__init__(session, selection=self.selection)
 
     def static(self) -> Manifest:
-        """The manifest as it is now."""
+        """Return the manifest as it is now."""
         return self.selection.manifest
 
 
 class SearchBox(SessionWidget):
-    """Ranks tools at each key, as the model's own search does. In Python: `session.search`."""
+    """Ranks tools as the person types, as the model's own search does. In Python: `session.search`."""
 
     files = ("parts/look", "parts/prices", "parts/search", "search_box")
 
@@ -64,5 +68,5 @@ class SearchBox(SessionWidget):
         super().__init__(session, search=self.search)
 
     def static(self) -> SearchResults:
-        """What the last query found."""
+        """Return the results of the last query."""
         return self.search.results

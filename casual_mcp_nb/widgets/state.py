@@ -44,7 +44,7 @@ class State:
     """The base of what widgets show.
 
     Args:
-        session: What it is about.
+        session: The session.
 
     Attributes:
         commands: Names of the methods that a front end may call.
@@ -62,23 +62,26 @@ class State:
         cls.commands = frozenset(name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False))
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is shown, as JSON; None means absent. Tables that change row by row are dicts: so changes stay small."""
+        """Return all that is shown, as JSON; None means absent. Tables are dicts by row, so that patches stay small."""
         return {}
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have `listener` called after each change, on whatever thread made it.
+        """Have a function called after each change, on the thread that made it.
+
+        Args:
+            listener: The function.
 
         Returns:
-            A function that ends it.
+            A function that ends the subscription.
         """
         return self._listeners.add(listener)
 
     def changed(self) -> None:
-        """Tell whoever watches."""
+        """Notify those who watch."""
         self._listeners.notify()
 
     def follow(self, cancel: Callable[[], object]) -> None:
-        """Note how to end a subscription of this state; `close` does so."""
+        """Note a function that ends a subscription of this state; `close` calls it."""
         self._cancels.append(cancel)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -92,7 +95,7 @@ class State:
             What the method returns.
 
         Raises:
-            UsageError: There is no such command, or the arguments do not fit. Beside this, what the command raises.
+            UsageError: There is no such command, or the arguments are not valid. The command's own errors are raised too.
         """
         if name not in self.commands:
             raise UsageError(f"There is no command {shown(name)}.", hint=f"There are: {', '.join(sorted(self.commands))}.")
@@ -101,11 +104,11 @@ class State:
             inspect.signature(method).bind(**arguments)
             result = validate_call(method)(**arguments)
         except (ValidationError, TypeError) as error:
-            raise UsageError(f"The command {name} was called wrongly: {shown(str(error), 300)}.") from None
+            raise UsageError(f"Invalid arguments for the command {name}: {shown(str(error), 300)}.") from None
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """Let go of everything that it listens to."""
+        """End all subscriptions of this state and to it."""
         for cancel in self._cancels:
             cancel()
         self._cancels.clear()

@@ -1,4 +1,4 @@
-"""What each call of the model took, step by step and turn by turn."""
+"""The state behind the token meter: what each model call used, step by step and turn by turn."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TokensState(State):
 
     def __init__(self, session: SessionParts) -> None:
         super().__init__(session)
-        self._known: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
+        self._cache: WeakKeyDictionary[Turn, tuple[int, ChatStats]] = WeakKeyDictionary()
         self.follow(session.observers.events.add(self._on_event))
         self.follow(session.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
-        """Rows by turn and step, from 1, the sums, and the names of the parts that a request is made of."""
+        """Return rows by turn and step, from 1, the sums, and the names of the parts of a request."""
         stats = [self._stats(turn) for turn in self.session.turn_service.runner.turns]
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {
@@ -41,10 +41,10 @@ class TokensState(State):
 
     def _stats(self, turn: Turn) -> ChatStats:
         size = len(turn.trace)
-        known = self._known.get(turn)
-        if known is None or known[0] != size:
-            known = self._known[turn] = (size, turn.stats)
-        return known[1]
+        cached = self._cache.get(turn)
+        if cached is None or cached[0] != size:
+            cached = self._cache[turn] = (size, turn.stats)
+        return cached[1]
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         if isinstance(event, StepStarted | StepFinished):

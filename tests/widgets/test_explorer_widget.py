@@ -12,7 +12,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.display import MAX_BYTES
 from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
-from casual_mcp_nb.widgets.assets import STATIC
+from casual_mcp_nb.widgets.base import STATIC
 
 KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
 

@@ -19,7 +19,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.config import load_config
 from casual_mcp_nb.errors import ConfigError, ConnectError, ToolSetError, UnknownNameError, UsageError
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.widgets._patch import merge_patch
+from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.selection import SelectionState
 
 Do = Callable[..., Any]

@@ -10,7 +10,7 @@ import pytest
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.widgets._fields import MAX_FIELDS, arguments_of, fields_of
-from casual_mcp_nb.widgets._tool_detail import tool_detail
+from casual_mcp_nb.widgets._rows import tool_detail
 
 
 def tool(properties: Any, required: Any = ()) -> ToolSpec:

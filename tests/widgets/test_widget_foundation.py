@@ -15,8 +15,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.loop import engine_thread
 from casual_mcp_nb.notebook.throttle import Throttle
-from casual_mcp_nb.widgets._patch import merge_patch
-from casual_mcp_nb.widgets.assets import STATIC, assets
+from casual_mcp_nb.widgets.base import STATIC, assets, merge_patch
 from casual_mcp_nb.widgets.state import State, command
 
 
