@@ -15,6 +15,7 @@ from casual_mcp_nb.discovery import (
     loaded_in,
     not_loaded_error,
 )
+from casual_mcp_nb.discovery.browse import BrowseLine, lines_in, to_unload
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 CATALOG = Catalog(
@@ -175,3 +176,27 @@ def test_the_error_for_a_tool_that_is_not_loaded_names_the_tool_that_loads() -> 
     assert not_loaded_error("time__convert_time", "load_tools") == (
         "Error: Tool 'time__convert_time' is not yet loaded. Use the 'load_tools' tool to load it first, then call it again."
     )
+
+
+async def test_an_answer_is_read_back_line_by_line() -> None:
+    browse = tools(loaded=[ToolName("time", "convert_time")])["browse_toolkit"]
+    lines, more = lines_in((await browse.execute({})).content)
+    assert [line.name for line in lines] == ["git", "git_hub", "odd", "time"]
+    assert not more
+    lines, more = lines_in((await browse.execute({"category": "time"})).content)
+    assert lines == [
+        BrowseLine("convert_time", "Convert a time between zones.", True),
+        BrowseLine("get_current_time", "Get the current time.", False),
+    ]
+
+
+async def test_the_pages_of_an_answer_say_whether_more_follow() -> None:
+    browse = browse_tools([ToolSpec(f"server{number}", "t") for number in range(60)])["browse_toolkit"]
+    pages = [lines_in((await browse.execute({"page": page})).content) for page in (1, 2)]
+    assert [(len(lines), more) for lines, more in pages] == [(50, True), (10, False)]
+
+
+async def test_what_could_make_room_is_read_back() -> None:
+    load = tools(max_active_tools=1)["load_tools"]
+    assert to_unload((await load.execute({"names": ["git:log"]})).content) == []
+    assert to_unload((await load.execute({"names": ["time:convert_time"]})).content) == ["git:log"]

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.discovery import generate_manifest, list_servers, manifest_budget
+from casual_mcp_nb.discovery import SearchToolsTool, browse_tools, generate_manifest, list_servers, manifest_budget
+from casual_mcp_nb.discovery.browse import categories_in
+from casual_mcp_nb.discovery.manifest import servers_in
+from casual_mcp_nb.discovery.search_tools import manifest_in
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -156,3 +159,28 @@ def test_servers_can_be_listed_in_one_line() -> None:
     assert list_servers(many(3), 100) == "server-000 (1), server-001 (2), server-002 (3)"
     assert list_servers(many(3), 20) == "server-002 (3), ... and 2 more servers (3 tools)"
     assert list_servers([], 100) == ""
+
+
+@pytest.mark.parametrize("max_tokens", [None, 10_000, 60, 20])
+def test_the_servers_of_a_manifest_are_read_back(max_tokens: int | None) -> None:
+    deferred = [*tools("one", 1), *tools("more of it", 12), *tools("git.hub/x", 3)]
+    servers = servers_in(generate_manifest(deferred, max_tokens))
+    assert servers.items() <= {"one": 1, "more of it": 12, "git.hub/x": 3}.items()
+    assert len(servers) == 3 or max_tokens == 20
+
+
+def test_servers_that_are_only_counted_are_not_read_back() -> None:
+    deferred = [tool for number in range(40) for tool in tools(f"server{number}", number + 1)]
+    line = list_servers(deferred, 30)
+    servers = servers_in(line)
+    assert 0 < len(servers) < 40
+    assert all(count == int(name.removeprefix("server")) + 1 for name, count in servers.items())
+
+
+def test_a_manifest_is_read_back_from_the_tools_that_show_it() -> None:
+    deferred = [*tools("one", 1), *tools("many", 12)]
+    assert manifest_in(SearchToolsTool(deferred).definition["description"]) == generate_manifest(deferred)
+    assert manifest_in("A tool. <manifest>- desk (9 tools): all</manifest>") is None
+    descriptions = {name: tool.definition["description"] for name, tool in browse_tools(deferred).items()}
+    assert categories_in(descriptions["browse_toolkit"]) == {"one": 1, "many": 12}
+    assert categories_in(descriptions["load_tools"]) == {}

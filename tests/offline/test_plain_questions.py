@@ -62,7 +62,19 @@ PLAIN_QUESTIONS = [
         {"text": "ada@example.com https://example.com"},
     ),
     ("Search the files for the word budget", "files__search_text", {"text": "budget"}),
+    ("What's the square root of 2 plus 3?", "math__evaluate_expression", {"expression": "sqrt(2) + 3"}),
+    ("What's 7 factorial?", "math__evaluate_expression", {"expression": "factorial(7)"}),
+    ("Round 3.14159 to two decimals", "math__evaluate_expression", {"expression": "round(3.14159, 2)"}),
+    ("How heavy is 5 pounds in kilos?", "units__convert_units", {"value": 5, "from_unit": "pounds", "to_unit": "kilos"}),
+    ("What time is it in Tokyo?", "time__current_time", {"timezone": "Asia/Tokyo"}),
+    ("What date is it 45 days after 2026-01-15?", "time__add_duration", {"time": "2026-01-15", "days": 45}),
+    ("What's the sha256 of 'hello'?", "text__hash_text", {"text": "hello", "algorithm": "sha256"}),
+    ('Check this JSON: {"a": 1}', "text__query_json", {"text": '{"a": 1}'}),
+    ("Find all files that end in .csv", "files__search_files", {"pattern": "*.csv"}),
+    ("Where is the word budget mentioned?", "files__search_text", {"text": "budget"}),
+    ("How big is pyproject.toml?", "files__file_info", {"path": "pyproject.toml"}),
     ("Show me the orders", None, {}),
+    ("Write me a poem", None, {}),
     ("Tell me a joke", None, {}),
     ("How likely is rain with 3 and 7 clouds?", None, {}),
 ]
@@ -147,6 +159,14 @@ async def test_what_no_tool_can_do_is_said_plainly_with_the_servers_there_are(bu
     assert said.tools == []
     assert "not a language model" in said.text
     assert "time (9 tools)" in said.text
+
+
+@pytest.mark.parametrize("text", ["Thanks!", "Who are you?"])
+async def test_talk_after_a_question_is_not_taken_for_the_reply(bundled_room: Any, text: str) -> None:
+    await bundled_room.ask("Convert miles to kilometres")
+    said = await bundled_room.ask(text)
+    assert said.calls == []
+    assert "offline planner" in said.text
 
 
 async def test_a_greeting_calls_nothing(bundled_room: Any) -> None:
