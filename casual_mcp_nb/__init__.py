@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.types.displayable import Display, draw_with
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -124,6 +126,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _display() -> Display:
+    from casual_mcp_nb import display
+
+    return display
+
+
+draw_with(_display)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from casual_mcp_nb.bundled import BUNDLED, _known
+from casual_mcp_nb.bundled.registry import BUNDLED, known
 
 USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
 
@@ -40,7 +40,7 @@ def _serve(name: str, options: Sequence[str]) -> None:
     # The SDK's objects live for ever: collecting while they are created costs a tenth of the start.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
-    entry = _known(name)
+    entry = known(name)
     from casual_mcp_nb.bundled._options import build_server
 
     server = build_server(entry, options, add_help=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from casual_mcp_nb.bundled import BundledServer
+from casual_mcp_nb.bundled.registry import BundledServer, module_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import ToolServer
@@ -32,7 +31,7 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
     Raises:
         ValueError: An option is unknown or its value cannot be used.
     """
-    module = import_module(server.module)
+    module = module_of(server)
     parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):
         module.add_options(parser)

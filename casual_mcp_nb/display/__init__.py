@@ -16,6 +16,7 @@ from casual_mcp_nb.display.calls import call_view
 from casual_mcp_nb.display.conversation import conversation_view, document_view
 from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
 from casual_mcp_nb.display.exploration import exploration_view
+from casual_mcp_nb.display.figures import figure_of, frame_of
 from casual_mcp_nb.display.help import diagnosis_view, help_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
@@ -57,6 +58,8 @@ __all__ = [
     "MAX_BYTES",
     "Detail",
     "document",
+    "figure_of",
+    "frame_of",
     "live_bundle",
     "mimebundle",
     "page",

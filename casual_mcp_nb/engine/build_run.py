@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.preflight import turn_started
-from casual_mcp_nb.engine.read_on import Recall
+from casual_mcp_nb.engine.preflight import PreflightChecks, Told, turn_started
+from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
@@ -22,14 +22,52 @@ from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.engine.chat import McpToolChat
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.config.templates import TemplateLibrary
+    from casual_mcp_nb.connections import ServerManager
+    from casual_mcp_nb.engine.consent import Consent
+    from casual_mcp_nb.engine.context import ContextWindows
+    from casual_mcp_nb.engine.exclusions import Exclusions
+    from casual_mcp_nb.engine.limits import TurnLimits
+    from casual_mcp_nb.providers import ModelFactory
+    from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.types.config import ToolSetConfig
+    from casual_mcp_nb.types.selection import Selection
 
 DEFAULT_TEMPLATE = "default"
 
 
+class RunParts(Protocol):
+    """What a run is built from: the parts of a `McpToolChat`."""
+
+    server_manager: ServerManager
+    models: ModelFactory
+    selection: Selection
+    tool_sets: dict[str, ToolSetConfig]
+    templates: TemplateLibrary
+    limits: TurnLimits
+    system: str | None
+    contexts: ContextWindows
+    checks: PreflightChecks
+    told: Told
+    consent: Consent
+    cut_results: CutResults
+    exclusions: Exclusions
+
+    async def view(self, selection: Selection) -> ToolView:
+        """Return what the model sees with a selection."""
+        ...
+
+    async def followed(self, view: ToolView) -> ToolView:
+        """Return the view after what servers changed meanwhile."""
+        ...
+
+    def change_notices(self) -> list[Notice]:
+        """Return what there is to say about tools that changed."""
+        ...
+
+
 async def build_run(
-    chat: McpToolChat,
+    chat: RunParts,
     messages: Sequence[ChatMessage],
     options: TurnOptions,
     history: Sequence[ChatMessage],
@@ -114,7 +152,7 @@ def asked_with(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher
     return asked.with_options(RequestOptions(tool_choice=tool.wire_name))
 
 
-async def _system(chat: McpToolChat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+async def _system(chat: RunParts, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     system, template = options.given.get("system"), options.given.get("template")
     system = chat.system if system is None and template is None else system
     if system is None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 class McpToolChat:

@@ -13,7 +13,7 @@ from casual_mcp_nb.types.tokens import TokenUsage, estimate_tokens, message_toke
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 _ROOM_FOR_AN_ANSWER = 4_096
 _LEAST_WINDOW = 1_000

@@ -10,7 +10,7 @@ from casual_mcp_nb.errors import AnswerCutError, shown
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
-    from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 END_AFTER = 3
 """After how many answers in a row that were cut in a call the turn ends."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.connections import ServerManager
     from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 
 class PreflightChecks:

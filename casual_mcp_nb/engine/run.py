@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
     from casual_mcp_nb.engine.view import ToolView
-    from casual_mcp_nb.providers.base import ChatModel, ModelResponse, RetryScheduled
+    from casual_mcp_nb.providers.base import RetryScheduled
+    from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 MAX_LOGS = 1_000
 """How many log messages of servers a turn keeps."""

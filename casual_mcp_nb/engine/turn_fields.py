@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from casual_llm import Model
 
     from casual_mcp_nb.engine.before_model_call import BeforeModelCall
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.config import ToolSetConfig
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 Prompt = str | Sequence["ChatMessage"]
 

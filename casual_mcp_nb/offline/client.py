@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, StreamChunk, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.providers.base import ModelResponse
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 
 class OfflineClient:
@@ -38,7 +38,7 @@ class OfflineClient:
         """
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-        from casual_mcp_nb.providers.base import ModelResponse
+        from casual_mcp_nb.types.model_response import ModelResponse
 
         step, first = await asyncio.to_thread(_planned, messages, options.extra.get("tools", ()))
         calls = [

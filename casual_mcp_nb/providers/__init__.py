@@ -1,18 +1,16 @@
 """Model providers over casual-llm: the factory, a model bound to its client, the offline planner and the scripted model.
 
-Importing this module imports no SDK; a name is loaded when it is first used.
+Importing this package imports no SDK.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import ChatModel, ModelResponse, RequestAdapted, Retries, RetryScheduled
-    from casual_mcp_nb.providers.builtin.offline import OfflineClient
-    from casual_mcp_nb.providers.factory import ModelFactory
-    from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
+from casual_mcp_nb.offline.client import OfflineClient
+from casual_mcp_nb.providers.base import RequestAdapted, Retries, RetryScheduled
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.providers.factory import ModelFactory
+from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
+from casual_mcp_nb.types.model_response import ModelResponse
 
 __all__ = [
     "ChatModel",
@@ -27,27 +25,3 @@ __all__ = [
     "calls",
     "scripted_model",
 ]
-
-_HOMES = {
-    "RequestAdapted": "base",
-    "ChatModel": "base",
-    "ModelResponse": "base",
-    "ModelFactory": "factory",
-    "OfflineClient": "builtin.offline",
-    "Retries": "base",
-    "RetryScheduled": "base",
-    "ScriptedClient": "scripted",
-    "call": "scripted",
-    "calls": "scripted",
-    "scripted_model": "scripted",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -11,10 +11,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers.base import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.registry import specs
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter
+from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers.base import ModelResponse
+from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:

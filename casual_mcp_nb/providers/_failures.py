@@ -29,7 +29,7 @@ from casual_mcp_nb.types.tokens import request_tokens
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers._bound_model import BoundModel
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Finding:
     retryable: bool = False
 
 
-def explained(error: Exception, model: ChatModel, asked: RequestContext) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, model: BoundModel, asked: RequestContext) -> tuple[ProviderError, Exception | None]:
     """Make a provider's error ours.
 
     Args:
@@ -92,7 +92,7 @@ def explained(error: Exception, model: ChatModel, asked: RequestContext) -> tupl
     return failure, None if _says_more(error, secrets) else _without_frames(error)
 
 
-def _finding(error: Exception, model: ChatModel, asked: RequestContext, secrets: list[str]) -> _Finding:
+def _finding(error: Exception, model: BoundModel, asked: RequestContext, secrets: list[str]) -> _Finding:
     found = _unstreamed(error, model, asked, secrets)
     if not asked.said or found.kind is ContentRefusedError:
         return found
@@ -101,7 +101,7 @@ def _finding(error: Exception, model: ChatModel, asked: RequestContext, secrets:
     return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
 
 
-def _unstreamed(error: Exception, model: ChatModel, asked: RequestContext, secrets: list[str]) -> _Finding:
+def _unstreamed(error: Exception, model: BoundModel, asked: RequestContext, secrets: list[str]) -> _Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
@@ -132,7 +132,7 @@ def _reported(body: str, *, passing: bool) -> _Finding:
     return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
 
 
-def _overflow(body: str, model: ChatModel, asked: RequestContext) -> _Finding:
+def _overflow(body: str, model: BoundModel, asked: RequestContext) -> _Finding:
     window = f", and the model can read {model.context_window:,}" if model.context_window else ""
     tokens = request_tokens(asked.messages, asked.tools)
     size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {tokens:,} tokens{window}."
@@ -140,7 +140,7 @@ def _overflow(body: str, model: ChatModel, asked: RequestContext) -> _Finding:
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
 
 
-def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
+def _of_status(status: int, model: BoundModel, text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
         # In Google's words for it.
@@ -169,7 +169,7 @@ def _of_status(status: int, model: ChatModel, text: str, body: str) -> _Finding:
     return _Finding(BadRequestError, failed, "The request itself was refused; see what the provider says.")
 
 
-def _without_status(error: Exception, model: ChatModel, secrets: list[str], body: str) -> _Finding:
+def _without_status(error: Exception, model: BoundModel, secrets: list[str], body: str) -> _Finding:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     address = reading.address_of(model.client)
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:

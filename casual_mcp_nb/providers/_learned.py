@@ -7,7 +7,7 @@ that form. Each rule can help once for a model at a client, so that a provider w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -17,13 +17,12 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._history import in_strict_order
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
 from casual_mcp_nb.providers._provider_state import kept_fields
-from casual_mcp_nb.providers._refused_options import LearnedOptions, adapt_options
+from casual_mcp_nb.providers._refused_options import LearnedOptions, Refusal, adapt_options
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.image import MAX_IMAGES
-from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage
+    pass
 
 # Codestral, Devstral, Magistral, Ministral, Mistral, Mixtral, Pixtral, Voxtral.
 _MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
@@ -75,27 +74,6 @@ def learned(client: Any, model: str) -> Learned:
         mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
         models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
     return models[model]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A request that a provider refused.
-
-    Args:
-        status: The HTTP status.
-        text: What the provider said.
-        wire: Which format it was asked in.
-        model: The provider's name of the model.
-        messages: The conversation.
-        options: The options that were sent.
-    """
-
-    status: int | None
-    text: str
-    wire: str
-    model: str
-    messages: Sequence[ChatMessage]
-    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 def adapted(known: Learned, refusal: Refusal) -> str | None:

@@ -12,7 +12,7 @@ _loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
-    """Import modules without holding the loop; nothing happens where that was done before."""
+    """Import modules of other packages without holding the loop; nothing happens where that was done before."""
     missing = [name for name in modules if name not in _loaded]
     if missing:
         await asyncio.to_thread(_import, missing)
@@ -20,8 +20,10 @@ async def load(*modules: str) -> None:
 
 
 def touch(provider: str, client: Any) -> None:
-    """Have an SDK import what it leaves for its first request."""
-    importlib.import_module("casual_mcp_nb.providers._adapter")
+    """Have an SDK, and our adapter of it, import what they leave for the first request."""
+    from casual_mcp_nb.providers._adapter import wire_of
+
+    wire_of(client)
     # Its backend for asyncio is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
     for path in spec_of(provider).first_used:

@@ -11,10 +11,12 @@ from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._failures import RequestContext, explained
-from casual_mcp_nb.providers._learned import Refusal, adapted, learned
+from casual_mcp_nb.providers._learned import adapted, learned
 from casual_mcp_nb.providers._options import chat_options
-from casual_mcp_nb.providers.base import ModelResponse, RequestAdapted, RetryScheduled
+from casual_mcp_nb.providers._refused_options import Refusal
+from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import spec_of
+from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from tenacity import RetryCallState
 
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.limits import RateLimitWait, TokenReservation
 
 MAX_STREAM_BYTES = 256_000_000
@@ -45,7 +47,7 @@ class ModelRequest:
 
     def __init__(
         self,
-        model: ChatModel,
+        model: BoundModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.types.secret import can_be_masked, forms_of, redacted
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers._bound_model import BoundModel
 
 _BODY = 300
 _WINDOW = 16_384
@@ -220,7 +220,7 @@ def _until(date: str | None) -> float | None:
         return None
 
 
-def secrets_of(model: ChatModel) -> list[str]:
+def secrets_of(model: BoundModel) -> list[str]:
     """Every secret that is known where this model is asked."""
     sdk = getattr(model.client, "client", None)
     headers = getattr(getattr(sdk, "_client", None), "headers", None) or {}

@@ -6,15 +6,39 @@ The wordings are those of the live APIs, as they are quoted in issues of project
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._thinking import is_reasoning_model
 from casual_mcp_nb.providers.registry import spec_of
+from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers._learned import Refusal
+    from casual_llm.messages import ChatMessage
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A request that a provider refused.
+
+    Args:
+        status: The HTTP status.
+        text: What the provider said.
+        wire: Which format it was asked in.
+        model: The provider's name of the model.
+        messages: The conversation.
+        options: The options that were sent.
+    """
+
+    status: int | None
+    text: str
+    wire: str
+    model: str
+    messages: Sequence[ChatMessage]
+    options: RequestOptions = field(default_factory=RequestOptions)
+
 
 _LEAST_ROOM = 256
 _MARGIN = 16

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from casual_mcp_nb.providers.registry import spec_of
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.providers.base import ChatModel
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 # Where tiktoken gets its vocabularies, which names them in its cache, and what they must hash to; else it fetches them anew.
 _SOURCE = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"

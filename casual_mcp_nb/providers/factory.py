@@ -16,10 +16,11 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
-from casual_mcp_nb.providers._loading import load, touch
+from casual_mcp_nb.providers._loading import touch
 from casual_mcp_nb.providers._logs import masked_logs
 from casual_mcp_nb.providers._options import chat_options, options_of
-from casual_mcp_nb.providers.base import ChatModel, Retries
+from casual_mcp_nb.providers.base import Retries
+from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import limits_of
 from casual_mcp_nb.providers.registry import spec_of, specs
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
@@ -108,9 +109,10 @@ class ModelFactory:
             key = name if name is not None else next(iter(self._config.models), "")
             if key not in self._models:
                 await asyncio.to_thread(self._first, name)
-        else:
-            await load("casual_mcp_nb.providers._adapter")
-        return self.chat_model(name)
+            return self.chat_model(name)
+        model = self.chat_model(name)
+        await asyncio.to_thread(touch, model.provider, model.client)
+        return model
 
     def _first(self, name: str | None) -> None:
         with self._making:

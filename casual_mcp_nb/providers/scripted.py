@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers.base import ChatModel, ModelResponse
+from casual_mcp_nb.providers.chat_model import ChatModel
+from casual_mcp_nb.types.model_response import ModelResponse
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, Usage

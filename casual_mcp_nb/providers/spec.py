@@ -12,8 +12,8 @@ from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient
 
-    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 Definitions = Sequence[Mapping[str, Any]]
 

@@ -67,7 +67,7 @@ class Conversation(Sequence[Turn], Displayable):
         from casual_mcp_nb.types.record import load_traces
         from casual_mcp_nb.types.repair import repaired_traces
 
-        traces, unread = load_traces(text)
+        traces, unread = load_traces(text, Trace)
         traces, repairs = repaired_traces(traces)
         conversation = cls(Turn(_ended(trace)) for trace in traces)
         conversation._unread, conversation.repairs = unread, repairs

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, overload
 
 T = TypeVar("T")
 
 
-class Displayable:
-    """A noun with `text/plain`, `text/markdown` and `text/html` forms, which the display room makes when they are asked for.
+class Display(Protocol):
+    """What draws nouns."""
 
-    The room is looked up by name at that moment: nouns never import it, and a program without a notebook never loads it.
+    def mimebundle(self, noun: Any, /) -> dict[str, str]:
+        """Return `text/plain`, `text/markdown` and `text/html` of a noun."""
+        ...
+
+    def frame_of(self, stats: Any, /) -> Any:
+        """Return stats as a pandas DataFrame."""
+        ...
+
+    def figure_of(self, stats: Any, /) -> Any:
+        """Return stats as a matplotlib figure."""
+        ...
+
+
+_load: Callable[[], Display] | None = None
+
+
+def draw_with(load: Callable[[], Display]) -> None:
+    """Set what draws nouns.
+
+    Args:
+        load: Returns it; called when something is drawn, so that a program without a notebook never loads it.
     """
+    global _load
+    _load = load
+
+
+def display() -> Display:
+    """Return what draws nouns; the package sets it when it is imported."""
+    assert _load is not None
+    return _load()
+
+
+class Displayable:
+    """A noun with `text/plain`, `text/markdown` and `text/html` forms, which are made when they are asked for."""
 
     __slots__ = ()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        bundle: dict[str, str] = importlib.import_module("casual_mcp_nb.display").mimebundle(self)
-        return bundle
+        return display().mimebundle(self)
 
     def _repr_html_(self) -> str:
         return self._repr_mimebundle_()["text/html"]

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types._tables import NumberedValues, read_message, spread
 from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
-from casual_mcp_nb.types.trace import Trace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -37,7 +37,36 @@ _SHARED: Mapping[type[Any], Any] = {
 """The fields of events that are written as numbers."""
 
 
-def dump_traces(traces: Iterable[Trace], more: Mapping[str, Any] | None = None) -> str:
+@dataclass
+class Unread:
+    """What a saved turn holds that this version of the package does not know; it is kept and written again.
+
+    Args:
+        events: Events of kinds that are not known, by the place of the event before which they stand.
+        event_fields: Fields of events, by the place of the event.
+        fields: Fields of the turn.
+    """
+
+    events: dict[int, list[Any]] = field(default_factory=dict)
+    event_fields: dict[int, dict[str, Any]] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Recorded(Protocol):
+    """A trace, as far as saving and loading need it."""
+
+    unread: Unread
+
+    def __iter__(self) -> Iterator[Event]: ...
+    def __len__(self) -> int: ...
+    def append(self, event: Event, /) -> None:
+        """Add the next event."""
+
+
+R = TypeVar("R", bound=Recorded)
+
+
+def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
     """Return traces as JSON. Bytes become base64; numbers that JSON does not have become text such as `"NaN"`.
 
     Args:
@@ -53,8 +82,12 @@ def dump_traces(traces: Iterable[Trace], more: Mapping[str, Any] | None = None) 
     return to_json(_plain({**document, "turns": turns}), indent=1).decode()
 
 
-def load_traces(text: str | bytes) -> tuple[list[Trace], dict[str, Any]]:
+def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
     """Return the traces that `dump_traces` wrote, and the further fields of the document.
+
+    Args:
+        text: The document.
+        new_trace: Makes an empty trace.
 
     Raises:
         UsageError: It is something else, of a later version, or damaged.
@@ -72,7 +105,7 @@ def load_traces(text: str | bytes) -> tuple[list[Trace], dict[str, Any]]:
     try:
         messages = [read_message(row) for row in document.get("messages", ())]
         tools = document.get("tools", [])
-        traces = [_trace(turn, messages, tools) for turn in document["turns"]]
+        traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
     return traces, {name: value for name, value in document.items() if name not in _PARTS}
@@ -82,7 +115,7 @@ _HINT = "Give a file that session.export wrote with the ending .json."
 _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 
-def _events(trace: Trace, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
+def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
     unread = dict(trace.unread.events)
     for place, event in enumerate(trace):
         if place in unread:
@@ -120,8 +153,8 @@ def _fields(event: Event) -> dict[str, Any]:
     return dict(fields)
 
 
-def _trace(turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Trace:
-    trace = Trace()
+def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> R:
+    has_start = False
     for raw in turn["events"]:
         kind = _KINDS.get(raw["event"])
         if kind is None:
@@ -133,7 +166,8 @@ def _trace(turn: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Tr
             more = {name: value for name, value in raw.items() if name not in fields and name != "event"}
             trace.unread.event_fields[len(trace)] = more
         trace.append(_read(kind, fields, messages, tools))
-    if not trace.of(TurnStarted):
+        has_start = has_start or kind is TurnStarted
+    if not has_start:
         raise ValueError("A turn without a beginning.")
     trace.unread.fields.update({name: value for name, value in turn.items() if name != "events"})
     return trace

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.displayable import Displayable, display
 from casual_mcp_nb.types.event import (
     READ_RESULT,
     SYNTHETIC,
@@ -172,7 +171,7 @@ class ChatStats(Displayable):
         Raises:
             MissingDependencyError: pandas is not installed.
         """
-        return importlib.import_module("casual_mcp_nb.display.figures").frame_of(self)
+        return display().frame_of(self)
 
     def plot(self) -> Any:
         """A matplotlib figure: what each request was made of, as stacked bars.
@@ -180,7 +179,7 @@ class ChatStats(Displayable):
         Raises:
             MissingDependencyError: matplotlib is not installed.
         """
-        return importlib.import_module("casual_mcp_nb.display.figures").figure_of(self)
+        return display().figure_of(self)
 
     def __add__(self, other: ChatStats) -> ChatStats:
         both = [stats for stats in (self.discovery, other.discovery) if stats is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
@@ -30,6 +29,7 @@ from casual_mcp_nb.types.event import (
     TurnStatus,
 )
 from casual_mcp_nb.types.prices import Cost
+from casual_mcp_nb.types.record import Unread, dump_traces, load_traces
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, ToolCall, call_of, messages_of, step_of, text_of
 
@@ -40,21 +40,6 @@ E = TypeVar("E")
 
 MAX_UNFINISHED = 100_000
 """How much of an answer that was broken off goes on in the conversation, in characters; the trace has all of it."""
-
-
-@dataclass
-class Unread:
-    """What a saved turn holds that this version of the package does not know; it is kept and written again.
-
-    Args:
-        events: Events of kinds that are not known, by the place of the event before which they stand.
-        event_fields: Fields of events, by the place of the event.
-        fields: Fields of the turn.
-    """
-
-    events: dict[int, list[Any]] = field(default_factory=dict)
-    event_fields: dict[int, dict[str, Any]] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 class Trace:
@@ -92,8 +77,6 @@ class Trace:
 
     def to_json(self) -> str:
         """All events as JSON that `from_json` reads."""
-        from casual_mcp_nb.types.record import dump_traces
-
         return dump_traces([self])
 
     @classmethod
@@ -103,9 +86,7 @@ class Trace:
         Raises:
             UsageError: It is something else, or holds more than one turn.
         """
-        from casual_mcp_nb.types.record import load_traces
-
-        traces, _ = load_traces(text)
+        traces, _ = load_traces(text, cls)
         if len(traces) != 1:
             raise UsageError(f"This holds {len(traces)} turns, and a trace is one.", hint="Use Conversation.from_json.")
         return traces[0]
