@@ -8,10 +8,10 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from casual_mcp_nb.config.document import parse_document, read_text
 from casual_mcp_nb.config.jsonc import plain_json
@@ -20,9 +20,9 @@ from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_INDENT = re.compile(r'\n([ \t]+)"')
 _BOM = b"\xef\xbb\xbf"
 _KEY = "tool_sets"
-_MAX_LINE = 100
 _DECODER = json.JSONDecoder()
 
 
@@ -93,111 +93,54 @@ def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] 
     return rule if isinstance(rule, bool) else list(rule)
 
 
-class _Member(NamedTuple):
-    """A key of an object, and from where to where its value stands."""
-
-    key: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class _Object:
-    """An object in a text of JSON: where it begins, its members, and where its closing brace stands."""
-
-    start: int
-    members: tuple[_Member, ...]
-    close: int
-
-    def get(self, key: str) -> _Member | None:
-        return next((member for member in self.members if member.key == key), None)
-
-
-@dataclass(frozen=True)
-class _Style:
-    """How a file is written: the indentation of one level (None: all in one line), its line end, whether it is pure ASCII."""
-
-    indent: str | None
-    newline: str
-    ascii: bool
-
-    def written(self, value: Any, depth: int) -> str:
-        """`value` as JSON; what is short, and not the toolset itself, in one line."""
-        flat = json.dumps(value, ensure_ascii=self.ascii)
-        fits = not isinstance(value, dict) or not any(isinstance(part, dict | list) for part in value.values())
-        if self.indent is None or not value or not isinstance(value, dict | list) or (fits and len(flat) <= _MAX_LINE):
-            return flat
-        inner = self.line(depth + 1)
-        if isinstance(value, list):
-            return f"[{','.join(inner + self.written(item, depth + 1) for item in value)}{self.line(depth)}]"
-        return f"{{{','.join(inner + self.member(key, part, depth + 1) for key, part in value.items())}{self.line(depth)}}}"
-
-    def member(self, key: str, value: Any, depth: int) -> str:
-        """A key with its value."""
-        return f"{json.dumps(key, ensure_ascii=self.ascii)}: {self.written(value, depth)}"
-
-    def line(self, depth: int) -> str:
-        """What stands before a key at this depth."""
-        return "" if self.indent is None else self.newline + self.indent * depth
-
-
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
-    start, end, written = _edit(plain_json(text), name, value)
-    # Between the two there is nothing, the old toolset, or space in which comments may stand.
-    kept = text[start:end] if plain_json(text)[start:end].isspace() and not text[start:end].isspace() else ""
-    return f"{text[:start]}{written}{kept}{text[end:]}"
+    """The text of a file with a toolset put in, or in the place of the one of that name."""
+    plain = plain_json(text)
+    indent = match[1] if (match := _INDENT.search(plain)) else "  "
+    newline = "\r\n" if "\r\n" in plain else "\n"
+
+    def written(value: Any, depth: int) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", newline + indent * depth)
+
+    def with_member(target: _Object, key: str, value: Any, depth: int) -> str:
+        member = f"{newline}{indent * depth}{json.dumps(key, ensure_ascii=False)}: {written(value, depth)}"
+        if target.values:
+            _, last = list(target.values.values())[-1]
+            return f"{text[:last]},{member}{text[last:]}"
+        inside = text[target.start + 1 : target.end]
+        return f"{text[: target.start + 1]}{member}{inside.rstrip()}{newline}{indent * (depth - 1)}{text[target.end :]}"
+
+    top = _object(plain, plain.index("{"))
+    if _KEY not in top.values:
+        return with_member(top, _KEY, {name: value}, 1)
+    tool_sets = _object(plain, top.values[_KEY][0])
+    if name not in tool_sets.values:
+        return with_member(tool_sets, name, value, 2)
+    start, end = tool_sets.values[name]
+    return f"{text[:start]}{written(value, 2)}{text[end:]}"
 
 
-def _edit(text: str, name: str, value: dict[str, Any]) -> tuple[int, int, str]:
-    """From where to where a file's text is replaced, and by what; in the text there are no comments."""
-    top = _object(text, _skip(text, 0))
-    style = _style(text, top)
-    group = top.get(_KEY)
-    if group is None:
-        return _added(top, style, _KEY, {name: value}, 1)
-    inner = _object(text, group.start)
-    if inner.members and "\n" not in _before_members(text, inner):
-        style = replace(style, indent=None)
-    present = inner.get(name)
-    if present is None:
-        return _added(inner, style, name, value, 2)
-    return present.start, present.end, style.written(value, 2)
+class _Object(NamedTuple):
+    """An object in a text of JSON: where its braces stand, and from where to where each of its values does."""
 
-
-def _added(target: _Object, style: _Style, key: str, value: Any, depth: int) -> tuple[int, int, str]:
-    """One more member at the end of an object."""
-    member = style.line(depth) + style.member(key, value, depth)
-    if target.members:
-        end = target.members[-1].end
-        return end, end, f",{member if style.indent is not None else ' ' + member}"
-    return target.start + 1, target.close, f"{member}{style.line(depth - 1)}"
-
-
-def _style(text: str, top: _Object) -> _Style:
-    newline = "\r\n" if "\r\n" in text else "\n"
-    before = _before_members(text, top)
-    many_lines = "\n" in before or not top.members
-    indent = before.rpartition("\n")[2] or "  " if many_lines else None
-    return _Style(indent, newline, text.isascii() and "\\u" in text)
-
-
-def _before_members(text: str, target: _Object) -> str:
-    return text[target.start + 1 : _skip(text, target.start + 1)]
+    start: int
+    values: dict[str, tuple[int, int]]
+    end: int
 
 
 def _object(text: str, start: int) -> _Object:
     """The object that begins at `start` of a text that is known to be JSON."""
-    members: list[_Member] = []
+    values: dict[str, tuple[int, int]] = {}
     at = _skip(text, start + 1)
     while text[at] != "}":
         key, end = _DECODER.raw_decode(text, at)
         value = _skip(text, _skip(text, end) + 1)
         _, end = _DECODER.raw_decode(text, value)
-        members.append(_Member(key, value, end))
+        values[key] = value, end
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
-    return _Object(start, tuple(members), at)
+    return _Object(start, values, at)
 
 
 def _skip(text: str, at: int) -> int:
@@ -229,21 +172,37 @@ def replace_text(path: Path, before: str, text: str) -> None:
 
 
 def _replace(path: Path, before: _FileText, text: _FileText) -> None:
+    def put(part: Path) -> None:
+        if read_text(path) != before.text:
+            raise ConfigError("was changed by somebody else at this moment.", path=str(path), hint="Save again.")
+        os.replace(part, path)
+
     with _failing(path):
         mark = _BOM if path.read_bytes().startswith(_BOM) else b""
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(mark + text.text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, stat.S_IMODE(path.stat().st_mode))
-            if read_text(path) != before.text:
-                raise ConfigError("was changed by somebody else at this moment.", path=str(path), hint="Save again.")
-            os.replace(name, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        with part_file(path, stat.S_IMODE(path.stat().st_mode), put) as file:
+            file.write(mark + text.text.encode())
+
+
+@contextlib.contextmanager
+def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[BinaryIO]:
+    """Open a file beside `path` to write what is to be in it, and put it there when all of it is on the disk.
+
+    Args:
+        path: The file that is to be whole, or as it was.
+        mode: Its permissions.
+        put: Moves the written file to `path`.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)
+        put(Path(name))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 @contextlib.contextmanager

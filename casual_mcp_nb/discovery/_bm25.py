@@ -1,4 +1,7 @@
-"""BM25 over fields, on the base of rank-bm25 and with numpy postings instead of its loop over all documents.
+"""BM25 over fields: rank-bm25's `BM25Plus` with weighted fields, and with postings instead of its loop over all documents.
+
+BM25F: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), 3.6. `BM25Plus` is BM25+ of Lv and
+Zhai, Lower-Bounding Term Frequency Normalization (2011); with its delta at 0, as here, it is BM25 with log((N + 1) / n) as idf.
 
 Imported only where an index is built: it brings numpy.
 """
@@ -13,9 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rank_bm25 import BM25
+from rank_bm25 import BM25Plus
 
-from casual_mcp_nb.discovery._fields import FIELDS
+from casual_mcp_nb.discovery._fields import FIELDS, IndexField
 from casual_mcp_nb.discovery.text import chunk_terms
 
 Floats = NDArray[np.float64]
@@ -43,29 +46,34 @@ class Postings:
         self.values = values
 
     def of(self, term: int) -> tuple[Ints, Floats]:
-        """Documents and values of a term."""
+        """Return the documents and values of a term."""
         entries = slice(self.starts[term], self.starts[term + 1])
         return self.documents[entries], self.values[entries]
 
     def value(self, term: int, document: int) -> float:
-        """The value of a term in one document; 0 where it is not there."""
+        """Return the value of a term in one document, 0 where it does not occur."""
         documents, values = self.of(term)
         at = int(np.searchsorted(documents, document))
         return float(values[at]) if at < len(documents) and documents[at] == document else 0.0
 
 
 def _numbers() -> defaultdict[str, int]:
-    """Numbers for strings, from 0 in the order in which they are first looked up."""
+    """Number strings from 0, in the order in which they are first looked up."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
 
 
-class FieldedBM25(BM25):  # type: ignore[misc]
-    """BM25F: weights and length norms by field, one saturation over all fields, idf above zero for any corpus.
+class FieldedBM25(BM25Plus):  # type: ignore[misc]
+    """A corpus of documents with fields, each field with a weight and a length norm of its own, under one saturation.
+
+    The constructor, the document frequencies' use and the idf are rank-bm25's; with one field of weight 1, `get_scores` gives
+    what its `BM25Plus` gives. The counts of each document are not kept, so that what needs them (`get_batch_scores`) is not
+    supported.
 
     Args:
-        corpus: For each document its text in each of `FIELDS`. At least one document.
+        corpus: For each document its text in each field. At least one document.
+        fields: The fields.
     """
 
     vocabulary: Mapping[str, int]
@@ -78,19 +86,24 @@ class FieldedBM25(BM25):  # type: ignore[misc]
     average: Floats
     """Mean number of terms of each field."""
 
+    def __init__(self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS) -> None:
+        self._fields = fields
+        super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
+
     def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
+        """Count the corpus, in one go for all documents; return how many documents have each term."""
         self._read(corpus)
         documents, fields, terms, counts = self._counted()
-        weight = np.array([field.weight for field in FIELDS])[fields]
-        frequency = weight * counts / self._norms(documents, fields)
-        self._entry_terms, self._entry_documents, self._entry_frequency = _summed(terms, documents, frequency)
-        named = fields == NAME
-        self._named = terms[named], documents[named]
-        df = np.bincount(self._entry_terms, minlength=len(self.vocabulary))
-        return dict(zip(self.vocabulary, df.tolist(), strict=True))
+        b = np.array([field.b for field in self._fields])
+        norms = (1 - b + b * self._lengths / self.average)[documents, fields]
+        weight = np.array([field.weight for field in self._fields])[fields]
+        self._entries = _summed(terms, documents, weight * counts / norms)
+        self._named = terms[fields == NAME], documents[fields == NAME]
+        frequencies = np.bincount(self._entries[0], minlength=len(self.vocabulary))
+        return dict(zip(self.vocabulary, frequencies.tolist(), strict=True))
 
     def _read(self, corpus: Sequence[Sequence[str]]) -> None:
-        """All terms of all texts as numbers in one array. A piece of text that comes again is cut into terms only once."""
+        """Read all terms of all texts as numbers into one array. A piece of text that occurs again is split only once."""
         pieces, vocabulary = _numbers(), _numbers()
         piece_of: list[int] = []
         seen = [0]
@@ -106,61 +119,48 @@ class FieldedBM25(BM25):  # type: ignore[misc]
         vocabulary.default_factory = None
         self.vocabulary = vocabulary
         self._ends = np.concatenate(([0], np.cumsum(counts)))[seen]
-        self._lengths = np.diff(self._ends).reshape(len(corpus), len(FIELDS)).astype(np.float64)
+        self._lengths = np.diff(self._ends).reshape(len(corpus), len(self._fields)).astype(np.float64)
         self.corpus_size = len(corpus)
-        self.doc_len = self._lengths.sum(axis=1).tolist()
-        self.avgdl = float(self._lengths.sum()) / len(corpus)
         self.average = np.maximum(self._lengths.mean(axis=0), 1e-9)
 
     def text_terms(self, document: int, field: int) -> Ints:
-        """The terms of one text, as numbers, in order."""
-        text = document * len(FIELDS) + field
+        """Return the terms of one text, as numbers, in order."""
+        text = document * len(self._fields) + field
         return self._flat[self._ends[text] : self._ends[text + 1]]
 
     def _counted(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """Each term of each field of each document once, with how often it is there; in the order of terms, then documents."""
+        """Return each term of each field of each document once, with its count, ordered by term and document."""
         cell = np.repeat(np.arange(self._lengths.size), self._lengths.astype(np.intp).ravel())
         keys = np.sort(self._flat * self._lengths.size + cell)
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         counts = np.diff(first, append=len(keys)).astype(np.float64)
         terms, cells = np.divmod(keys[first], self._lengths.size)
-        documents, fields = np.divmod(cells, len(FIELDS))
+        documents, fields = np.divmod(cells, len(self._fields))
         return documents, fields, terms, counts
 
-    def _norms(self, documents: Ints, fields: Ints) -> Floats:
-        b = np.array([field.b for field in FIELDS])
-        norms: Floats = (1 - b + b * self._lengths / self.average)[documents, fields]
-        return norms
-
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        n = self.corpus_size
-        df = np.fromiter(nd.values(), dtype=np.float64)
-        weights: Floats = np.log(1 + (n - df + 0.5) / (df + 0.5))
-        self.idf = dict(zip(nd, weights.tolist(), strict=True))
-        frequency = self._entry_frequency
-        values = weights[self._entry_terms] * frequency * (K1 + 1) / (frequency + K1)
-        self.postings = Postings(self._entry_terms, self._entry_documents, values, len(df))
+        """Let rank-bm25 weigh the terms, and work out what each adds to each document."""
+        super()._calc_idf(nd)
+        idf = np.fromiter(self.idf.values(), dtype=np.float64)
+        terms, documents, frequency = self._entries
+        self.postings = Postings(terms, documents, idf[terms] * frequency * (self.k1 + 1) / (self.k1 + frequency), len(idf))
         terms, documents = self._named
-        self.in_name = Postings(terms, documents, weights[terms], len(df))
-        self.name_idf = np.bincount(documents, weights[terms], minlength=n).astype(np.float64)
-        del self._lengths, self._entry_terms, self._entry_documents, self._entry_frequency, self._named
+        self.in_name = Postings(terms, documents, idf[terms], len(idf))
+        self.name_idf = np.bincount(documents, idf[terms], minlength=self.corpus_size).astype(np.float64)
+        del self._lengths, self._entries, self._named
 
     def get_scores(self, query: Sequence[str]) -> Floats:
-        """The scores of all documents for a list of terms."""
+        """Return the scores of all documents for a list of terms."""
         scores = np.zeros(self.corpus_size)
         for term in query:
-            if (known := self.vocabulary.get(term)) is not None:
-                documents, values = self.postings.of(known)
+            if (number := self.vocabulary.get(term)) is not None:
+                documents, values = self.postings.of(number)
                 scores[documents] += values
         return scores
 
-    def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
-        """The scores of some documents for a list of terms."""
-        return [float(score) for score in self.get_scores(query)[list(doc_ids)]]
-
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """The terms of a row of pieces, and how many each piece has.
+    """Return the terms of a row of pieces, and how many each piece has.
 
     Args:
         terms: The terms of all different pieces, one piece after the other.
@@ -173,7 +173,7 @@ def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
 
 
 def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
-    """One entry for each term and document, with the sum of the values of its fields; entries come sorted."""
+    """Return one entry for each term and document, with the sum of the values of its fields; entries are sorted."""
     new = (np.diff(terms, prepend=-1) != 0) | (np.diff(documents, prepend=-1) != 0)
     first = np.flatnonzero(new)
     total: Any = np.add.reduceat(values, first) if len(first) else values
@@ -181,5 +181,5 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
 
 
 def query_weight(count: int) -> float:
-    """How much a term counts that stands in the query so many times."""
+    """Return what a term counts that occurs in the query so many times."""
     return 1 + math.log(count)

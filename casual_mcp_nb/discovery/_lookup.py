@@ -15,7 +15,7 @@ from casual_mcp_nb.discovery.text import synonyms, topics
 
 RELATED = 0.45
 """What a synonym counts, or for a word that no tool has, a word that begins like it."""
-SAME_TOPIC = 0.2
+SAME_TOPIC = 0.3
 """What a word of the same subject counts."""
 _LIKE = 0.6
 """How much of two words must be their common beginning, so that one stands for the other."""
@@ -25,7 +25,7 @@ Entries = tuple[Ints, Floats]
 """Numbers, in order, each with a value."""
 
 
-class LruCache:
+class TermCache:
     """What was found for each term; all is forgotten where it becomes too much.
 
     Args:
@@ -60,7 +60,7 @@ class Lookup:
     def __init__(self, bm25: FieldedBM25) -> None:
         self._bm25 = bm25
         self.idf: Mapping[str, float] = bm25.idf
-        self._memory = LruCache()
+        self._memory = TermCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
         """What terms, each with its weight, are worth to each document."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from casual_mcp_nb.discovery._bm25 import Floats, Ints
-from casual_mcp_nb.discovery._lookup import Entries, Lookup, LruCache
+from casual_mcp_nb.discovery._lookup import Entries, Lookup, TermCache
 
 SERVER = 0.4
 """What the fit of a tool's server adds, as a part of the tool's own score."""
@@ -32,7 +32,7 @@ class ServerRanker:
         self._count = count
         sizes = np.bincount(server_of, minlength=count)
         self._norms: Floats = 1 - _B + _B * sizes / sizes.mean()
-        self._memory = LruCache()
+        self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
         """What each tool's server adds to it, as a part of its own score.

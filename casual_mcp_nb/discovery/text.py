@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 
 from casual_mcp_nb.discovery import _topics, _vocabulary
 
@@ -39,7 +39,6 @@ _SUFFIXES = {
 """Endings that are cut, longest first, each with how many letters must be left."""
 _ENDS = tuple(_SUFFIXES)
 _WEAK, _NUMBER = 0.4, 0.5
-_SMALL = re.compile(r"[a-z]{2,}")
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -160,12 +159,6 @@ def emphasis(term: str) -> float:
     if term in _weak_terms():
         return _WEAK
     return _NUMBER if term.isdigit() else 1.0
-
-
-def joined(text: str) -> list[str]:
-    """Each two neighbouring words of a text as one term: what one writes apart, another writes as one (`time zone`)."""
-    words = pairwise(_SMALL.findall(text.lower()))
-    return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
 
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from casual_mcp_nb.config.saving import part_file
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.conversation import Conversation
 
@@ -52,15 +51,8 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
         UsageError: It is there, or it cannot be written; the old file is as it was.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            os.chmod(name, 0o666 & ~_umask())
-            _put(Path(name), path, overwrite)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
+            file.write(text.encode())
     except FileExistsError:
         raise UsageError(f"{shown(path)} is there already.", hint=hint) from None
     except OSError as error:

@@ -392,14 +392,6 @@ def test_of_equal_tools_that_comes_first_whose_server_is_about_the_request() -> 
         assert_adds_up(hit.explain())
 
 
-@pytest.mark.parametrize(
-    ("query", "name"), [("time zone", "timezone_of"), ("timezone", "timezone_of"), ("File System", "filesystem")]
-)
-def test_words_that_one_writes_apart_find_what_another_writes_as_one(query: str, name: str) -> None:
-    tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
-    assert found(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
-
-
 def test_a_word_of_the_same_subject_finds_a_tool_behind_those_that_have_the_word() -> None:
     tools = [tool("a", "laptop", "Sells a laptop"), tool("b", "lookup", "Finds a product"), tool("c", "rain", "Will it rain")]
     assert found("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
@@ -549,7 +541,7 @@ def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any
 def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_much() -> None:
     import numpy as np
 
-    from casual_mcp_nb.discovery._lookup import LruCache
+    from casual_mcp_nb.discovery._lookup import TermCache
 
     looked_up: list[str] = []
 
@@ -557,7 +549,7 @@ def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_muc
         looked_up.append(term)
         return np.arange(3), np.ones(3)
 
-    memory = LruCache(limit=8)
+    memory = TermCache(limit=8)
     for term in ("a", "b", "a", "b", "c", "a"):
         assert len(memory.of(term, find)[0]) == 3
     assert looked_up == ["a", "b", "c", "a"]
@@ -566,18 +558,20 @@ def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_muc
 # the base
 
 
-def test_the_corpus_is_one_of_rank_bm25() -> None:
-    from rank_bm25 import BM25
+def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
+    from rank_bm25 import BM25Plus
 
-    from casual_mcp_nb.discovery._bm25 import FieldedBM25
-    from casual_mcp_nb.discovery._fields import texts
+    from casual_mcp_nb.discovery._bm25 import K1, FieldedBM25
+    from casual_mcp_nb.discovery._fields import IndexField
+    from casual_mcp_nb.discovery.text import terms
 
-    corpus: Sequence[Sequence[str]] = [texts(each) for each in TOOLS]
-    bm25 = FieldedBM25(corpus)
-    assert isinstance(bm25, BM25)
-    assert all(idf > 0 for idf in bm25.idf.values())
-    assert bm25.get_top_n(["stock"], TOOLS, 1)[0].name == "get_stock_price"
-    assert bm25.get_batch_scores(["stock"], [0]) == [0.0]
+    texts = [each.description for each in TOOLS]
+    ours = FieldedBM25([[text] for text in texts], [IndexField("description", 1.0, b=0.0)])
+    theirs = BM25Plus([terms(text) for text in texts], k1=K1, b=0.0, delta=0.0)
+    assert ours.idf == pytest.approx(theirs.idf)
+    for text in ("stock price", "send an email to a file", *texts):
+        assert ours.get_scores(terms(text)) == pytest.approx(theirs.get_scores(terms(text)))
+        assert ours.get_top_n(terms(text), TOOLS, 1) == theirs.get_top_n(terms(text), TOOLS, 1)
 
 
 def test_importing_the_index_loads_neither_numpy_nor_rank_bm25() -> None:
