@@ -19,8 +19,8 @@ class CommonTurnFields(ModelOptions, total=False):
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
-    discovery: Annotated[bool | None, Flag("send all tools at once", name="--no-discovery", value=False)]
-    max_steps: Annotated[int | None, Flag("calls of the model at most", "N", int)]
+    discovery: Annotated[bool | None, Flag("send all tools with every request", name="--no-discovery", value=False)]
+    max_steps: Annotated[int | None, Flag("the most model calls", "N", int)]
     stream: bool | None
 
 

@@ -1,4 +1,4 @@
-"""From the text behind the magics to typed values."""
+"""Parsing the lines of the magics into typed values."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.model_options import Flag, flags_of
 
 ECHO = ("none", "text", "output", "all")
-"""The echo levels of `Session.chat`, here again so that loading the magics loads no engine."""
+"""The echo levels of `Session.chat`, repeated here so that loading the magics loads no engine."""
 
 STRATEGIES = ("search", "browse")
-"""The strategies of discovery, here again for the same reason."""
+"""The strategies of discovery, repeated here for the same reason."""
 
 _TURN_OPTIONS = flags_of(NamedTurnFields)
 
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
-    "--echo": Flag("what the cell shows: nothing, the answer, the usual, or everything", "|".join(ECHO)),
-    "--var": Flag("put the variable NAME in where the text has {{ NAME }}; can be given again", "NAME"),
-    "-o": Flag("keep the turn in the variable NAME; `%mcp` takes it too", "NAME"),
+    "--echo": Flag("what the cell shows: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
+    "--var": Flag("replace {{ NAME }} in the text by the variable NAME; can be repeated", "NAME"),
+    "-o": Flag("store the turn in the variable NAME; also for `%mcp`", "NAME"),
 }
-"""The options of a `%%mcp` cell: those of a turn that fit a line, and the cell's own."""
+"""The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
 
 _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
@@ -39,10 +39,10 @@ class Line:
     """A `%mcp` line.
 
     Args:
-        command: The sub-command.
-        rest: The text behind it.
-        output: The variable that takes the result.
-        quiet: Whether a semicolon at the end wants the result not to be shown.
+        command: The command.
+        rest: The text after it.
+        output: The variable to store the result in.
+        quiet: Whether the line ends with a semicolon, so that the result is not shown.
     """
 
     command: str
@@ -57,9 +57,9 @@ class CellArgs:
 
     Args:
         options: What the turn does differently, by the names of `ChatOptions`; `Session.chat` checks the values.
-        echo: What the cell shows; None for the usual.
+        echo: What the cell shows; None for the usual display.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
-        output: The variable that takes the turn.
+        output: The variable to store the turn in.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -74,11 +74,15 @@ class _MagicParser(argparse.ArgumentParser):
 
 
 def parse_line(line: str, commands: Iterable[str]) -> Line:
-    """Split a `%mcp` line. `-o NAME` stands at its beginning or its end, a semicolon behind all.
+    """Split a `%mcp` line. `-o NAME` may be at its beginning or its end; a semicolon comes last.
+
+    Args:
+        line: The line, without `%mcp`.
+        commands: The names of the commands.
 
     Raises:
-        UnknownNameError: There is no such command; the closest ones are named.
-        UsageError: What stands behind `-o` is no name of a variable.
+        UnknownNameError: There is no such command; the error suggests the closest ones.
+        UsageError: The text after `-o` is not a valid variable name.
     """
     whole = line.strip()
     line = whole.removesuffix(";").rstrip()
@@ -92,7 +96,7 @@ def parse_line(line: str, commands: Iterable[str]) -> Line:
 
 
 def parse_cell_line(line: str) -> CellArgs:
-    """The options of a `%%mcp` cell.
+    """Parse the options of a `%%mcp` cell.
 
     Raises:
         UsageError: An option does not exist or lacks its value.
@@ -106,11 +110,11 @@ def parse_cell_line(line: str) -> CellArgs:
     parser.add_argument("--echo")
     parser.add_argument("--var", dest="variables", action="append", default=[])
     parser.add_argument("-o", dest="output")
-    known, unknown = parser.parse_known_args(words_of(line))
+    parsed, unknown = parser.parse_known_args(words_of(line))
     if unknown:
         raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS)
-    options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(known, option)) is not None}
-    args = CellArgs(options, known.echo, tuple(map(variable_name, known.variables)), known.output)
+    options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(parsed, option)) is not None}
+    args = CellArgs(options, parsed.echo, tuple(map(variable_name, parsed.variables)), parsed.output)
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
     if options.get("max_steps", 1) < 1:
@@ -121,23 +125,23 @@ def parse_cell_line(line: str) -> CellArgs:
 
 
 def variable_name(text: str) -> str:
-    """`text`, if a variable can have that name.
+    """Return `text` if it is a valid variable name.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: It is not.
     """
     if not text.isidentifier() or keyword.iskeyword(text):
-        raise UsageError(f"{shown(text)} is no name of a variable.")
+        raise UsageError(f"{shown(text)} is not a valid variable name.")
     return text
 
 
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
-    """`text` with `{{ name }}` replaced by the variable of that name, for these names only. All other braces stay.
+    """Replace `{{ name }}` in a text by the variable of that name, for these names only; other braces stay.
 
     Args:
         text: The text of a cell.
-        names: The variables that were named.
-        namespace: All variables. What they hold is put in as it is and not looked at again.
+        names: The variables to fill in.
+        namespace: All variables. Their values are inserted as they are and not processed again.
 
     Raises:
         UnknownNameError: There is no such variable.
@@ -146,16 +150,16 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in namespace:
-            raise UnknownNameError("variable", name, [known for known in namespace if not known.startswith("_")])
+            raise UnknownNameError("variable", name, [variable for variable in namespace if not variable.startswith("_")])
         if not re.search(rf"\{{\{{\s*{name}\s*\}}\}}", text):
-            raise UsageError(f"The text does not use {name}.", hint=f"Write {{{{ {name} }}}} where it belongs.")
+            raise UsageError(f"The text does not use {name}.", hint=f"Write {{{{ {name} }}}} where its value should be.")
     if not names:
         return text
     return re.sub(rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a line; quotes hold a word together.
+    """Split a line into words; quotes keep a word together.
 
     Raises:
         UsageError: A quote is not closed.
@@ -167,14 +171,14 @@ def words_of(text: str) -> list[str]:
 
 
 def parse_call(rest: str) -> tuple[str, dict[str, Any]]:
-    """The tool and the arguments of `%mcp call TOOL {json}`.
+    """Parse the tool and the arguments of `%mcp call TOOL {json}`.
 
     Raises:
-        UsageError: The arguments are no JSON object; the place of the fault is named.
+        UsageError: The arguments are not a JSON object; the error says where.
     """
     name, _, text = rest.partition(" ")
     if not name:
-        raise UsageError("%mcp call needs a tool.", hint='For example: %mcp call math__add {"a": 1, "b": 2}')
+        raise UsageError("Which tool?", hint='For example: %mcp call math__add {"a": 1, "b": 2}')
     try:
         arguments = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
@@ -187,25 +191,32 @@ def parse_call(rest: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_place(command: str, rest: str) -> tuple[int | None, int | None]:
-    """Turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`.
+    """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`.
 
     Raises:
         UsageError: It is something else.
     """
     match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", rest)
     if match is None:
-        raise UsageError(f"{shown(rest)} is no step.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
+        raise UsageError(f"{shown(rest)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
     turn, step = match["turn"], match["step"]
     return int(turn) if turn else None, int(step) if step else None
 
 
-def one_word(command: str, rest: str, noun: str) -> str:
-    """The one word that a command needs.
+def one_word(command: str, rest: str, noun: str, example: str = "") -> str:
+    """Return the one word that a command needs.
+
+    Args:
+        command: The command.
+        rest: The text after it.
+        noun: What the word names, for the error.
+        example: A valid word, for the error; empty for none.
 
     Raises:
         UsageError: There is none, or more than one.
     """
     words = words_of(rest)
     if len(words) != 1:
-        raise UsageError(f"%mcp {command} needs one {noun}, found {len(words)}.")
+        text = f"Which {noun}?" if not words else f"%mcp {command} takes only one {noun}; this line has {len(words)}."
+        raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
     return words[0]

@@ -1,14 +1,14 @@
-"""The sub-commands of `%mcp`: a session and the rest of the line in, a noun out."""
+"""The commands of `%mcp`: each takes a session and the rest of the line, and returns what the cell shows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_call, parse_place, words_of
-from casual_mcp_nb.magics.talk import panel, rerun, stop, undo
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command.
+    """A command of `%mcp`.
 
     Args:
-        group: What it stands under in the help.
+        group: Its heading in the help.
         summary: What it is for, in one line.
-        usage: What stands behind its name.
-        example: One way to write it.
-        names: What can be completed behind it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
-        run: Does it; its result is what the cell shows. None for a command that makes or ends the session.
+        usage: What follows its name.
+        example: An example.
+        names: What can be completed after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
+        run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
     group: str
@@ -40,19 +40,19 @@ class Command:
 def search(session: Session, rest: str) -> Any:
     """Search the tools."""
     words = rest.split()
-    everything = "--all" in (words[:1] + words[-1:])
-    if everything:
+    all_tools = "--all" in (words[:1] + words[-1:])
+    if all_tools:
         words.pop(0 if words[0] == "--all" else -1)
     if not words:
-        raise UsageError("%mcp search needs words to look for.", hint="For example: %mcp search convert a time zone")
-    return session.search(" ".join(words), all_tools=everything)
+        raise UsageError("What should be searched for?", hint="For example: %mcp search convert a time zone")
+    return session.search(" ".join(words), all_tools=all_tools)
 
 
 def tools(session: Session, rest: str) -> Any:
     """Show every tool, or those of one server."""
     if not rest:
         return session.tools
-    name = one_word("tools", rest, "server")
+    name = one_word("tools", rest, "server", "time")
     _check("server", name, session.servers)
     return session.tools.of_server(name)
 
@@ -66,7 +66,7 @@ def call(session: Session, rest: str) -> Any:
 def toolset(session: Session, rest: str) -> Any:
     """Choose a toolset, or all tools."""
     if rest:
-        name = one_word("toolset", rest, "name of a toolset, or `all`")
+        name = one_word("toolset", rest, "toolset", "all")
         _check("toolset", name, [*session.toolsets, "all"])
         session.selection.tool_set = None if name == "all" else name
     return session.toolsets
@@ -75,14 +75,14 @@ def toolset(session: Session, rest: str) -> Any:
 def model(session: Session, rest: str) -> Any:
     """Choose a model."""
     if rest:
-        name = one_word("model", rest, "name of a model")
+        name = one_word("model", rest, "model")
         _check("model", name, session.config.models)
         session.model = name
     return session.models
 
 
 def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
-    """The command that puts servers into one mode. Deferring turns discovery on: without it nothing is deferred."""
+    """Return the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
 
     def run(session: Session, rest: str) -> Any:
         names = words_of(rest) or _no_server()
@@ -99,8 +99,36 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
 
 
 def new(session: Session, rest: str) -> Any:
-    """Start another conversation."""
+    """Start a new conversation."""
     session.new_conversation()
+    return session.status
+
+
+def rerun(session: Session, rest: str) -> Any:
+    """Run a turn again: the last one, or the one whose number comes first, with another text if there is one."""
+    number, _, text = rest.strip().partition(" ")
+    if not re.fullmatch(r"-?[0-9]{1,9}", number):
+        number, text = "-1", rest
+    count = len(session.turns)
+    index = int(number) - (int(number) > 0)
+    if number.lstrip("-0") == "" or not -count <= index < count:
+        hint = f"There are turns 1 to {count}; -1 is the last one." if count else "There are no turns yet."
+        raise UsageError(f"There is no turn {int(number)}.", hint=hint)
+    turn = session.rerun(index, text.strip() or None)
+    turn.raise_for_status()
+    return turn
+
+
+def undo(session: Session, rest: str) -> Any:
+    """Undo the last turn."""
+    if session.undo() is None:
+        raise UsageError("There is no turn to undo.")
+    return session.status
+
+
+def stop(session: Session, rest: str) -> Any:
+    """Stop the turn that runs in a panel."""
+    session.stop()
     return session.status
 
 
@@ -114,18 +142,19 @@ def export(session: Session, rest: str) -> Any:
     words = words_of(rest)
     paths = [word for word in words if word != "--overwrite"]
     if len(paths) != 1:
-        raise UsageError(f"%mcp export needs one file, found {len(paths)}.", hint="For example: %mcp export lesson.html")
+        text = "Which file?" if not paths else f"%mcp export takes only one file; this line has {len(paths)}."
+        raise UsageError(text, hint="For example: %mcp export lesson.html")
     return session.export(paths[0], overwrite="--overwrite" in words)
 
 
 def step_of(command: str) -> Callable[[Session, str], Step]:
-    """The command's step: the last one, one of the last turn, or one of any turn."""
+    """Return the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
     def find(session: Session, rest: str) -> Step:
         turn, step = parse_place(command, rest)
         turns = session.turns
         if not turns:
-            raise UsageError("Nothing has been said yet.", hint="Start with %%mcp and a message below it.")
+            raise UsageError("There are no turns yet.", hint="Start with %%mcp and a message below it.")
         steps = turns[_index("turn", turn, len(turns))].steps
         return steps[_index("step", step, len(steps))]
 
@@ -136,8 +165,8 @@ def _index(noun: str, number: int | None, count: int) -> int:
     if number is None and count:
         return count - 1
     if number is None or not 1 <= number <= count:
-        found = f"There is no {noun} {number}." if number is not None else f"There is no {noun}."
-        raise UsageError(found, hint=f"There are {noun}s 1 to {count}." if count else "The turn ended before its first step.")
+        text = f"There is no {noun} {number}." if number is not None else f"There is no {noun}."
+        raise UsageError(text, hint=f"There are {noun}s 1 to {count}." if count else "The turn ended before its first step.")
     return number - 1
 
 
@@ -147,65 +176,71 @@ def _check(noun: str, name: str, valid: Iterable[str]) -> None:
 
 
 def _no_server() -> list[str]:
-    raise UsageError("Name at least one server.", hint="%mcp servers lists them.")
+    raise UsageError("Which server?", hint="%mcp servers lists them.")
 
 
 def strategy(session: Session, rest: str) -> Any:
     """Choose how deferred tools are found."""
     if rest:
-        name = one_word("strategy", rest, "of search and browse")
+        name = one_word("strategy", rest, "strategy", "browse")
         _check("strategy", name, STRATEGIES)
         session.selection.strategy = cast("Strategy", name)
     return session.selection
 
 
 def evaluate(session: Session, rest: str) -> Any:
-    """See how well tools are found for the cases of a file."""
+    """Measure how well tools are found for the cases of a file."""
     words = words_of(rest)
     if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise UsageError(
-            "%mcp evaluate needs a file of cases, and may have a number.", hint="For example: %mcp evaluate cases.jsonl 5"
+            "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
+            hint="For example: %mcp evaluate cases.jsonl 5",
         )
     return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
 def _reconnect(session: Session, rest: str) -> Any:
-    return session.reconnect(one_word("reconnect", rest, "server"))
+    return session.reconnect(one_word("reconnect", rest, "server", "time"))
 
 
 def _tool(session: Session, rest: str) -> Any:
-    return session.tools[one_word("tool", rest, "tool")]
+    return session.tools[one_word("tool", rest, "tool", "math__add")]
 
 
 def _server(session: Session, rest: str) -> Any:
-    name = one_word("server", rest, "server")
+    name = one_word("server", rest, "server", "time")
     _check("server", name, session.servers)
     return session.servers[name]
 
 
-_START, _LOOK, _CHOOSE, _TRY = "Start and end", "Look", "Choose what the model sees", "Try a tool"
-_TALK, _TROUBLE = "The conversation", "When something does not work"
+_START, _LOOK, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"
+_TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(_START, "bundled servers and an offline planner: no key, no network"),
-    "connect": Command(_START, "the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
-    "close": Command(_START, "end all servers"),
+    "demo": Command(_START, "start the bundled servers and the offline planner: no key, no network"),
+    "connect": Command(_START, "start the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
+    "close": Command(_START, "stop all servers"),
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
-    "server": Command(_LOOK, "one server: what it can do, what it says", "SERVER", "%mcp server math", "servers", _server),
-    "tools": Command(_LOOK, "every tool with its price in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
+    "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
+    "tools": Command(_LOOK, "all tools with what each costs in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
-    "models": Command(_LOOK, "the models and whether their key is set", run=lambda session, _: session.models),
+    "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
-    "explore": Command(_CHOOSE, "all of it to be clicked: servers, tools, prices", run=lambda session, _: session.explore()),
-    "selection": Command(_CHOOSE, "what is chosen now", run=lambda session, _: session.selection),
+    "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
+    "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
         _CHOOSE, "send a server's tools with each request", "SERVER …", "%mcp load math", "servers", set_mode("loaded")
     ),
     "defer": Command(
-        _CHOOSE, "let the model find them by search", "SERVER …", "%mcp defer files time", "servers", set_mode("deferred")
+        _CHOOSE,
+        "let the model find them by search",
+        "SERVER …",
+        "%mcp defer files time",
+        "servers",
+        set_mode("deferred"),
     ),
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
     "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: session.toolsets),
@@ -216,21 +251,26 @@ COMMANDS: dict[str, Command] = {
     "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
     "search": Command(
         _TRY,
-        "find deferred tools as the model would, with scores; --all: the others too",
+        "search deferred tools as the model would, with scores; --all: the loaded ones too",
         "WORDS [--all]",
         "%mcp search convert a time zone",
         run=search,
     ),
     "call": Command(
-        _TRY, "call a tool by hand", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
+        _TRY, "call a tool yourself", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
     ),
     "evaluate": Command(
-        _TRY, "how well tools are found for the cases of a file", "FILE [K]", "%mcp evaluate cases.jsonl 5", "cases", evaluate
+        _TRY,
+        "measure how well test cases find tools",
+        "FILE [K]",
+        "%mcp evaluate cases.jsonl 5",
+        "cases",
+        evaluate,
     ),
-    "lint": Command(_TRY, "what makes tools hard to find, or dear", run=lambda session, _: session.lint()),
+    "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=lambda session, _: session.lint()),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
-    "step": Command(_TALK, "one call of the model", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
+    "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
     "request": Command(
         _TALK,
         "exactly what was sent at a step",
@@ -245,15 +285,15 @@ COMMANDS: dict[str, Command] = {
         "%mcp diff 2",
         run=lambda session, rest: step_of("diff")(session, rest).diff(),
     ),
-    "export": Command(_TALK, "write it to .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
-    "new": Command(_TALK, "start another conversation", run=new),
-    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=panel),
-    "rerun": Command(_TALK, "ask the last turn, or turn N, again", "[N] [OTHER TEXT]", "%mcp rerun 2", run=rerun),
-    "undo": Command(_TALK, "take back the last turn", run=undo),
-    "stop": Command(_TALK, "stop the turn that a panel runs", run=stop),
-    "doctor": Command(_TROUBLE, "check packages, keys, servers", run=lambda session, _: session.doctor()),
-    "reconnect": Command(_TROUBLE, "connect one server anew", "SERVER", "%mcp reconnect files", "servers", _reconnect),
-    "nested": Command(_TROUBLE, "let your own cells call asyncio.run (patches asyncio)", "on"),
-    "help": Command(_TROUBLE, "this text, or that of one command", "[COMMAND]", "%mcp help call", "commands"),
+    "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
+    "new": Command(_TALK, "start a new conversation", run=new),
+    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=lambda session, _: session.panel()),
+    "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
+    "undo": Command(_TALK, "undo the last turn", run=undo),
+    "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
+    "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),
+    "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
+    "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
+    "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "%mcp help call", "commands"),
 }
-"""All sub-commands by name, in the order of the help."""
+"""All commands by name, in the order of the help."""

@@ -1,4 +1,4 @@
-"""Completion of `%mcp` and `%%mcp`: commands, options, and the names that a session knows. Nothing is connected for it."""
+"""Completion of `%mcp` and `%%mcp`: commands, options, and the names in a session. Does not connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES_OF_OPTION = {
 
 @dataclass(frozen=True)
 class Names:
-    """The names that there are, as far as they are known without waiting."""
+    """The names that can be completed, as far as they are known without waiting."""
 
     servers: Sequence[str] = ()
     tools: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Names:
 
     @classmethod
     def of(cls, session: Session | None, variables: Iterable[str] = ()) -> Names:
-        """The names that a session knows; without one only those of the commands and variables."""
+        """Return the names in a session; without one only those of commands and variables."""
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
             return cls(variables=own)
@@ -54,22 +54,22 @@ class Names:
 
 
 def complete(text: str, names: Names) -> list[str]:
-    """What can stand at the end of a line, in place of its last word.
+    """Return what can replace the last word of a line.
 
     Args:
         text: The line up to the cursor, from its `%` on.
-        names: The names that there are.
+        names: The names that can be completed.
     """
-    begun = last_word(text)
-    words = text.split()[: -1 if begun else None]
+    prefix = last_word(text)
+    words = text.split()[: -1 if prefix else None]
     if not words:
         return []
-    found = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
-    return [name for name in found if name.startswith(begun)]
+    candidates = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
+    return [name for name in candidates if name.startswith(prefix)]
 
 
 def last_word(text: str) -> str:
-    """The word that is being written; empty behind a space."""
+    """Return the word that is being typed; empty after a space."""
     return "" if not text or text[-1].isspace() else text.split()[-1]
 
 
@@ -79,12 +79,12 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
     command = COMMANDS.get(words[0])
     if command is None or not command.names:
         return ()
-    found: Sequence[str] = getattr(names, command.names)
+    candidates: Sequence[str] = getattr(names, command.names)
     if words[0] == "toolset":
-        found = [*found, "all"]
+        candidates = [*candidates, "all"]
     if command.usage.endswith("…"):
-        return [name for name in found if name not in words[1:]]
-    return found if len(words) == 1 else ()
+        return [name for name in candidates if name not in words[1:]]
+    return candidates if len(words) == 1 else ()
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:
@@ -93,8 +93,8 @@ def _of_cell(words: list[str], names: Names) -> Sequence[str]:
     if "|" in takes:
         return takes.split("|")
     if last in _NAMES_OF_OPTION:
-        found: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
-        return found
+        candidates: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
+        return candidates
     if takes:
         return ()
     return [option for option in CELL_OPTIONS if option == "--var" or option not in words]

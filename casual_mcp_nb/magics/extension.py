@@ -1,4 +1,4 @@
-"""The glue between IPython and the commands. The session that they work on is the notebook's variable `session`."""
+"""The magics as IPython sees them. The session that they work on is the notebook's variable `session`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class McpMagics(Magics):
 
     echo = Enum(ECHO, default_value="output", help="What a %%mcp cell shows of its turn.").tag(config=True)
     max_steps = Integer(
-        None, min=1, allow_none=True, help="Calls of the model at most in a %%mcp cell; None for the usual limit."
+        None, min=1, allow_none=True, help="The most model calls of a %%mcp cell; None for the usual limit."
     ).tag(config=True)
 
     _quiet = False
@@ -49,12 +49,12 @@ class McpMagics(Magics):
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
     def line(self, line: str) -> Any:
-        """`%mcp COMMAND …`; `%mcp help` lists the commands. `-o NAME` keeps the result in a variable."""
+        """Run a command: `%mcp COMMAND …`; `%mcp help` lists them. `-o NAME` stores the result in a variable."""
         parsed = parse_line(line, COMMANDS)
         command = COMMANDS[parsed.command]
         if parsed.rest and not command.usage:
-            text = f"%mcp {parsed.command} takes nothing behind it, and this line has {shown(parsed.rest)}."
-            raise UsageError(text, hint=f"%mcp help {parsed.command} says how it is written.")
+            text = f"%mcp {parsed.command} takes no arguments, but this line has {shown(parsed.rest)}."
+            raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
         run = command.run
         self._quiet = parsed.quiet
         result = run(self._session(), parsed.rest) if run else getattr(self, f"_{parsed.command}")(parsed.rest)
@@ -65,7 +65,7 @@ class McpMagics(Magics):
     @no_var_expand
     @cell_magic("mcp")  # type: ignore[arg-type]
     def cell(self, line: str, cell: str) -> Any:
-        """`%%mcp [options]` and a message to the model below it. The text is sent as it is; see `%mcp help`."""
+        """Send the text below `%%mcp [options]` to the model; `%mcp help` lists the options."""
         args = parse_cell_line(line)
         prompt = fill_in(cell.strip(), args.variables, self._namespace)
         if not prompt:
@@ -81,16 +81,18 @@ class McpMagics(Magics):
     @no_var_expand
     @cell_magic("mcp_config")  # type: ignore[arg-type]
     def config_cell(self, line: str, cell: str) -> Any:
-        """`%%mcp_config [FILE]` and a config below it: it is checked, written, and connected. A config with a mistake, or one
-        that cannot be written, changes nothing and starts nothing; nor is a file overwritten that somebody else has written,
-        unless `--overwrite` says so."""
+        """Check the config below `%%mcp_config [FILE]`, write it to the file, and connect.
+
+        A config with a mistake, or one that cannot be written, changes nothing and starts nothing. A file that was not written
+        here is overwritten only with `--overwrite`.
+        """
         from casual_mcp_nb.config.loader import check_config
         from casual_mcp_nb.session import Session
 
         words = words_of(line)
         files = [word for word in words if word != "--overwrite"]
         if len(files) > 1:
-            raise UsageError(f"%%mcp_config takes one file, found {len(files)}.")
+            raise UsageError(f"%%mcp_config takes only one file; this line has {len(files)}.")
         path = Path(files[0] if files else CONFIG_FILE).expanduser()
         self._check_variable()
         check_config(cell, path)
@@ -104,24 +106,24 @@ class McpMagics(Magics):
         return namespace
 
     def variables(self) -> list[str]:
-        """The names of the notebook's own variables."""
+        """Return the names of the notebook's own variables."""
         assert self.shell is not None
         return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
     def session(self) -> Session | None:
-        """The session of the notebook; None where there is none. Imports no engine."""
+        """Return the session of the notebook, or None. Imports no engine."""
         import sys
 
         module = sys.modules.get("casual_mcp_nb.session")
-        found = self._namespace.get(VARIABLE)
-        return found if module is not None and isinstance(found, module.Session) else None
+        value = self._namespace.get(VARIABLE)
+        return value if module is not None and isinstance(value, module.Session) else None
 
     def _session(self) -> Session:
         session = self.session()
         if session is None:
             other = self._namespace.get(VARIABLE)
-            found = f"`{VARIABLE}` is a {type(other).__name__}" if other is not None else "There is no session"
-            raise UsageError(f"{found}.", hint="Start one with `%mcp demo` or `%mcp connect FILE`.")
+            text = f"`{VARIABLE}` is a {type(other).__name__}, not a session" if other is not None else "There is no session"
+            raise UsageError(f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE`.")
         return session
 
     def _check_variable(self) -> None:
@@ -133,7 +135,7 @@ class McpMagics(Magics):
             )
 
     def _start(self, announcement: str, make: Callable[[], Session]) -> Any:
-        """Make and connect a session; the announcement is shown before anything is imported for it."""
+        """Open and connect a session; the announcement is shown before anything is imported for it."""
         from casual_mcp_nb.notebook.starting import StartDisplay
 
         self._check_variable()
@@ -182,8 +184,8 @@ class McpMagics(Magics):
     def _nested(self, rest: str) -> str:
         from casual_mcp_nb.notebook.nested import enable_nested_asyncio
 
-        if one_word("nested", rest, "word, `on`") != "on":
-            raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to be rid of it.")
+        if one_word("nested", rest, "setting", "on") != "on":
+            raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to turn it off.")
         return f"nested asyncio: {enable_nested_asyncio()}"
 
     def _help(self, rest: str) -> Any:
@@ -194,24 +196,24 @@ _QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*
 
 
 def keep_questions(lines: list[str]) -> list[str]:
-    """Return the lines of a cell with each `%mcp … ?` as a call, since IPython takes a question mark at an end for its help."""
+    """Return the lines of a cell with each `%mcp … ?` as a call, since IPython reads a final question mark as its help."""
     if not lines or lines[0].startswith("%%"):
         return lines
-    kept, text = [], ""
+    result, text = [], ""
     for line in lines:
         match = _QUESTION.fullmatch(line)
-        # Inside a string of several lines it is a text.
+        # Inside a string of several lines it is text.
         if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
-            kept.append(f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n")
+            result.append(f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n")
         else:
-            kept.append(line)
+            result.append(line)
         text += line
-    return kept
+    return result
 
 
 def register(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell; doing so twice is harmless."""
-    _take_away(shell)
+    _remove(shell)
     magics = McpMagics(shell)
     shell.register_magics(magics)
     shell.input_transformers_cleanup.append(keep_questions)
@@ -221,12 +223,12 @@ def register(shell: InteractiveShell) -> None:
 
 
 def unregister(shell: InteractiveShell) -> None:
-    """Close the session of the magics, if there is one, and take them away."""
+    """Close the session of the magics, if there is one, and remove them."""
     for magics in _registered(shell):
         session = magics.session()
         if session is not None:
             session.close()
-    _take_away(shell)
+    _remove(shell)
 
 
 def _registered(shell: InteractiveShell) -> list[McpMagics]:
@@ -235,7 +237,7 @@ def _registered(shell: InteractiveShell) -> list[McpMagics]:
     return [part for part in parts if type(part).__name__ == McpMagics.__name__]
 
 
-def _take_away(shell: InteractiveShell) -> None:
+def _remove(shell: InteractiveShell) -> None:
     for kind, names in _MAGICS.items():
         for name in names:
             shell.magics_manager.magics[kind].pop(name, None)
@@ -250,18 +252,18 @@ def _take_away(shell: InteractiveShell) -> None:
 
 
 def _matcher(magics: McpMagics) -> Any:
-    """Completes our lines. A hook for `complete_command` would leave Python's keywords in the list, a matcher replaces them."""
+    """Return a matcher for our lines. A hook for `complete_command` would leave Python's keywords in the list."""
     from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
     @context_matcher(identifier=_MATCHER)  # type: ignore[untyped-decorator]
     def matcher(context: CompletionContext) -> Any:
         text = context.text_until_cursor.lstrip()
         ours = text.startswith(("%mcp ", "%%mcp "))
-        found = complete(text, Names.of(magics.session(), magics.variables())) if ours else []
+        names = complete(text, Names.of(magics.session(), magics.variables())) if ours else []
         return {
-            "completions": [SimpleCompletion(name, type="mcp") for name in found],
+            "completions": [SimpleCompletion(name, type="mcp") for name in names],
             "matched_fragment": last_word(text),
-            "suppress": bool(found),
+            "suppress": bool(names),
             "ordered": True,
         }
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def help_of(command: str = "") -> Help:
-    """The whole help, or that of one command.
+    """Return the whole help, or that of one command.
 
     Raises:
         UnknownNameError: There is no such command.
@@ -32,9 +32,9 @@ def help_of(command: str = "") -> Help:
     ]
     options = tuple(HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items())
     cells = (
-        HelpRow("%%mcp [options]", "send the text below to the model as it is", "%%mcp --echo text"),
-        HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, write it and connect", "%%mcp_config"),
-        HelpRow("%config McpMagics", "what %%mcp does without options", '%config McpMagics.echo = "all"'),
+        HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
+        HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, save it and connect", "%%mcp_config"),
+        HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
     )
     return Help("%mcp and %%mcp", (*groups, ("Cells", cells), ("Options of %%mcp", options)))
 

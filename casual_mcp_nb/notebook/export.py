@@ -14,26 +14,26 @@ TITLE = "A conversation with casual_mcp_nb"
 
 
 def export(conversation: Conversation, path: Path, *, overwrite: bool = False) -> Path:
-    """Write a conversation into `path`, in the form that its ending says.
+    """Write a conversation to a file, in the format that its extension says.
 
     Args:
         conversation: What to write.
         path: The file: `.html`, `.md` or `.json`.
-        overwrite: Replace a file that is there.
+        overwrite: Replace a file that exists.
 
     Returns:
         The file.
 
     Raises:
-        UsageError: The ending is another one, the file is there, or it cannot be written.
+        UsageError: The extension is not one of these, the file exists, or it cannot be written.
     """
-    form = _FORMS.get(path.suffix.casefold())
-    if form is None:
-        hint = did_you_mean(closest(path.suffix, _FORMS), _FORMS)
-        raise UsageError(f"A conversation cannot be written as {shown(path.suffix or path.name)}.", hint=hint)
+    write = _FORMATS.get(path.suffix.casefold())
+    if write is None:
+        hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
+        raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
     path = path.expanduser()
     write_text(
-        path, form(conversation), overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite."
+        path, write(conversation), overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite."
     )
     return path
 
@@ -44,17 +44,17 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
     Args:
         path: The file.
         text: What is written, in UTF-8.
-        overwrite: Replace a file that is there.
-        hint: What to do when it is there.
+        overwrite: Replace a file that exists.
+        hint: What to do if it exists.
 
     Raises:
-        UsageError: It is there, or it cannot be written; the old file is as it was.
+        UsageError: It exists, or it cannot be written; an old file is unchanged.
     """
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
             file.write(text.encode())
     except FileExistsError:
-        raise UsageError(f"{shown(path)} is there already.", hint=hint) from None
+        raise UsageError(f"{shown(path)} already exists.", hint=hint) from None
     except OSError as error:
         raise UsageError(f"{shown(path)} cannot be written: {error.strerror}.") from None
 
@@ -92,7 +92,7 @@ def _markdown(conversation: Conversation) -> str:
     return document(conversation, "markdown", TITLE)
 
 
-_FORMS: dict[str, Callable[[Conversation], str]] = {
+_FORMATS: dict[str, Callable[[Conversation], str]] = {
     ".html": _html,
     ".md": _markdown,
     ".json": Conversation.to_json,

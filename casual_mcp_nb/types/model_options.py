@@ -31,10 +31,10 @@ class ModelOptions(TypedDict, total=False):
     """The options of `RequestOptions` as keyword arguments of one call; None stands for the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
-    max_tokens: Annotated[int | None, Flag("limit of an answer in tokens", "N", int)]
-    top_p: Annotated[float | None, Flag("from which share of the likeliest tokens", "NUMBER", float)]
-    seed: Annotated[int | None, Flag("the same answer again, where the provider can do that", "N", int)]
-    stop: Annotated[str | Sequence[str] | None, Flag("a text at which the answer ends", "TEXT")]
+    max_tokens: Annotated[int | None, Flag("the most tokens of an answer", "N", int)]
+    top_p: Annotated[float | None, Flag("sample from this share of the likeliest tokens", "NUMBER", float)]
+    seed: Annotated[int | None, Flag("make answers repeatable, if the provider can", "N", int)]
+    stop: Annotated[str | Sequence[str] | None, Flag("end the answer at this text", "TEXT")]
     tool_choice: Annotated[str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")]
     parallel_tool_calls: bool | None
     reasoning_effort: Annotated[

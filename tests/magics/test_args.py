@@ -69,8 +69,8 @@ def test_the_options_of_a_cell_become_typed_values() -> None:
         ("--max-steps 0", "1 or more"),
         ("--temperature warm", "invalid float"),
         ("--temprature 1", "--temperature"),
-        ("--var a.b", "no name of a variable"),
-        ("-o class", "no name of a variable"),
+        ("--var a.b", "not a valid variable name"),
+        ("-o class", "not a valid variable name"),
     ],
 )
 def test_a_wrong_option_is_one_line(line: str, words: str) -> None:
@@ -141,7 +141,7 @@ def test_what_is_no_step_is_told_with_how_it_is_written(rest: str) -> None:
 
 
 def test_a_word_behind_o_that_is_no_name_is_told() -> None:
-    with pytest.raises(UsageError, match="no name of a variable"):
+    with pytest.raises(UsageError, match="not a valid variable name"):
         parse_line("tools -o 3x", COMMANDS)
 
 
