@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import threading
 
 _log = logging.getLogger(__name__)
-
-_MODULES = ("casual_mcp_nb.display", "casual_mcp_nb.discovery.index", "casual_llm")
-"""casual-llm comes last: it imports the SDK of every provider that is installed, which takes seconds."""
 
 _FORK_SECONDS = 30.0
 
@@ -37,12 +33,15 @@ async def warmed_up() -> None:
 
 
 def _import_all() -> None:
-    for name in _MODULES:
-        try:
-            importlib.import_module(name)
-        except Exception:
-            # The code that needs it gets the error.
-            _log.debug("%s could not be imported ahead.", name, exc_info=True)
+    try:
+        from casual_mcp_nb import display  # noqa: F401, I001
+        from casual_mcp_nb.discovery import index  # noqa: F401
+
+        # Last, as it imports the SDK of every provider that is installed, which takes seconds.
+        import casual_llm  # noqa: F401
+    except Exception:
+        # The code that needs it gets the error.
+        _log.debug("An import failed ahead of its use.", exc_info=True)
 
 
 def _before_fork() -> None:
