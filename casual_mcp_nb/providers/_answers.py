@@ -28,7 +28,7 @@ class EmptyStream(StreamTruncated):
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """The error for a stream without its end.
+    """Return the error for a stream without its end.
 
     Args:
         how: What is missing.
@@ -57,10 +57,10 @@ class ContentFiltered(Exception):
 
 
 def finished(message: AssistantMessage, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
-    """The answer, unless the provider says that it refused.
+    """Return the answer, unless the provider says that it refused.
 
     Raises:
-        Refused: It did.
+        ContentFiltered: It did.
     """
     if reason in ("content_filter", "refusal"):
         raise ContentFiltered(message.content or reason)
@@ -68,14 +68,14 @@ def finished(message: AssistantMessage, usage: TokenUsage | None, reason: str | 
 
 
 def message_of(text: str | None, calls: list[AssistantToolCall]) -> AssistantMessage:
-    """The assistant's message."""
+    """Return the assistant's message."""
     from casual_llm import AssistantMessage
 
     return AssistantMessage(content=text or "", tool_calls=calls or None)
 
 
 def call_of(call_id: str | None, name: str | None, arguments: Any) -> AssistantToolCall:
-    """A call of a tool; arguments that are a text stay as they are."""
+    """Return a call of a tool; arguments that are a text stay as they are."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
@@ -85,12 +85,12 @@ def call_of(call_id: str | None, name: str | None, arguments: Any) -> AssistantT
 def usage_of(
     prompt: int | None, completion: int | None, cached: int | None = None, reasoning: int | None = None
 ) -> TokenUsage | None:
-    """What the provider reported, or None where it reported nothing."""
+    """Return what the provider reported, or None where it reported nothing."""
     return None if prompt is None and completion is None else TokenUsage(prompt, completion, cached, reasoning)
 
 
 def plain_usage(usage: TokenUsage | None) -> Usage | None:
-    """What casual-llm keeps of the usage."""
+    """Return what casual-llm keeps of the usage."""
     from casual_llm.usage import Usage
 
     if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
@@ -99,7 +99,7 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The request in arguments that the SDK takes.
+    """Return the request in arguments that the SDK takes.
 
     What it has no argument for, such as temperature in Anthropic's SDK 2, goes into the body as it is: the API can know it.
     """
@@ -117,10 +117,10 @@ def _parameters(function: Any) -> frozenset[str]:
 
 
 async def whole_body(response: Any) -> Any | None:
-    """What was sent instead of a stream, read from its JSON; None for a stream.
+    """Return what was sent instead of a stream, read from its JSON; None for a stream.
 
     Raises:
-        InvalidResponse: It is no JSON.
+        InvalidResponse: It is not JSON.
     """
     kind = response.headers.get("content-type", "")
     if "json" not in kind and "html" not in kind:
@@ -133,6 +133,6 @@ async def whole_body(response: Any) -> Any | None:
 
 
 def as_sent(response: Any) -> str:
-    """An SDK's answer as the text that came."""
+    """Return an SDK's answer as the text that came."""
     dump = getattr(response, "to_json", None)
     return str(dump(indent=None)) if dump is not None else str(response)

@@ -18,7 +18,7 @@ def key_places(name: str, provider: str) -> str:
 
 
 def key_of(config: ClientConfig) -> str | None:
-    """The key to hand to an SDK: with an address of its own and no key, a placeholder, as local servers need none.
+    """Return the key to hand to an SDK: with an address of its own and no key, a placeholder, as local servers need none.
 
     Never None for such an address: the SDK would send it the key of the provider from the environment.
     """

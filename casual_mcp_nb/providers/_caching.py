@@ -9,7 +9,7 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def marked_for_cache(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request with a mark at the end of its tools, of its system prompt and of its conversation.
+    """Return a request with a mark at the end of its tools, of its system prompt and of its conversation.
 
     Three, since each ends a part that can be the same while the next one differs: a tool that is found by search changes
     everything behind it.

@@ -1,5 +1,7 @@
-"""Messages in the shape of chat completions, which Ollama's are much like: what is sent of a conversation, and what an answer
-has beside text and calls."""
+"""Messages in the shape of chat completions, which Ollama's are much like.
+
+What is sent of a conversation, and what an answer has beside text and calls.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def _limit(response: Any) -> None:
 
 @cache
 def _limited_stream(package: str) -> type[Any]:
-    """The class of limited streams for httpx, or for the package that an SDK has in its place."""
+    """Return the class of limited streams for httpx, or for the package that an SDK has in its place."""
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]

@@ -193,8 +193,10 @@ def _duration(seconds: float) -> str:
 
 
 def _says_more(error: Exception, secrets: list[str]) -> bool:
-    """Whether an error must not be seen: with a secret in it, or as long as a body can be; and whether it need not be, as it
-    says the same as ours."""
+    """Whether an error must not be seen, or need not be.
+
+    It must not with a secret in it, or as long as a body can be; it need not where it says the same as ours.
+    """
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) or reading.has_long_body(error):
         return True
     return any(secret in said for each in _chain(error) for said in (f"{each} {each!r}",) for secret in secrets)
@@ -209,7 +211,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _without_frames(error: Exception) -> Exception:
-    """The error without its stack: the variables of an SDK's frames hold headers and bodies, and IPython can print them."""
+    """Return the error without its stack: the SDK's frames hold headers and bodies, and IPython can print them."""
     for each in _chain(error):
         each.__traceback__ = None
     return error

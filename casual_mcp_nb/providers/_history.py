@@ -57,7 +57,7 @@ def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: st
     Args:
         messages: The conversation.
         rule: Which ids are accepted. Those that this model made itself are, whatever they look like.
-        wire: The format, as in `types.kept.Kept`.
+        wire: The format, as in `ProviderState`.
         model: The provider's name of the model.
     """
     ids = _Ids(rule)
@@ -121,8 +121,11 @@ def sendable_name(name: str) -> str:
 
 
 def sendable_arguments(text: str) -> str:
-    """Return the arguments of a call where they are a JSON object, else `{}`: servers such as vLLM and llama.cpp parse those of
-    the whole history and refuse a request with others. What is wrong with them is told in the call's result."""
+    """Return the arguments of a call where they are a JSON object, else `{}`.
+
+    Servers such as vLLM and llama.cpp parse those of the whole history and refuse a request with others. What is wrong with
+    them is told in the call's result.
+    """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
     try:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else "{}"
@@ -143,8 +146,11 @@ def encodable(text: str) -> str:
 
 
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages in the order that Mistral's API and many chat templates demand: one system message, the first; then
-    person and model in turn, and a word of the model between the results of tools and the person."""
+    """Return the messages in the order that Mistral's API and many chat templates demand.
+
+    One system message, the first; then person and model in turn, and a word of the model between the results of tools and
+    the person.
+    """
     from casual_llm.message_converters.utils import merge_system_messages
     from casual_llm.messages import AssistantMessage
 

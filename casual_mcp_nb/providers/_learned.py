@@ -58,7 +58,7 @@ _known: WeakKeyDictionary[Any, dict[str, Learned]] = WeakKeyDictionary()
 
 
 def learned(client: Any, model: str) -> Learned:
-    """What is known of this model; at first what its name tells.
+    """Return what is known of this model; at first what its name tells.
 
     Args:
         client: The client, which forgets it when it is gone.

@@ -177,7 +177,7 @@ class ModelRequest:
         return answer
 
     def _pause_after(self, failure: ProviderError) -> None:
-        """What the provider asks of this request holds for all of its client; but a wait that is too long is nobody's."""
+        """Pause the whole client where the provider asks to wait, unless that is longer than anybody waits."""
         asked = failure.retry_after if isinstance(failure, RateLimitError) else None
         if asked and self._model.limits is not None and asked <= self._model.retries.most_wait:
             self._model.limits.pause(asked)

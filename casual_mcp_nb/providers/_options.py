@@ -68,7 +68,7 @@ def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptio
 
 
 def _limited(wire: str, model: str, options: RequestOptions, known: LearnedOptions) -> RequestOptions:
-    """The options with the limit of the answer that holds."""
+    """Return the options with the limit of the answer that holds."""
     wanted = spec_of(wire).answer_limit(model) if options.max_tokens is None else options.max_tokens
     if wanted is None:
         return options

@@ -22,7 +22,7 @@ def has_images(messages: Sequence[ChatMessage]) -> bool:
 
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:
-    """The images of a tool's result."""
+    """Return the images of a tool's result."""
     found: tuple[ImageContent, ...] = getattr(message, "images", ())
     return found
 
@@ -42,12 +42,12 @@ def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
 
 
 def data_of(image: ImageContent) -> str:
-    """An image as base64."""
+    """Return an image as base64."""
     return "" if isinstance(image.source, str) else image.source.get("data", "")
 
 
 def digest_of(image: ImageContent) -> str:
-    """What an image is known by when it was refused."""
+    """Return what an image is known by when it was refused."""
     return hashlib.sha256(data_of(image).encode()).hexdigest()
 
 
@@ -84,8 +84,10 @@ def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bo
 
 
 def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
-    """Give each image of a tool to the model in a message of the person, once all results of a step are there: the results of
-    chat completions and of Ollama are texts."""
+    """Yield the messages with each image of a tool in a message of the person, once all results of a step are there.
+
+    The results of chat completions, of Ollama and of many of Google's models are texts.
+    """
     waiting: list[Any] = []
     for message in messages:
         if message.role != "tool" and waiting:
@@ -108,5 +110,5 @@ def _shown(results: list[Any]) -> ChatMessage:
 
 
 def label_of(result: Any) -> str:
-    """Which call images belong to, in words."""
+    """Return which call images belong to, in words."""
     return f"{'Image' if len(result.images) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"

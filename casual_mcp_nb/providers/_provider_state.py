@@ -18,13 +18,13 @@ _COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
-    """The message with its parts, where they are more than its text and its calls.
+    """Return the message with its parts, where they are more than its text and its calls.
 
     Args:
         message: The answer.
         wire: Which format the parts are in.
         model: The model that can read them.
-        parts: The parts of the answer in their order, as `types.kept.Kept` has them.
+        parts: The parts of the answer in their order, as `ProviderState` has them.
     """
     # No provider takes back an answer that ends with reasoning.
     last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
@@ -41,7 +41,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
 def keep_fields(
     message: AssistantMessage, wire: str, model: str, fields: Fields, of_calls: Sequence[Fields]
 ) -> AssistantMessage:
-    """The message with the fields that its provider gave it and its calls beside those that every provider gives.
+    """Return the message with the fields that its provider gave it and its calls beside those that every provider gives.
 
     Args:
         message: The answer.
@@ -57,7 +57,10 @@ def keep_fields(
 
 
 def kept(message: ChatMessage, wire: str, model: str) -> list[Part | AssistantToolCall] | None:
-    """The parts of a message with its calls in their places; None where this model kept none, or they are not of this text."""
+    """Return the parts of a message with its calls in their places.
+
+    None where this model kept none, or they are not of this text.
+    """
     parts = _own_parts(message, wire, model)
     if parts is None:
         return None
@@ -79,7 +82,7 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """What `keep_fields` kept, empty where it is of another model, or of another text."""
+    """Return what `keep_fields` kept, empty where it is of another model, or of another text."""
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:
@@ -91,7 +94,7 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
 
 
 def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
-    """The ids of calls in a message that this model made itself and that not every provider would take."""
+    """Return the ids of calls in a message that this model made itself and that not every provider would take."""
     return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
 
 

@@ -49,8 +49,10 @@ _REFUSED = re.compile(r"content_filter|content_policy|content management policy|
 
 
 def response_of(error: Exception) -> Any:
-    """The HTTP answer that an error is about, or None. Ollama's SDK drops it, or fails over its body: it is in the error that
-    its own took the place of."""
+    """Return the HTTP response that an error is about, or None.
+
+    Ollama's SDK drops it, or fails over its body: it is in the error that its own took the place of.
+    """
     each: BaseException | None = error
     while each is not None:
         if each is error or type(each).__name__ == "HTTPStatusError":
@@ -62,7 +64,7 @@ def response_of(error: Exception) -> Any:
 
 
 def status_of(error: Exception) -> int | None:
-    """The HTTP status of an error; for one in the middle of a stream, the status that its type stands for elsewhere."""
+    """Return the HTTP status of an error; for one in the middle of a stream, the status that its type stands for elsewhere."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -74,7 +76,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def start_of_body(error: Exception) -> str:
-    """The beginning of what the provider sent, as it came: for finding words in it, never for showing."""
+    """Return the beginning of what the provider sent, as it came: for finding words in it, never for showing."""
     if content := _content_of(error):
         return content[:_WINDOW].decode("utf-8", "replace")
     # Ollama's error has the text itself, or what was in the JSON; a body that is not JSON stands in the parser's error.
@@ -83,8 +85,10 @@ def start_of_body(error: Exception) -> str:
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
-    """What the provider said, in one line with the secrets masked: its own sentence where that can be found in what it sent,
-    else the beginning of that."""
+    """Return what the provider said, in one line with the secrets masked.
+
+    Its own sentence where that can be found in what it sent, else the beginning of that.
+    """
     sent = start_of_body(error)
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
     text = redacted(text, secrets)
@@ -115,14 +119,13 @@ def _first(said: Any) -> str:
 
 
 def start_of(text: str) -> str:
-    """One line of it, cut. Mask before: half a secret would not be found any more."""
+    """Return one line of a text, cut. Mask before: half a secret would not be found any more."""
     line = " ".join(text.split())
     return f"{line[:_BODY]}…" if len(line) > _BODY else line
 
 
 def _sentence_in(sent: str) -> tuple[str, bool] | None:
-    """The provider's own words in a body of JSON, also in one that is cut, and whether they are whole; None where there are
-    none."""
+    """Return the provider's own words in a body of JSON, also in one that is cut, and whether they are whole."""
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -135,7 +138,7 @@ def _sentence_in(sent: str) -> tuple[str, bool] | None:
 
 
 def _unescaped(text: str) -> str | None:
-    """The text that a part of a JSON string is; it can be cut in the middle of an escape."""
+    """Return the text that a part of a JSON string is; it can be cut in the middle of an escape."""
     for end in range(len(text), max(0, len(text) - 6), -1):
         try:
             return str(json.loads(f'"{text[:end]}"', strict=False))
@@ -145,7 +148,7 @@ def _unescaped(text: str) -> str | None:
 
 
 def _sentence(body: Any, depth: int = 0) -> str | None:
-    """The first text at one of the places where providers put what they have to say."""
+    """Return the first text at one of the places where providers put what they have to say."""
     if depth > _DEEPEST:
         return None
     if isinstance(body, str):
@@ -221,7 +224,7 @@ def _until(date: str | None) -> float | None:
 
 
 def secrets_of(model: BoundModel) -> list[str]:
-    """Every secret that is known where this model is asked."""
+    """Return every secret that is known where this model is asked."""
     sdk = getattr(model.client, "client", None)
     headers = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(_raw_address(model.client)).password
@@ -238,7 +241,7 @@ def secrets_of(model: BoundModel) -> list[str]:
 
 
 def address_of(client: Any) -> str:
-    """Where a client asks, without credentials."""
+    """Return where a client asks, without credentials."""
     parts = urlsplit(_raw_address(client))
     if not parts.hostname:
         return "the provider"

@@ -19,7 +19,9 @@ WIRE = "openai-responses"
 
 
 def request_for(client: Any, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """What `responses.create` is called with. Nothing is stored at OpenAI: each request has the whole conversation.
+    """Return what `responses.create` is called with.
+
+    Nothing is stored at OpenAI: each request has the whole conversation.
 
     Args:
         client: The client.

@@ -33,7 +33,7 @@ class _NotStrict(Exception):
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The strict form of a schema, or None where there is none: open maps, keywords that it does not know.
+    """Return the strict form of a schema, or None where there is none: open maps, keywords that it does not know.
 
     Args:
         schema: The schema of an object.
@@ -59,7 +59,7 @@ def _made(text: str) -> dict[str, Any] | None:
 
 
 def all_required(schema: Any) -> Any:
-    """A schema in which no property is optional: for an answer of which every part is wanted."""
+    """Return a schema in which no property is optional: for an answer of which every part is wanted."""
     if isinstance(schema, list):
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -70,7 +70,7 @@ def all_required(schema: Any) -> Any:
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Arguments that were made for the strict form, without the nulls that stand for what was left out.
+    """Return arguments that were made for the strict form, without the nulls that stand for what was left out.
 
     Args:
         arguments: What the model wrote; what is no JSON object stays as it is.
@@ -147,7 +147,7 @@ def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any
 
 
 def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of several types as a choice of schemas of one type."""
+    """Return a schema of several types as a choice of schemas of one type."""
     types = [{"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}} for kind in _kinds(schema)]
     of_types = {"type", *(name for kind in _kinds(schema) for name in _OF_TYPE[kind])}
     return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
@@ -180,7 +180,7 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """A strict schema that takes null too."""
+    """Return a strict schema that takes null too."""
     if _takes_null(schema):
         return schema
     if "anyOf" in schema:

@@ -23,7 +23,7 @@ _HASHES = {
 
 
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
-    """What counts the tokens of a text as this model does, or None where that cannot be had without a network.
+    """Return what counts the tokens of a text as this model does, or None where that cannot be had without a network.
 
     Takes up to a second the first time: call it on another thread.
 

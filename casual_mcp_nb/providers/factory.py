@@ -51,7 +51,7 @@ class ModelFactory:
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def get_client(self, name: str) -> LLMClient:
-        """The client of that name in the config.
+        """Return the client of that name in the config.
 
         Raises:
             UnknownNameError: There is none; the closest names are in the message.
@@ -71,7 +71,7 @@ class ModelFactory:
         return self._clients[name]
 
     def get_model(self, name: str) -> Model:
-        """The casual-llm model of that name in the config. Raises what `get_client` raises."""
+        """Return the casual-llm model of that name in the config. Raises what `get_client` raises."""
         if name not in self._models:
             from casual_llm import Model
 
@@ -83,7 +83,7 @@ class ModelFactory:
         return self._models[name]
 
     def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """What the engine asks.
+        """Return what the engine asks.
 
         Args:
             name: A model of the config, a `casual_llm.Model` of the person's own, a `ChatModel` (comes back as it is), or None
@@ -103,8 +103,10 @@ class ModelFactory:
         return self._bound(next(iter(self._config.models)) if name is None else name)
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """As `chat_model`, without holding the caller's loop: the first model of a provider imports its SDK, which takes
-        seconds."""
+        """Return what `chat_model` returns, without holding the caller's loop.
+
+        The first model of a provider imports its SDK, which takes seconds.
+        """
         if isinstance(name, str) or name is None:
             key = name if name is not None else next(iter(self._config.models), "")
             if key not in self._models:
@@ -172,7 +174,7 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:
-    """What goes with each request beside the options that every model has."""
+    """Return what goes with each request beside the options that every model has."""
     from casual_llm import ChatOptions
 
     spec, budget = spec_of(provider), config.thinking_tokens

@@ -58,7 +58,7 @@ class _Window:
         self._bucket = InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
     def take(self, amount: int) -> RateItem | float:
-        """The entry for this amount; or, where there is no room for it, the seconds until there can be some.
+        """Return the entry for this amount; or, where there is no room for it, the seconds until there can be some.
 
         More than the whole limit goes once everything else has passed.
         """
@@ -179,7 +179,7 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
-    """The limits of a client: the same ones for every session of this process that has it in its config.
+    """Return the limits of a client: the same ones for every session of this process that has it in its config.
 
     Args:
         name: Its name in the config.

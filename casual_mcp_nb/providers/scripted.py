@@ -35,12 +35,12 @@ class ScriptedRequest:
 
 
 def call(name: str, /, **arguments: Any) -> Call:
-    """An answer that calls a tool, such as `call("math__add", a=1, b=2)`."""
+    """Return an answer that calls a tool, such as `call("math__add", a=1, b=2)`."""
     return Call(name, arguments)
 
 
 def calls(*made: Call) -> tuple[Call, ...]:
-    """An answer that calls several tools at once, such as `calls(call("a__x"), call("b__y", n=1))`."""
+    """Return an answer that calls several tools at once, such as `calls(call("a__x"), call("b__y", n=1))`."""
     return made
 
 
@@ -109,7 +109,7 @@ class ScriptedClient:
 
 
 def scripted_model(*answers: Any, name: str = "scripted") -> ChatModel:
-    """A model that plays these answers; `model.client.requests` has what it was asked.
+    """Return a model that plays these answers; `model.client.requests` has what it was asked.
 
     Args:
         *answers: What `ScriptedClient` takes.

@@ -19,10 +19,13 @@ Definitions = Sequence[Mapping[str, Any]]
 
 
 class OnText(Protocol):
-    """Takes the next piece of text; an empty one means that something else arrived. With the response that it came in, how much
-    has come altogether is bounded too."""
+    """What is told of an answer while it comes."""
 
-    def __call__(self, text: str, response: Any = None, /) -> None: ...
+    def __call__(self, text: str, response: Any = None, /) -> None:
+        """Take the next piece of text; an empty one means that something else arrived.
+
+        With the response that it came in, how much has come altogether is bounded too.
+        """
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,13 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_cr
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """The definitions as arguments of a request."""
+    """Return the definitions as arguments of a request."""
     offered = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
 async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """One request that is answered in one piece."""
+    """Make one request that is answered in one piece."""
     create = client.client.messages.create
     # With a timeout of its own the SDK does not refuse a request whose answer can be long.
     request = {"timeout": client.client.timeout, **_request(client, model, messages, options)}
@@ -67,7 +67,7 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
 async def stream(
     client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """One request that is answered piece by piece; a server that answers it in one piece is read too.
+    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
         StreamTruncated: The end mark is missing.
@@ -108,7 +108,7 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
 
 
 def _result(message: Any) -> list[dict[str, Any]]:
-    """The result of a call. One that failed has text only, and some: "content cannot be empty if `is_error` is true"."""
+    """Return the result of a call. One that failed has text only, and some: "content cannot be empty if `is_error` is true"."""
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
@@ -128,7 +128,7 @@ def _image(image: Any) -> dict[str, Any]:
 
 
 def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with those of one role joined and no empty text, which is refused.
+    """Return the messages with those of one role joined and no empty text, which is refused.
 
     The results of calls that were made side by side must be in one message, before anything else that the person says: a
     model that gets them apart makes no such calls.
@@ -202,7 +202,7 @@ class _Block:
         )
 
     def part(self) -> Part | None:
-        """What the provider is sent back."""
+        """Return what the provider is sent back."""
         whole = "".join(self.pieces)
         match self.kind:
             case "text":

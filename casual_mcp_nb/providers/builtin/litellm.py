@@ -134,7 +134,7 @@ def quiet_litellm() -> Any:
 
 
 async def ask(client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """One request that is answered in one piece."""
+    """Make one request that is answered in one piece."""
     response = await client.complete(_request(client, model, messages, options))
     answer = read(response, model, _READING)
     if answer.usage is not None and not (answer.usage.prompt_tokens or answer.usage.completion_tokens):
@@ -146,7 +146,7 @@ async def ask(client: LiteLLMClient, model: str, messages: list[ChatMessage], op
 async def stream(
     client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """One request that is answered piece by piece.
+    """Make one request that is answered piece by piece.
 
     Raises:
         StreamTruncated: The provider gave no reason for the end.
@@ -167,7 +167,7 @@ class _Streamed:
         self.parts = Parts(self.model, _READING)
 
     async def read(self, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[str]:
-        """The pieces of the text."""
+        """Yield the pieces of the text."""
         request = _request(self.client, self.model, messages, options, stream=True)
         if not learned(self.client, self.model).options.no_stream_options:
             request.setdefault("stream_options", {"include_usage": True})
@@ -237,7 +237,7 @@ def _translated() -> Iterator[None]:
 
 
 def _keys_of_the_environment() -> list[str]:
-    """What LiteLLM may have sent by itself, and a provider may send back."""
+    """Return what LiteLLM may have sent by itself, and a provider may send back."""
     return [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))]
 
 

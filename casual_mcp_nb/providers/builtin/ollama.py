@@ -39,12 +39,12 @@ nothing."""
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """The definitions as arguments of a request."""
+    """Return the definitions as arguments of a request."""
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
 async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """One request that is answered in one piece."""
+    """Make one request that is answered in one piece."""
     from ollama import ChatResponse
 
     request, headers = await _request(client, model, messages, options)
@@ -57,7 +57,7 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """One request that is answered piece by piece.
+    """Make one request that is answered piece by piece.
 
     Raises:
         StreamTruncated: The end mark is missing.
@@ -95,7 +95,7 @@ class _Said:
 
 
 async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
-    """A connection is used again only when its answer was read to the end; a server that sends none is not waited for."""
+    """Read to the end, so that the connection is used again; a server that sends none is not waited for."""
     with suppress(Exception):
         async with asyncio.timeout(0.1):
             await anext(lines, None)
@@ -104,7 +104,7 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
 async def _request(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The body of a request, and its headers beside the client's own."""
+    """Return the body of a request, and its headers beside the client's own."""
     # casual-llm would fetch it, from wherever the address says.
     refuse_addresses(messages, "Ollama takes no addresses of images")
     sent = conversation(client, model, messages, WIRE)

@@ -41,14 +41,14 @@ WIRE = "openai"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """The definitions as arguments of a request."""
+    """Return the definitions as arguments of a request."""
     if not tools:
         return {}
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
 
 
 async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """One request that is answered in one piece."""
+    """Make one request that is answered in one piece."""
     create = client.client.chat.completions.create
     return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
 
@@ -56,7 +56,7 @@ async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """One request that is answered piece by piece; a server that answers it in one piece is read too.
+    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
         StreamTruncated: There was no reason for the end.
@@ -80,8 +80,10 @@ async def stream(
 def request_for(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, wire: str = WIRE, **more: Any
 ) -> dict[str, Any]:
-    """The request that casual-llm builds, of messages as this model takes them and with what it wants back; a reasoning model
-    is sent no sampling options, which it refuses."""
+    """Return the request that casual-llm builds, of messages as this model takes them and with what it wants back.
+
+    A reasoning model is sent no sampling options, which it refuses.
+    """
     sent = conversation(client, model, messages, wire)
     request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
     give_back(client, model, sent, request["messages"], wire)
@@ -117,7 +119,7 @@ _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
-    """The answer in a completion.
+    """Return the answer in a completion.
 
     Args:
         response: The completion.
@@ -236,7 +238,7 @@ class Parts:
         return any(self.text) or bool(self.calls or self.fields)
 
     def answer(self) -> ModelResponse:
-        """The whole answer.
+        """Return the whole answer.
 
         Raises:
             StreamTruncated: There was no reason for the end.

@@ -93,12 +93,12 @@ class ResponseFailed(Exception):
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """The definitions as arguments of a request: as they are; how they are sent is found when it is made."""
+    """Return the definitions as arguments of a request: as they are; how they are sent is found when it is made."""
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 async def ask(client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """One request that is answered in one piece."""
+    """Make one request that is answered in one piece."""
     create = client.client.responses.create
     return _read(await create(**taken_by(create, request_for(client, model, messages, options))), model, options)
 
@@ -106,7 +106,7 @@ async def ask(client: ResponsesClient, model: str, messages: list[ChatMessage], 
 async def stream(
     client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """One request that is answered piece by piece; a server that answers it in one piece is read too.
+    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
 
     Raises:
         StreamTruncated: The end mark is missing.
@@ -125,7 +125,7 @@ async def stream(
 
 
 def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
-    """The answer.
+    """Return the answer.
 
     Args:
         response: The response at its end.
