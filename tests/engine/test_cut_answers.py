@@ -37,6 +37,8 @@ def cut(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], argumen
     elif provider == "anthropic":
         # Here the provider closes what the model did not: the arguments are valid, and not all of them.
         body["stop_reason"] = "max_tokens"
+    elif provider == "gemini":
+        body["candidates"][0]["finishReason"] = "MAX_TOKENS"
     else:
         body["done_reason"] = "length"
     return body

@@ -85,8 +85,10 @@ async def test_every_reference_in_a_request_leads_somewhere_and_what_dangles_is_
         async with McpToolChat.from_config(config) as chat:
             await chat.chat("Hello")
         (request,) = server.seen
-    offered = [one.get("function", one) for one in request.body["tools"]]
-    sent = {one["name"]: one.get("parameters") or one["input_schema"] for one in offered}
+    tools = request.body["tools"][0]["functionDeclarations"] if provider == "gemini" else request.body["tools"]
+    offered = [one.get("function", one) for one in tools]
+    places = ("parameters", "input_schema", "parameters_json_schema")
+    sent = {one["name"]: next(one[place] for place in places if place in one) for one in offered}
     assert sorted(sent) == sorted(f"odd__{name}" for name in GOOD)
     assert sum(len(list(references(schema))) for schema in sent.values()) == 6
     for schema in sent.values():

@@ -131,6 +131,7 @@ FORMATS = {
     "openai": lambda body: body["response_format"]["json_schema"]["schema"],
     "openai-responses": lambda body: body["text"]["format"]["schema"],
     "anthropic": lambda body: None,
+    "gemini": lambda body: body["generationConfig"]["responseJsonSchema"],
     "ollama": lambda body: body["format"],
 }
 

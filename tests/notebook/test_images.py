@@ -109,6 +109,8 @@ def test_messages_of_ones_own_hold_their_images_themselves(session: Session) -> 
 
 def sent_image(provider: str, body: dict[str, Any]) -> Any:
     """The user's message as it went over the wire."""
+    if provider == "gemini":
+        return {"content": body["contents"][-1]["parts"]}
     return body["input" if provider == "openai-responses" else "messages"][-1]
 
 
@@ -126,6 +128,10 @@ ON_THE_WIRE = {
         {"type": "text", "text": "What is this?"},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ENCODED}},
     ],
+    "gemini": [
+        {"text": "What is this?"},
+        {"inlineData": {"mime_type": "image/png", "data": ENCODED.translate(str.maketrans("+/", "-_"))}},
+    ],
     "ollama": "What is this?",
 }
 
@@ -139,7 +145,7 @@ def test_each_provider_is_sent_the_image_in_its_own_form(asking: Callable[..., A
     assert message["content"] == ON_THE_WIRE[provider]
     assert message.get("images") == ([ENCODED] if provider == "ollama" else None)
     session.chat("And its colour?", stream=False)
-    assert ENCODED in str(server.seen[-1].body)
+    assert ENCODED in str(server.seen[-1].body).replace("-", "+").replace("_", "/")
 
 
 async def test_the_awaited_twin_takes_images_too(asking: Callable[..., Any]) -> None:

@@ -88,18 +88,17 @@ def printed(folder: Path, key: str, cells: list[str]) -> str:
 
 @pytest.mark.fault(82)
 @pytest.mark.fault(83)
-def test_no_traceback_of_ipython_shows_a_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_traceback_of_ipython_shows_a_key(tmp_path: Path, provider: str) -> None:
     key = planted("key")
     config: dict[str, Any] = {"clients": {}, "models": {}}
     cells = ["%xmode Verbose", SETUP, "session = Session('config.json', in_process={})"]
     with ExitStack() as stack:
-        for provider in PROVIDERS:
-            for failure, reply in failures(key, provider).items():
-                name = f"{provider}_{failure}"
-                made = stack.enter_context(Provider(reply)).config(provider, max_retries=0, timeout=0.5)
-                config["clients"][name] = {**made["clients"]["desk"], "api_key": "${DESK_API_KEY}"}
-                config["models"][name] = {"client": name, "model": "m-1"}
-                cells += [cell.format(name=name) for cell in CELLS]
+        for name, reply in failures(key, provider).items():
+            made = stack.enter_context(Provider(reply)).config(provider, max_retries=0, timeout=0.5)
+            config["clients"][name] = {**made["clients"]["desk"], "api_key": "${DESK_API_KEY}"}
+            config["models"][name] = {"client": name, "model": "m-1"}
+            cells += [cell.format(name=name) for cell in CELLS]
         (tmp_path / "config.json").write_text(json.dumps(config))
         text = printed(tmp_path, key, cells)
     assert text.count("RuntimeError: mine") == text.count("KeyError: 'mine'") == len(config["models"])
