@@ -32,7 +32,7 @@ class AdaptedConfig:
     problems: list[Problem] = field(default_factory=list)
 
     def as_written(self, path: KeyPath) -> KeyPath:
-        """The key path as the person wrote it."""
+        """Return the key path as the person wrote it."""
         for size in range(len(path), 0, -1):
             if path[:size] in self.written:
                 return self.written[path[:size]] + path[size:]

@@ -59,7 +59,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """The text of a file as objects.
+    """Parse the text of a file into objects.
 
     Args:
         text: What stands in the file, or will.
@@ -81,7 +81,7 @@ def _or_raised(parsed: Document | ConfigError) -> Document:
 
 
 def _parsed(text: str, path: Path) -> Document | ConfigError:
-    """A document, or what is wrong with it: nothing is raised where the text is in a variable."""
+    """Parse a document, or return what is wrong with it: nothing is raised where the text is in a variable."""
     if not text.strip():
         return ConfigError("the file is empty; a JSON object is expected.", path=str(path))
     if path.suffix.casefold() == ".toml":
@@ -97,7 +97,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
-    """The text of a UTF-8 file, without its byte order mark.
+    """Read a UTF-8 file, without its byte order mark.
 
     Args:
         path: The file.
@@ -124,7 +124,7 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
 
 
 def _decoded(content: bytes) -> tuple[str, Position | None]:
-    """The text of a file, or where the first byte stands that is none."""
+    """Decode the text of a file, or return the position of the first byte that is not UTF-8."""
     try:
         return content.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
@@ -165,7 +165,7 @@ def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
-    """The position of each key and list item of a text that is known to be JSON, and the keys that stand twice."""
+    """Return the position of each key and list item of a text that is known to be JSON, and the keys that occur twice."""
     starts = _line_starts(text)
     found: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}

@@ -52,12 +52,12 @@ class Environment(Mapping[str, str]):
         return "<environment>"
 
     def behind(self, other: Mapping[str, str]) -> Environment:
-        """This one, and what another adds to it."""
+        """Return this environment with what another adds to it."""
         return Environment(*self._layers, other)
 
 
 def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Environment:
-    """The environment with what `.env` files add to it: one in `folder`, then one in the working directory.
+    """Read the environment and what `.env` files add to it: one in `folder`, then one in the working directory.
 
     What is set already wins over the files, and the first file over the second. The process's environment is not changed.
 
@@ -79,7 +79,7 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
 
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
-    """What an env file sets, each `${NAME}` in it replaced from the environment and the entries above.
+    """Read what an env file sets, each `${NAME}` in it replaced from the environment and the entries above.
 
     Args:
         path: The file.
@@ -115,7 +115,8 @@ class Settings:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`, `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
-        Empty is not set.
+
+        A variable that is empty counts as not set.
 
         Args:
             environ: Variables by name; None for `read_environment()`.
@@ -143,7 +144,7 @@ class Settings:
 
 
 def _setting(values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str) -> Any:
-    """What a variable says; where it is not set, the default. The text itself is in no variable when this fails."""
+    """Read a variable, or return the default where it is not set. The text itself is in no local when this fails."""
     if not values.get(name, "").strip():
         return default
     value = read(values[name].strip())

@@ -216,7 +216,7 @@ def _defer(server: dict[str, Any]) -> None:
 
 
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
-    """opencode's `{env:NAME}`, and a value that is nothing but `$NAME`, which Gemini CLI replaces, as variables of ours."""
+    """Write as our variables what opencode writes as `{env:NAME}`, and Gemini CLI as a value that is only `$NAME`."""
     for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
         server.update({key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {})
 
@@ -244,7 +244,7 @@ def _set_transport(server: dict[str, Any]) -> None:
 
 
 def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """A whole command line, or an address, where only the name of a program can stand."""
+    """Split a whole command line, or move an address, given where only the name of a program belongs."""
     command = server.get("command")
     if not isinstance(command, str) or server.get("args"):
         return

@@ -110,7 +110,7 @@ def _sections(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
 
 
 def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """The servers below `mcp`: in a section of its own (VS Code, marimo, opencode 2), or by name (opencode)."""
+    """Return the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name (opencode)."""
     _take_inputs(adapted, mcp.get("inputs"))
     found: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
     named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
@@ -171,7 +171,7 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
 
 
 def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
-    """The servers of a section, each with its key and its name: an object, or a list in which each says its name."""
+    """Return the servers of a section with key and name: of an object, or of a list in which each has its name."""
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):

@@ -43,7 +43,7 @@ class Input:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Input:
-        """An entry of `inputs`; what is malformed in it counts as not said."""
+        """Read an entry of `inputs`; what is malformed in it is ignored."""
         options = said.get("options")
         values = (
             [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
@@ -83,7 +83,7 @@ class Inputs:
         return "<inputs>"
 
     def defined(self, name: str) -> Input:
-        """The input of that id; one that the config does not define is a secret without a description."""
+        """Return the input of that id; one that the config does not define is a secret without a description."""
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
@@ -96,7 +96,7 @@ class Inputs:
             self.answer(name)
 
     def answer(self, name: str) -> SecretStr | None:
-        """The answer to one; None where there is nobody to ask, and no variable."""
+        """Return the answer to an input; None where there is nobody to ask, and no variable."""
         if name not in self._answers:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]

@@ -94,7 +94,7 @@ def _checked(document: Document, variables: Environment, *, ask: bool) -> Config
 
 
 def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Config, list[Problem], ConfigError | None]:
-    """The config of a document, or an empty one and what is wrong with it or with the file of prices.
+    """Make the config of a document, or an empty one and what is wrong with it or with the file of prices.
 
     Nothing is raised here, where the values are.
     """
@@ -158,7 +158,7 @@ def _as_written(
 
 
 def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
-    """A problem of a whole server, with what was ignored in it: a misspelt key is the likeliest reason."""
+    """Add to a problem of a whole server what was ignored in it: a misspelt key is the likeliest reason."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}; ignored: {remark}" if remark else problem.text
 
@@ -207,7 +207,7 @@ def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError |
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
-    """The config with each client's API key filled in where it has none.
+    """Fill in each client's API key where it has none.
 
     Args:
         config: A config.

@@ -21,7 +21,7 @@ _OF_ANOTHER_KIND = 'If this file is something else, write "prices": {} into the 
 
 
 def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
-    """A price table.
+    """Read a price table.
 
     Args:
         source: A JSON file, or the same as plain objects: for each model, by its name in the config or the provider's name for
@@ -46,7 +46,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
 
 
 def file_of(named: Any, folder: Path | None) -> Path | None:
-    """The file that holds the prices of a config, or None.
+    """Return the file that holds the prices of a config, or None.
 
     Args:
         named: What the config says under `prices`: a path, nothing, or the table itself.

@@ -94,7 +94,7 @@ def _error(problem: Problem, path: str | None, position: Position | None, more: 
 
 
 def dotted(path: KeyPath) -> str:
-    """A key path for people: `servers.time.args[0]`; odd characters in names escaped, long names cut."""
+    """Write a key path for people: `servers.time.args[0]`; odd characters in names escaped, long names cut."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in path)
     return text.removeprefix(".")
 
@@ -105,7 +105,7 @@ def _name(part: str) -> str:
 
 
 def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
-    """The problems that pydantic found, in our words.
+    """Put the problems that pydantic found into our words.
 
     Args:
         error: What pydantic says.
@@ -145,7 +145,7 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
 
 
 def cross_problems(data: Mapping[str, Any], found: Iterable[Problem]) -> list[Problem]:
-    """What is wrong between fields, looked for even where single fields are wrong too.
+    """Find what is wrong between fields, even where single fields are wrong too.
 
     Args:
         data: The config as plain objects.

@@ -97,14 +97,14 @@ class RegistryEntry:
                 yield from filter(None, (name, value))
 
     def _value(self, each: Mapping[str, Any], name: str) -> str | None:
-        """What stands in the file, or its default; what is required and has neither is asked for."""
+        """Return the value in the file, or its default; what is required and has neither is asked for."""
         for key in ("value", "default"):
             if isinstance(value := _get(each, key), str | int | float):
                 return self._filled(str(value), each)
         return self._input(each, name) if _get(each, "isRequired") else None
 
     def _filled(self, text: str, where: Mapping[str, Any]) -> str:
-        """A text with its placeholders `{name}` replaced, and safe from being taken for one with variables."""
+        """Replace the placeholders `{name}` in a text, and keep it from being read as one with variables."""
         variables = _get(where, "variables")
         known = variables if isinstance(variables, Mapping) else {}
 
@@ -123,7 +123,7 @@ class RegistryEntry:
 
 
 def _get(where: Mapping[str, Any], key: str) -> Any:
-    """A field under its present name or the snake_case one before it."""
+    """Return a field by its present name or the older one in snake_case."""
     older = re.sub(r"(?<=[a-z])([A-Z])", lambda match: f"_{match[1].lower()}", key)
     return where.get(key, where.get(older))
 

@@ -65,7 +65,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
 
 
 def saved_names(path: Path) -> frozenset[str]:
-    """The names of the toolsets in a config file as it is now.
+    """Read the names of the toolsets in a config file as it is now.
 
     Raises:
         ConfigError: It cannot be read.
@@ -81,7 +81,7 @@ def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
 
 
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
-    """A toolset as a file has it; an empty description is left out."""
+    """Return a toolset as a file has it; an empty description is left out."""
     servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
     said = {"description": tool_set.description} if tool_set.description else {}
     return {**said, "servers": servers}
@@ -94,7 +94,7 @@ def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] 
 
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
-    """The text of a file with a toolset put in, or in the place of the one of that name."""
+    """Put a toolset into the text of a file, in place of the one of that name if there is one."""
     plain = plain_json(text)
     indent = match[1] if (match := _INDENT.search(plain)) else "  "
     newline = "\r\n" if "\r\n" in plain else "\n"
@@ -129,7 +129,7 @@ class _Object(NamedTuple):
 
 
 def _object(text: str, start: int) -> _Object:
-    """The object that begins at `start` of a text that is known to be JSON."""
+    """Find the parts of the object that begins at `start` of a text that is known to be JSON."""
     values: dict[str, tuple[int, int]] = {}
     at = _skip(text, start + 1)
     while text[at] != "}":

@@ -64,7 +64,7 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
-    """The switches in a file as its host wrote it.
+    """Read the switches in a file as its host wrote it.
 
     Args:
         data: The file as plain objects.

@@ -45,7 +45,7 @@ class TemplateLibrary:
 
     @classmethod
     def for_config(cls, folder: Path | None, worker: Worker | None = None) -> TemplateLibrary:
-        """The usual folders: `prompt-templates/` beside the config file, in the working directory, and those of the package.
+        """Look in `prompt-templates/` beside the config file, in the working directory, and in the package.
 
         Args:
             folder: The config file's folder, if there is one.
@@ -55,7 +55,7 @@ class TemplateLibrary:
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
     def names(self) -> list[str]:
-        """The names of all templates, such as `default.j2`, sorted."""
+        """Return the names of all templates, such as `default.j2`, sorted."""
         found = set()
         for folder in self.folders:
             for path in folder.rglob(f"*{SUFFIX}"):
@@ -64,7 +64,7 @@ class TemplateLibrary:
         return sorted(found)
 
     def path(self, name: str) -> Path:
-        """The file of a template.
+        """Return the file of a template.
 
         Args:
             name: Its name, with or without `.j2`.
@@ -86,7 +86,7 @@ class TemplateLibrary:
         raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
 
     def source(self, name: str) -> str:
-        """The text of a template, not rendered.
+        """Return the text of a template, not rendered.
 
         Args:
             name: Its name, with or without `.j2`.
@@ -97,10 +97,10 @@ class TemplateLibrary:
         return read_text(self.path(name), TemplateError)
 
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
-        """The system prompt that a template makes. The last one is kept, for chats that hand in the same tuple of tools and no
-        variables, while no file has changed.
+        """Render a template into a system prompt.
 
-        A person's template is rendered in another process, within two seconds, half a gigabyte and a million characters: it can
+        The last one is kept, for chats that pass the same tuple of tools and no variables, while no file has changed. A
+        person's template is rendered in another process, within two seconds, half a gigabyte and a million characters: it can
         come with a config from somebody else, and nothing in this process can stop one that does not end.
 
         Args:
@@ -157,7 +157,7 @@ class TemplateLibrary:
         raise TemplateError(f"It includes more than {MAX_TEMPLATES} templates.", path=str(path))
 
     def _sent(self, name: str) -> dict[str, str]:
-        """A template for the worker: its path and text, or why it is refused."""
+        """Return a template for the worker: its path and text, or why it is refused."""
         try:
             path = self.path(name)
         except TemplateError as error:
@@ -165,7 +165,7 @@ class TemplateLibrary:
         return {"path": str(path), "text": read_text(path, TemplateError)}
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes when one of the files changes that a template came from, or could come from."""
+        """Return a value that changes with any file that a template came from, or could come from."""
         return tuple(_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths)
 
 
@@ -178,7 +178,7 @@ class _Rendered:
 
 
 def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The variables as JSON has them."""
+    """Convert the variables to plain JSON values."""
     try:
         plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:
@@ -200,7 +200,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _shipped() -> Path:
-    """The package's own templates: inside it when it was installed from a wheel, beside it in a checkout."""
+    """Return the folder of the package's own templates: inside a wheel's package, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER

@@ -143,7 +143,7 @@ class Substitution:
 
 
 def workspace_of(folder: Path | None) -> Path:
-    """The folder that hosts call the workspace: the config file's, or the one around it where that is a host's own."""
+    """Return the folder that hosts call the workspace: the config file's, or its parent where that is a host's own."""
     place = folder or Path.cwd()
     return place.parent if place.name in _FOLDERS_OF_HOSTS else place
 
@@ -160,7 +160,7 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 
 
 def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str]:
-    """The entries of a `.env` file, each `${NAME}` replaced from the environment and the entries above.
+    """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
 
     An entry that refers to something that is not set is left out, so that whoever needs it hears that it is missing.
     """

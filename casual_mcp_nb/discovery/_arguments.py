@@ -36,7 +36,7 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """The arguments of a search, whatever a model sent.
+    """Read the arguments of a search, whatever a model sent.
 
     Raises:
         UsageError: One cannot be understood, or none is given; the message is for the model.
@@ -57,7 +57,7 @@ def read_arguments(args: object) -> SearchArguments:
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
-    """The names in the arguments of a tool that takes only names, and how many were too many to be looked up.
+    """Read the names for a tool that takes only names, and count those that are too many to be looked up.
 
     Raises:
         UsageError: They cannot be understood, or there are none; the message is for the model.
@@ -69,7 +69,7 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
 
 def read_category(args: object) -> tuple[str, int]:
-    """The category and the page that are to be shown; an empty text and 1 where they are not given.
+    """Read the category and the page to show; an empty text and 1 where they are not given.
 
     Raises:
         UsageError: One cannot be understood; the message is for the model.
@@ -108,7 +108,7 @@ def _names(value: Any, key: str = "tool_names") -> list[str]:
 
 
 def _listed(text: str) -> list[Any]:
-    """The names in a text that stands where a list belongs: JSON, or names with commas between them."""
+    """Read the names in a text that was sent in place of a list: JSON, or names with commas between them."""
     text = text.strip()[: MAX_NAMES * _MAX_NAME]
     if text.startswith("["):
         try:

@@ -58,7 +58,7 @@ class Postings:
 
 
 def _numbers() -> defaultdict[str, int]:
-    """Number strings from 0, in the order in which they are first looked up."""
+    """Make a dictionary that numbers strings from 0, in the order in which they are first looked up."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers

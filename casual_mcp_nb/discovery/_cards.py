@@ -35,7 +35,7 @@ def compose(
     filled: Set[ToolSpec] = frozenset(),
     siblings: Mapping[str, Sequence[ToolSpec]] | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """The answer that presents tools.
+    """Write the answer that presents tools.
 
     Args:
         tools: What was found, best first.
@@ -65,12 +65,12 @@ def compose(
 
 
 def marked(head: str, tools: Iterable[ToolSpec]) -> str:
-    """A line of text with the names of tools, each set so that it can be read back."""
+    """Write a line with the names of tools, each marked so that it can be read back."""
     return "\n\n".join([head, *map(_marker, tools)])
 
 
 def loaded_in(content: str) -> list[str]:
-    """The wire names of the tools that an answer presents: of the search tool, those that are loaded now or were already."""
+    """Read the wire names of the tools that an answer presents as loaded, now or before."""
     return list(dict.fromkeys(_MARKER.findall(content)))
 
 
@@ -124,7 +124,7 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool) -> str:
 
 
 def _description(text: str) -> list[str]:
-    """The description's first lines, cleaned and indented."""
+    """Return the description's first lines, cleaned and indented."""
     lines = [one_line(line, _MAX_DESCRIPTION) for line in text[: _MAX_DESCRIPTION * 4].splitlines()]
     kept: list[str] = []
     room = _MAX_DESCRIPTION
@@ -150,7 +150,7 @@ def _parameter(name: str, schema: SchemaReader, required: bool) -> str:
 
 
 def _type(schema: SchemaReader, depth: int = 2) -> str:
-    """A schema's type in words."""
+    """Say a schema's type in words."""
     if not depth:
         return "any"
     if schema.choices:

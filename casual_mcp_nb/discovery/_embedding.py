@@ -21,7 +21,7 @@ _BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
 def embedded_text(tool: ToolSpec) -> str:
-    """What of a tool is embedded: its name in words, and the beginning of its description."""
+    """Return the text of a tool that is embedded: its name in words, and the beginning of its description."""
     name, _, description, *_ = texts(tool)
     return f"{_BETWEEN.sub(' ', name)}: {description}"
 

@@ -44,12 +44,12 @@ class Engine:
         return (tool.server, tool.name) in self._places
 
     def ranked(self, query: str, server: str | None, count: int) -> list[tuple[ToolSpec, float]]:
-        """The best tools and their scores, best first."""
+        """Return the best tools and their scores, best first."""
         scored = self._score(query, server)
         return [(self._tools[document], score) for document, score in self._ranking.ranked(scored.scores, count, scored.called)]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
-        """What a tool's score is made of; the arguments are those of `ToolSearchIndex.explain`."""
+        """Explain a tool's score; the arguments are those of `ToolSearchIndex.explain`."""
         document = self._places[tool.server, tool.name]
         scored = self._score(query, server)
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])

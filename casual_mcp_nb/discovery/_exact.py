@@ -35,7 +35,7 @@ class ExactNames:
                 self._places.setdefault(form, []).append(place)
 
     def called(self, query: str) -> list[int]:
-        """The places of the tools that a query calls by name, in order of place."""
+        """Return the places of the tools that a query calls by name, in order."""
         whole = query.strip().casefold()
         found = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for text in self._pieces(whole):

@@ -37,7 +37,7 @@ _MAX_DEPTH = 4
 
 
 def texts(tool: ToolSpec) -> tuple[str, ...]:
-    """The tool's text in each of `FIELDS`.
+    """Return the tool's text in each of `FIELDS`.
 
     The details are the descriptions of the parameters, with their choices (`enum`), and what the tool's own says after its
     beginning.
@@ -58,7 +58,7 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def _described(part: SchemaReader) -> str:
-    """What a parameter's schema says in words."""
+    """Return what a parameter's schema says in words."""
     choices = (choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))
     return " ".join([part.description[:_MAX_PARAMETER_DESCRIPTION], *choices])
 

@@ -57,7 +57,7 @@ class Finder:
         self._limit = limit
 
     def find(self, asked: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
-        """The tools that are asked for, and what to say about those that are not there.
+        """Find the tools that a model asked for, and say which do not exist.
 
         Args:
             asked: What is asked for.
@@ -127,7 +127,7 @@ class Finder:
         return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
 
     def by_names(self, asked: SearchArguments, server: str | None) -> Found:
-        """The tools with the names that are asked for, of one server or of all; a name of very many tools finds none."""
+        """Find tools by name, on one server or on all; a name that very many tools have finds none."""
         found = Found()
         unknown = []
         for name in asked.names:
@@ -163,7 +163,7 @@ class Finder:
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
     def server(self, name: str) -> str:
-        """The server that a model means.
+        """Return the server that a model means.
 
         Raises:
             UsageError: There is none of that name; the valid ones are named.

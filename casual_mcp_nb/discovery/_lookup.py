@@ -38,7 +38,7 @@ class TermCache:
         self._size = 0
 
     def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
-        """What was found for a term, or is found now."""
+        """Return what is remembered for a term, or look it up."""
         known = self._found.get(term)
         if known is None:
             known = find(term)
@@ -63,7 +63,7 @@ class Lookup:
         self._memory = TermCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
-        """What terms, each with its weight, are worth to each document."""
+        """Return what terms, each with its weight, are worth to each document."""
         scores = np.zeros(self._bm25.corpus_size)
         for term, weight in weights.items():
             documents, values = self.entries(term)
@@ -71,11 +71,11 @@ class Lookup:
         return scores
 
     def entries(self, term: str) -> Entries:
-        """The documents that have a term or one that stands for it, each with the best that any of them is worth."""
+        """Return the documents that have a term or one of its expansions, each with the best that any of them is worth."""
         return self._memory.of(term, self._looked_up)
 
     def best(self, asked: str, document: int) -> tuple[str, float]:
-        """The indexed term by which a document answers a term best, and what that is worth."""
+        """Return the indexed term by which a document matches a term best, and what that is worth."""
         best, worth = asked, 0.0
         for term, weight in self.expansions(asked):
             value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
@@ -84,7 +84,7 @@ class Lookup:
         return best, worth
 
     def expansions(self, term: str) -> list[tuple[str, float]]:
-        """The indexed terms that a term of the query is looked up by, each with its weight; itself first."""
+        """Return the indexed terms that a term of the query is looked up by, each with its weight; itself first."""
         idf = self.idf
         others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)

@@ -39,6 +39,6 @@ class ToolNames:
         return [tool for tool in found if tool.name == name or tool.server not in bare]
 
     def like(self, name: str, server: str | None = None) -> list[str]:
-        """The names that are most like one which does not exist, of one server or of all."""
+        """Return the names closest to one that does not exist, of one server or of all."""
         tools = [tool for tool in self._tools if server in (None, tool.server)]
         return closest(name, (tool.name for tool in tools)) or closest(name, (tool.wire_name for tool in tools))

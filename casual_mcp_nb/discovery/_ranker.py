@@ -32,7 +32,7 @@ class Ranker:
         return document == other or self._kind.get(document, document) == self._kind.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """The best documents with their final scores, best first.
+        """Return the best documents with their final scores, best first.
 
         Args:
             scores: The score of each document; those with 0 are left out.
@@ -63,7 +63,7 @@ class Ranker:
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """The places of the best scores, best first; equal ones in order of place."""
+    """Return the places of the best scores, best first; equal ones in order of place."""
     if count < len(scores):
         least = np.partition(scores, len(scores) - count)[len(scores) - count]
         places = np.flatnonzero(scores >= least)

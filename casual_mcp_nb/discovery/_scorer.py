@@ -83,7 +83,7 @@ class Scorer:
     def score(
         self, query: str, allowed: Floats | None = None, called: Sequence[int] = (), meaning: Floats | None = None
     ) -> Scored:
-        """The scores of all documents.
+        """Score all documents.
 
         Args:
             query: The request.
@@ -127,7 +127,7 @@ class Scorer:
         found.scores = found.scores + CLAUSE * found.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
-        """The terms of a text with what each counts."""
+        """Return the terms of a text with what each counts."""
         return {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
 
     def _names(self, weights: Mapping[str, float]) -> Floats:

@@ -18,7 +18,10 @@ _B = 0.75
 
 
 class ServerRanker:
-    """How well servers fit a request: BM25 over servers, where a term counts by how many of a server's tools speak of it.
+    """How well servers fit a request: BM25 over servers, where a term counts by how many of a server's tools mention it.
+
+    A server is ranked by the document frequencies of its tools, as in CORI: Callan, Lu and Croft, Searching Distributed
+    Collections with Inference Networks (SIGIR 1995).
 
     Args:
         lookup: Finds the tools for a term.
@@ -35,7 +38,7 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """What each tool's server adds to it, as a part of its own score.
+        """Return what each tool's server adds to it, as a part of its own score.
 
         Args:
             weights: The terms of the request.
@@ -49,7 +52,7 @@ class ServerRanker:
         return part
 
     def _entries(self, term: str) -> Entries:
-        """The servers whose tools speak of a term, each with what that is worth."""
+        """Return the servers whose tools mention a term, each with what that is worth."""
         tools, values = self._lookup.entries(term)
         spoken = np.bincount(self._server_of[tools], values, minlength=self._count)
         servers = np.flatnonzero(spoken)

@@ -64,7 +64,7 @@ class ActiveTools:
         return self.always | self.active.keys()
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """The tools whose names were given, and what to say of the names that are not understood.
+        """Find the tools whose names were given, and say which names are not understood.
 
         Raises:
             UsageError: There are no names, or they cannot be read.
@@ -219,7 +219,7 @@ def browse_tools(
     loaded: Iterable[ToolName] = (),
     always: Iterable[ToolSpec] = (),
 ) -> dict[str, SyntheticTool]:
-    """The tools with which a model browses, for one turn; they know only the tools that they are given.
+    """Make the tools with which a model browses, for one turn; they know only the tools that they are given.
 
     Args:
         deferred: The tools that can be loaded.

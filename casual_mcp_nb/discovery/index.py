@@ -44,7 +44,7 @@ class ToolSearchIndex:
         return f"<ToolSearchIndex: {len(self)} tools>"
 
     def search(self, query: str, max_results: int = 5, server: str | None = None) -> list[SearchHit]:
-        """The best tools for a query.
+        """Return the best tools for a query.
 
         Args:
             query: What is looked for, in words or as a name; its first 8,000 characters count.
@@ -82,7 +82,7 @@ class ToolSearchIndex:
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
-        """The best tools for a query as a value that displays; arguments as for `search`.
+        """Return the best tools for a query as a value that displays; arguments as for `search`.
 
         Returns:
             The hits; its `why_not(name)` takes a name in any form that `Catalog.resolve` knows, and raises as that does.

@@ -38,7 +38,7 @@ _STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detai
 
 
 def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = None) -> str:
-    """The deferred servers with the names of their tools and a summary, two lines for each, in order of name.
+    """List the deferred servers with the names of their tools and a summary, two lines for each, in order of name.
 
     Args:
         deferred: The tools that are found by search.
@@ -61,8 +61,10 @@ def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = Non
 
 
 def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
-    """The deferred servers with their numbers of tools in one line; those with the fewest tools are left out and counted where
-    it would cost more than `max_tokens` (but the count always stands there). Empty for no tools."""
+    """List the deferred servers with their numbers of tools in one line; empty for no tools.
+
+    Where it would cost more than `max_tokens`, those with the fewest tools are left out and only counted.
+    """
     return _one_line_of(_servers(deferred), max_tokens, "")
 
 
@@ -72,8 +74,10 @@ def servers_in(text: str) -> dict[str, int]:
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
-    """What a manifest may cost: at most `max_tokens`, and beyond a few servers no more than the square root of what it stands
-    for allows, so that deferring saves more the more is deferred.
+    """Return what a manifest may cost in tokens.
+
+    That is at most `max_tokens`, and beyond a few servers grows with the square root of what the manifest replaces, so that
+    deferring saves more the more is deferred.
 
     Args:
         definition_tokens: What the definitions of the deferred tools would cost.
@@ -83,7 +87,7 @@ def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
 
 
 def plain_name(tool: ToolSpec) -> str:
-    """The bare name; the one on the wire where the bare one could be read as something else than one name."""
+    """Return the bare name, or the wire name where the bare one could be misread."""
     return tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
 
 
@@ -93,7 +97,7 @@ def plain(text: str, limit: int) -> str:
 
 
 def summary(tools: Iterable[ToolSpec], limit: int) -> str:
-    """The tools' first sentences, each once, as far as they fit into one short line of at most `limit` characters."""
+    """Join the tools' first sentences, each once, as far as they fit into one line of at most `limit` characters."""
     sentences: dict[str, None] = {}
     for tool in tools:
         sentences[_first_sentence(tool.description)] = None

@@ -52,7 +52,7 @@ class SyntheticTool(Protocol):
 
 
 def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[ToolSpec]:
-    """The tools that a conversation has loaded, by search or by name, and not unloaded since, read back from its messages.
+    """Read back from a conversation's messages the tools that it has loaded and not unloaded since.
 
     Args:
         messages: The conversation.
@@ -74,7 +74,7 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[Too
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
-    """What a model reads when it calls a tool that it has not loaded.
+    """Write what a model reads when it calls a tool that it has not loaded.
 
     Args:
         name: The name as the model wrote it.

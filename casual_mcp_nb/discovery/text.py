@@ -43,7 +43,7 @@ _IRREGULAR = {"news": "news", "apis": "api"}
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a text, in order, with repetitions.
+    """Return the terms of a text, in order, with repetitions.
 
     Args:
         text: Any text; control characters and lone surrogates only separate words.
@@ -55,7 +55,7 @@ def terms(text: str) -> list[str]:
 
 
 def chunk_terms(chunk: str) -> tuple[str, ...]:
-    """The terms of a piece of text without spaces. Short pieces are remembered, for the same ones come again and again."""
+    """Return the terms of a piece of text without spaces. Short pieces are remembered, because the same ones recur."""
     return _remembered(chunk) if len(chunk) <= 64 else _cut(chunk)
 
 
@@ -87,10 +87,10 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def stem(word: str) -> str:
-    """An English word without its endings (`translating`, `translations`, `translator` → `transl`); other words as they are.
+    """Cut the endings off an English word (`translating`, `translations`, `translator` → `transl`).
 
-    Lighter and some ten times faster than the Snowball stemmer, and level with it in finding tools.
-    """
+    Its steps are those of Porter, An Algorithm for Suffix Stripping (1980), with fewer endings and without his measure of
+    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools.    """
     if len(word) < 4 or not word.isascii():
         return word
     word = _singular(word)
@@ -170,7 +170,7 @@ _NOT_A_HOST = frozenset({"www", "com", "org", "net", "http", "https", "html"})
 
 
 def readable(query: str) -> str:
-    """A query with what a value is in the place of the value.
+    """Replace each value in a query by what it is.
 
     Tools are described by kinds (`file`, `url`, `email`), requests name instances: `/home/ana/report.pdf` reads `file pdf`,
     `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
@@ -191,7 +191,7 @@ def _literal(found: re.Match[str]) -> str:
 
 
 def _kind(value: str) -> str:
-    """What a value is, in words; empty where it is none that is known."""
+    """Say in words what a value is; empty where it is not a known kind."""
     scheme, separator, rest = value.partition("://")
     if separator or value.startswith("www."):
         host = re.split(r"[/?#:]", rest or scheme, maxsplit=1)[0]
@@ -212,7 +212,7 @@ _BREAK = re.compile(r"[.,;:!?\n()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+|\b
 
 
 def clauses(query: str) -> list[str]:
-    """The parts of a request, cut at punctuation, "and" and "then"; at most `MAX_CLAUSES`.
+    """Split a request at punctuation, "and" and "then", into at most `MAX_CLAUSES` parts.
 
     Args:
         query: The request, as `readable` gives it.

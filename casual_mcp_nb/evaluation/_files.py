@@ -13,7 +13,7 @@ from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 
 def load_catalog(path: str | Path) -> Catalog:
-    """The tools of a file.
+    """Read the tools of a file.
 
     Args:
         path: A file with an object a line: `server`, `name`, and if there are any `description` and `input_schema`.
@@ -25,7 +25,7 @@ def load_catalog(path: str | Path) -> Catalog:
 
 
 def load_cases(path: str | Path) -> tuple[Case, ...]:
-    """The cases of a file.
+    """Read the cases of a file.
 
     Args:
         path: A file with an object a line: `query`, and `gold`, a list of needs, each a list of the `[server, tool]` that

@@ -22,7 +22,7 @@ class Searcher(Protocol):
     """What finds tools, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can say why."""
 
     def search(self, query: str, max_results: int) -> Found:
-        """The best tools, best first."""
+        """Return the best tools, best first."""
         ...
 
 

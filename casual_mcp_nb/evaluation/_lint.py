@@ -66,7 +66,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
 
 
 def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
-    """A finding for each tool with others like it; the first of them has none, so that a pair counts once."""
+    """Report each tool that has others like it, except the first of them, so that a pair counts once."""
     texts = [frozenset(_words(tool)) for tool in tools]
     for place, near in _alike(texts).items():
         own = set(terms(tools[place].name))

@@ -85,7 +85,7 @@ def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, adv
 def _elsewhere(
     strategies: Mapping[str, Strategy], tools: Catalog, cases: Sequence[Case], k: int, executor: Executor, advance: _Advance
 ) -> dict[str, list[CaseResult]]:
-    """The outcomes by strategy, in the order of the cases, whichever job is done first."""
+    """Return the outcomes by strategy, in the order of the cases, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {
         name: [
             executor.submit(judge, strategy, tuple(tools), cases[start : start + _CASES_A_JOB], k)
@@ -105,7 +105,7 @@ def _elsewhere(
 
 @contextmanager
 def _bar(total: int, shown: bool) -> Iterator[_Advance]:
-    """A progress bar: text on stderr, which needs no widget and leaves nothing behind in a notebook."""
+    """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a notebook."""
     from tqdm import tqdm
 
     with tqdm(total=total, unit="case", leave=False, disable=not shown) as bar:
