@@ -34,8 +34,8 @@ async def warmed_up() -> None:
 
 def _import_all() -> None:
     try:
-        from casual_mcp_nb import display  # noqa: F401, I001
-        from casual_mcp_nb.discovery import index  # noqa: F401
+        from casual_mcp_nb.display import mimebundle  # noqa: F401, I001
+        from casual_mcp_nb.discovery.index import ToolSearchIndex  # noqa: F401
 
         # Last, as it imports the SDK of every provider that is installed, which takes seconds.
         import casual_llm  # noqa: F401
