@@ -90,7 +90,7 @@ def stem(word: str) -> str:
     """Cut the endings off an English word (`translating`, `translations`, `translator` → `transl`).
 
     Its steps are those of Porter, An Algorithm for Suffix Stripping (1980), with fewer endings and without his measure of
-    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools.    """
+    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools."""
     if len(word) < 4 or not word.isascii():
         return word
     word = _singular(word)

@@ -199,6 +199,18 @@ def evaluate(session: Session, rest: str) -> Any:
     return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
+def _servers(session: Session, _rest: str) -> Any:
+    return session.connect()
+
+
+def _lint(session: Session, _rest: str) -> Any:
+    return session.lint()
+
+
+def _panel(session: Session, _rest: str) -> Any:
+    return session.panel()
+
+
 def _reconnect(session: Session, rest: str) -> Any:
     return session.reconnect(one_word("reconnect", rest, "server", "time"))
 
@@ -221,7 +233,7 @@ COMMANDS: dict[str, Command] = {
     "connect": Command(_START, "start the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
     "close": Command(_START, "stop all servers"),
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
-    "servers": Command(_LOOK, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
+    "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
     "tools": Command(_LOOK, "all tools with what each costs in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
@@ -267,7 +279,7 @@ COMMANDS: dict[str, Command] = {
         "cases",
         evaluate,
     ),
-    "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=lambda session, _: session.lint()),
+    "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=_lint),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),
@@ -287,7 +299,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
     "new": Command(_TALK, "start a new conversation", run=new),
-    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=lambda session, _: session.panel()),
+    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
     "undo": Command(_TALK, "undo the last turn", run=undo),
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
