@@ -85,7 +85,11 @@ _reported: set[str] = set()
 
 @singledispatch
 def view_of(noun: Any, limits: DisplayLimits) -> View:
-    """What `noun` shows within `limits`; its texts are not cleaned yet, which `fit` does.
+    """Return the view of a noun within `limits`; its texts are not cleaned yet, which `fit` does.
+
+    Args:
+        noun: The noun.
+        limits: How much is shown.
 
     Raises:
         TypeError: There is no display for it.
@@ -121,10 +125,10 @@ view_of.register(Lint, lint_view)
 
 
 def mimebundle(noun: Any) -> dict[str, str]:
-    """All forms of a noun.
+    """Return a noun in all formats that Jupyter may show.
 
     Args:
-        noun: Any noun of `casual_mcp_nb.types` that is shown to people.
+        noun: Any noun of `casual_mcp_nb.types` that has a display.
 
     Returns:
         `text/plain`, `text/markdown` and `text/html`, together at most `MAX_BYTES`. Never raises: what cannot be drawn is
@@ -134,10 +138,10 @@ def mimebundle(noun: Any) -> dict[str, str]:
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """All forms of a turn, with as much of it as a person wants to see.
+    """Return a turn in all formats, in the detail that a person wants.
 
     Args:
-        turn: The turn, also one that runs.
+        turn: The turn; it may be running.
         detail: `text` for the answer alone, `output` for the usual display, `all` for everything, unfolded, with the requests.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
@@ -145,28 +149,28 @@ def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 
 def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """`turn_bundle` for a turn that is drawn again and again: its HTML, and one line as `text/plain`."""
+    """Return a bundle for a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
     return _drawn(turn, _live_forms, _detailed(detail, now))
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """What followed on the prompt of a turn, as HTML for a place that has the style sheet, see `style`.
+    """Return what followed the prompt of a turn, as HTML for a page that has the style sheet, see `style`.
 
     Args:
-        turn: The turn, also one that runs.
+        turn: The turn; it may be running.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
-    forms = _drawn(turn, _bare_html, lambda shown, limits: transcript_view(shown, limits, now))
+    forms = _drawn(turn, _bare_html, lambda noun, limits: transcript_view(noun, limits, now))
     return forms["text/html"]
 
 
 def page(noun: Any, title: str) -> str:
-    """A noun as a whole HTML document, in one file, without scripts and without the network."""
+    """Return a noun as a whole HTML document, in one file, without scripts or network access."""
     return _drawn(noun, lambda view: {"text/html": to_page(view, title)})["text/html"]
 
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
-    """All of a conversation as one text: nothing is folded away for good, and only what is huge is cut."""
+    """Return a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
     view = fit(document_view(conversation, WHOLE), WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(view)}\n"
 
@@ -198,24 +202,24 @@ def _drawn(
 ) -> dict[str, str]:
     try:
         return _within_limits(noun, draw, look or view_of)
-    except Exception as trouble:
-        _report(noun, trouble)
+    except Exception as error:
+        _report(noun, error)
         return draw(_bare(type(noun).__name__, _repr(noun)))
 
 
 def _within_limits(
     noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, DisplayLimits], View]
 ) -> dict[str, str]:
-    rung = 0
-    while rung < len(SIZE_TIERS):
-        limits = SIZE_TIERS[rung]
+    tier = 0
+    while tier < len(SIZE_TIERS):
+        limits = SIZE_TIERS[tier]
         view = fit(look(noun, limits), limits)
         forms = draw(view)
         size = sum(len(form.encode()) for form in forms.values())
         if size <= MAX_BYTES:
             return forms
-        # Drawing is what takes time, and a step down the ladder saves about a third.
-        rung += 2 if size > 1.4 * MAX_BYTES else 1
+        # Drawing is what takes time, and one tier saves about a third.
+        tier += 2 if size > 1.4 * MAX_BYTES else 1
     return draw(_bare(view.title, to_text(view)))
 
 
@@ -230,8 +234,8 @@ def _repr(noun: Any) -> str:
         return "It cannot be shown."
 
 
-def _report(noun: Any, trouble: Exception) -> None:
+def _report(noun: Any, error: Exception) -> None:
     kind = type(noun).__name__
     if kind not in _reported:
         _reported.add(kind)
-        _log.warning("A %s could not be drawn (%s) and is shown as its repr.", kind, type(trouble).__name__)
+        _log.warning("A %s could not be drawn (%s) and is shown as its repr.", kind, type(error).__name__)

@@ -1,4 +1,4 @@
-"""Calls of tools, and searches, as parts of a turn."""
+"""Views of tool calls and searches, as parts of a turn."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MAX_ADDRESS = 200
 
 
 class ImageBudget:
-    """How many bytes of images may still be shown; the images of a display share it, in their order."""
+    """The bytes of images that may still be shown; the images of a display share it, in their order."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
     def take(self, size: int) -> bool:
-        """Whether an image of this size may be shown; if so, its bytes are spent."""
+        """Return whether an image of this size may be shown; if so, subtract its bytes."""
         if size > self.left:
             return False
         self.left -= size
@@ -57,20 +57,20 @@ class ImageBudget:
 
 
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
-    """One call by itself."""
+    """Return the view of a single call."""
     section = call_section(call, False, limits.text, ImageBudget(limits.images))
     return View("call", section.title, section.blocks, mark=section.mark, note=section.note)
 
 
 def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None = None) -> Section:
-    """A call with its arguments and its result; folded where it went well.
+    """Return a call with its arguments and its result, folded if it succeeded.
 
     Args:
         call: The call.
         running: Whether its turn still runs.
-        limit: Characters shown of a text.
-        images: What is left for images.
-        now: Seconds since the turn began, for a call that runs.
+        limit: How many characters of a text are shown.
+        images: The bytes left for images.
+        now: Seconds since the turn began, for a running call.
     """
     live = running and call.status == "running"
     mark = _WAITING if call.waiting else _STATUS[call.status]
@@ -99,10 +99,10 @@ def _search_section(call: ToolCall, search: ToolsSearched, mark: Status, limit: 
         note = f"{words.count(len(search.unloaded), 'tool')} unloaded, now {words.count(search.offered, 'tool')}"
     rows = tuple(_search_row(row, best) for row in search.rows)
     rows += tuple((Name(str(tool)), "", Status("- unloaded")) for tool in search.unloaded)
-    found: Block = Table(columns("Tool", "Score", "State"), rows) if rows else Text("No tool was found.")
+    table: Block = Table(columns("Tool", "Score", "State"), rows) if rows else Text("No tool was found.")
     answer = Section("What the model read", (Text(call.result, code=True, limit=limit),), fold="closed")
     query = search.query or "tools by name or server"
-    return Section(f"{'Unload' if search.unloaded else 'Search'}: {query}", (found, answer), mark, note, fold="open")
+    return Section(f"{'Unload' if search.unloaded else 'Search'}: {query}", (table, answer), mark, note, fold="open")
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
@@ -127,7 +127,7 @@ def _progress(progress: ToolProgress) -> Bar:
 
 
 def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget) -> tuple[Block, ...]:
-    """The images of a message, where there is room for them; else what they are, in words."""
+    """Return the images of a message, or descriptions of those that do not fit."""
     return tuple(
         Text(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address

@@ -17,16 +17,16 @@ _COLUMNS = columns("Turn", "State", "Prompt", "Answer", "Model calls #", "Tool c
 
 
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """A row for each turn, what each said, and what all took; of a long one the last turns."""
+    """Return a row for each turn, what each said, and what all used; of a long conversation the last turns."""
     if not len(conversation):
         return View("conversation", "Conversation", (Text("Nothing has been said yet."),))
     stats = conversation.stats
-    shown = list(enumerate(conversation))[-limits.rows :]
-    share = max(80, min(limits.text, 4 * limits.text // len(shown)))
+    visible = list(enumerate(conversation))[-limits.rows :]
+    share = max(80, min(limits.text, 4 * limits.text // len(visible)))
     blocks: list[Block] = [
         *_repairs(conversation),
-        _turn_table(shown, len(conversation)),
-        Section("What was said", tuple(_said(number, turn, share) for number, turn in shown), fold="open"),
+        _turn_table(visible, len(conversation)),
+        Section("What was said", tuple(_said(number, turn, share) for number, turn in visible), fold="open"),
         Section("Requests by part", (make_up_table(stats.parts),)),
         Section("Requests by step", (step_table(stats.steps, limits),), fold="closed"),
     ]
@@ -61,8 +61,8 @@ def _note(conversation: Conversation) -> str:
     return words.count(len(conversation), "turn")
 
 
-def _turn_table(shown: list[tuple[int, Turn]], count: int) -> Table:
-    sent = {number: turn.stats.parts for number, turn in shown}
+def _turn_table(visible: list[tuple[int, Turn]], count: int) -> Table:
+    sent = {number: turn.stats.parts for number, turn in visible}
     most = max(parts.total for parts in sent.values())
     rows: list[tuple[Cell, ...]] = [
         (
@@ -75,9 +75,9 @@ def _turn_table(shown: list[tuple[int, Turn]], count: int) -> Table:
             Bar(words.tokens(sent[number].total, sent[number].origin), fraction(sent[number].total, most)),
             words.seconds(turn.seconds),
         )
-        for number, turn in shown
+        for number, turn in visible
     ]
-    return Table(_COLUMNS, tuple(rows), count - len(shown))
+    return Table(_COLUMNS, tuple(rows), count - len(visible))
 
 
 def _said(number: int, turn: Turn, limit: int) -> Section:

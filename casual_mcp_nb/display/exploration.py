@@ -13,7 +13,7 @@ from casual_mcp_nb.types.session import ExplorerSnapshot
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
-    """What the model is shown of each server, what that costs, and what it reads about the rest."""
+    """Return what the model sees of each server, what that costs, and what it reads about the rest."""
     selection, manifest = exploration.selection, exploration.manifest
     tool_set = "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)

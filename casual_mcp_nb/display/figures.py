@@ -1,4 +1,4 @@
-"""Stats for other libraries: a table for pandas, a picture for matplotlib. Neither is needed for anything else."""
+"""Stats for other libraries: a table for pandas, a figure for matplotlib. Nothing else needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from casual_mcp_nb.types.stats import ChatStats
 
 
 def frame_of(stats: ChatStats) -> Any:
-    """A DataFrame with a row for each call of the model.
+    """Return a pandas DataFrame with a row for each model call.
 
     Raises:
         MissingDependencyError: pandas is not installed.
@@ -36,7 +36,7 @@ def frame_of(stats: ChatStats) -> Any:
 
 
 def figure_of(stats: ChatStats) -> Any:
-    """A figure with a stacked bar for each call of the model.
+    """Return a matplotlib figure with a stacked bar for each model call.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.

@@ -10,25 +10,25 @@ UNKNOWN = "unknown"
 
 
 def number(value: float | None) -> str:
-    """`1,234`, `0.25`, or `unknown` for None and for what is no finite number."""
+    """Format a number: `1,234`, `0.25`, or `unknown` for None and for what is not finite."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
 def count(value: int, noun: str) -> str:
-    """`1 tool`, `2 tools`, `3 searches`."""
+    """Format a count: `1 tool`, `2 tools`, `3 searches`."""
     ending = "es" if noun.endswith(("ch", "s")) else "s"
     return f"{value:,} {noun}{'' if value == 1 else ending}"
 
 
 def tokens(value: int | None, origin: Origin) -> str:
-    """`1,234 tokens (estimated)`: never without the word for where the number comes from, unless it is unknown."""
+    """Format tokens: `1,234 tokens (estimated)`, always with the origin of the number, unless it is unknown."""
     return UNKNOWN if value is None else f"{count(value, 'token')} ({origin})"
 
 
 def seconds(value: float | None) -> str:
-    """`12 ms`, `0.82 s`, `3.4 s`, `2 min 5 s`, or `unknown`."""
+    """Format a duration: `12 ms`, `0.82 s`, `3.4 s`, `2 min 5 s`, or `unknown`."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value < 0.1:
@@ -40,27 +40,27 @@ def seconds(value: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """A search score with three digits behind the point; `named` where a tool was named and not ranked."""
+    """Format a search score with three decimals; `named` for a tool that was named and not ranked."""
     return "named" if value is None else f"{value:.3f}"
 
 
 def percent(part: float) -> str:
-    """`25%` for 0.25."""
+    """Format a share: `25%` for 0.25."""
     return f"{part * 100:.0f}%"
 
 
 def change(value: int) -> str:
-    """`+1,234`, `-5`, `0`."""
+    """Format a change: `+1,234`, `-5`, `0`."""
     return f"{value:+,}" if value else "0"
 
 
 def size(value: int) -> str:
-    """`2,048 bytes`."""
+    """Format a size: `2,048 bytes`."""
     return count(value, "byte")
 
 
 def saving(price: int, without: int) -> str:
-    """What deferral saves, in words: `63% less`, or that it costs more here."""
+    """Return what deferring saves, in words: `63% less`, or that it costs more here."""
     if without <= 0 or price == without:
         return "no difference"
     share = percent(abs(without - price) / without)

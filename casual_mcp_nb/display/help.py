@@ -1,4 +1,4 @@
-"""Views of what a person looks up: the help of the commands, and what a look at the set-up found."""
+"""Views of the help of the commands and of the doctor's findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERDICTS: dict[CheckStatus, Status] = {
 
 
 def help_view(text: Help, limits: DisplayLimits) -> View:
-    """The commands of each group."""
+    """Return the commands of each group."""
     return View("help", text.title, tuple(Section(title, (_commands(rows),)) for title, rows in text.groups))
 
 
@@ -27,7 +27,7 @@ def _commands(rows: tuple[HelpRow, ...]) -> Table:
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
-    """What was found, part by part, and what to do about it."""
+    """Return the findings, part by part, with what to do about them."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
     mark = Status("✗ something fails", "bad") if bad else Status("✓ all that is needed works", "good")

@@ -17,12 +17,12 @@ _ACTIVE = re.compile(
 
 
 def to_markdown(view: View) -> str:
-    """The view as Markdown: the same sections, as bold lines, so that a notebook's table of contents stays as it is."""
+    """Return a view as Markdown; its headings are bold lines, which do not show in a notebook's table of contents."""
     return "\n\n".join([_heading(view.title, view), *_blocks(view.blocks)])
 
 
 def escape(text: str) -> str:
-    """`text`, one line, so that Markdown shows it as it is."""
+    """Escape a line of text so that Markdown shows it as it is."""
     return _ACTIVE.sub(_escaped, text)
 
 
@@ -34,7 +34,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def fenced(text: str) -> str:
-    """`text` as a block of code that nothing in it can end."""
+    """Return a text as a code block that nothing in it can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
@@ -70,5 +70,5 @@ def _table(table: Table) -> list[str]:
 
 
 def _heading(title: str, part: View | Section) -> str:
-    rest = [escape(text) for text in (part.mark.text if part.mark else "", part.note) if text]
-    return " · ".join([f"**{escape(title)}**", *rest])
+    details = [escape(text) for text in (part.mark.text if part.mark else "", part.note) if text]
+    return " · ".join([f"**{escape(title)}**", *details])

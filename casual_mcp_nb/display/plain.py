@@ -6,7 +6,7 @@ from casual_mcp_nb.display.view import Block, Cell, Image, KeyValues, Section, T
 
 
 def to_text(view: View) -> str:
-    """The view as lines of text; blocks of text carry a bar before each line, so that they cannot pass for the display."""
+    """Return a view as lines of text; blocks of text have a bar before each line, so that they cannot imitate the display."""
     heading = _heading(view.title, view)
     return "\n".join([heading, *_indented(_blocks(view.blocks))])
 
@@ -46,7 +46,7 @@ def _table(table: Table) -> list[str]:
 
 
 def cell_text(cell: Cell) -> str:
-    """The words of a cell."""
+    """Return the text of a cell."""
     return cell if isinstance(cell, str) else cell.text
 
 

@@ -18,7 +18,7 @@ _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "ref
 
 
 def prose_html(text: str) -> str:
-    """Markdown as HTML. Everything in it is escaped; of tags there are only those that Markdown's own structure makes."""
+    """Return Markdown as HTML. Everything in it is escaped; the only tags are those of Markdown's own structure."""
     return str(_parser().render(text))
 
 
@@ -29,7 +29,7 @@ def _parser() -> MarkdownIt:
 
 
 class _Renderer(RendererHTML):
-    """Headings become bold lines, since those of a cell's output would stand in the notebook's table of contents."""
+    """Draws headings as bold lines, since headings in a cell's output would show in the notebook's table of contents."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
         return '<div style="margin:6px 0"><strong>'

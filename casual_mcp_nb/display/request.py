@@ -24,13 +24,13 @@ _FIRST_MESSAGES = 2
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
-    """Exactly what one call of the model was given."""
+    """Return exactly what one model call was given."""
     note = f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
     return View("request", "Request", request_blocks(request, limits), note=note)
 
 
 def request_blocks(request: Request, limits: DisplayLimits) -> tuple[Block, ...]:
-    """The options of a request, its make-up, its messages and the tools that it offers."""
+    """Return the options of a request, its breakdown, its messages and the tools that it offers."""
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
@@ -46,7 +46,7 @@ def _how_many(request: Request) -> str:
 
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
-    """A call of the model: what it took, what was new in the request, what it answered, what it called."""
+    """Return one model call: what it used, what was new in the request, what it answered, what it called."""
     usage = step.usage
     answer = words.tokens(usage.completion_tokens, usage.origin) if usage else words.UNKNOWN
     facts: list[tuple[str, Cell]] = [
@@ -75,14 +75,14 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
-    """What a request has that the one before it had not."""
+    """Return what a request has that the previous one had not."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "the first request of its turn"
     return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
 
 
 def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
-    """How a request differs from the one before it."""
+    """Return how a request differs from the previous one."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
     gone = f"; {diff.messages_left_out:,} old ones left out" if diff.messages_left_out else ""
@@ -131,17 +131,17 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
 def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits) -> tuple[Block, ...]:
     if not tools:
         return (Text("None."),)
-    shown = tools[: limits.rows]
+    visible = tools[: limits.rows]
     rows = tuple(
         (
             Name(str(tool.get("name", ""))),
             words.number(definition_tokens(tool)),
             first(str(tool.get("description", "")), SUMMARY),
         )
-        for tool in shown
+        for tool in visible
     )
     table = Table(columns("Tool", "Tokens (estimated) #", "Description"), rows, len(tools) - len(rows))
-    definitions = Text(pretty(list(shown)), code=True, limit=limits.document // 4)
+    definitions = Text(pretty(list(visible)), code=True, limit=limits.document // 4)
     return (table, Section("Definitions", (definitions,), fold="closed"))
 
 

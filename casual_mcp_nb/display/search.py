@@ -25,7 +25,7 @@ _EXPLAINED = 10
 
 
 def search_view(results: SearchResults, limits: DisplayLimits) -> View:
-    """The ranked tools with their scores; a short list explains each rank."""
+    """Return the ranked tools with their scores; a short list explains each rank."""
     facts = KeyValues((("Query", results.query), ("Found", _found(results))))
     if not results.hits:
         return View(
@@ -43,7 +43,7 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
 
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
-    """Why a tool has its place: the share of each term, and the terms that it does not have."""
+    """Return why a tool has its rank: the share of each term, and the terms without a match."""
     about = (("Query", explanation.query), ("Rank", _rank(explanation)), ("Verdict", explanation.verdict))
     return View(
         "explanation",
@@ -75,8 +75,8 @@ def _why(hit: SearchHit, limits: DisplayLimits) -> Section:
 def _rank(explanation: Explanation) -> str:
     if explanation.rank is None:
         return "not found"
-    place = f"rank {explanation.rank:,}"
-    return place if explanation.rank <= explanation.cut else f"{place}, left out: only {explanation.cut:,} were asked for"
+    rank = f"rank {explanation.rank:,}"
+    return rank if explanation.rank <= explanation.cut else f"{rank}, left out: only {explanation.cut:,} were asked for"
 
 
 def _shares(explanation: Explanation) -> tuple[Block, ...]:

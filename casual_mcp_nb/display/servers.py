@@ -30,22 +30,22 @@ _COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens (estimated) #",
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
-    """A row for each server."""
-    shown = list(servers.items())[: limits.rows]
-    rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in shown)
+    """Return a row for each server."""
+    visible = list(servers.items())[: limits.rows]
+    rows = tuple(_row(status, servers.modes.get(name, "loaded")) for name, status in visible)
     return Table(_COLUMNS, rows, len(servers) - len(rows))
 
 
 def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Why servers failed, with the end of their stderr, folded."""
+    """Return why servers failed, with the end of their stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
-    shown = max(1, limits.rows // 5)
+    visible = max(1, limits.rows // 5)
     sections = [
         Section(status.name, _trouble(status), mark=_STATES[status.state], note=status.error or "", fold="closed")
-        for status in failed[:shown]
+        for status in failed[:visible]
     ]
-    if len(failed) > shown:
-        sections.append(Section(f"{len(failed) - shown:,} more with an error", ()))
+    if len(failed) > visible:
+        sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     return tuple(sections)
 
 
@@ -84,10 +84,6 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     if status.instructions:
         blocks.append(Section("Instructions", (Text(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=_STATES[status.state])
-
-
-def _never_offered(names: tuple[str, ...]) -> str:
-    return f"{first(', '.join(names), 300)} (never offered to the model)"
 
 
 def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:

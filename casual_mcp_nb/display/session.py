@@ -19,7 +19,7 @@ _FINDERS: dict[Strategy, str] = {"search": "the search tool", "browse": "the too
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
-    """The model's name with its provider; of the offline planner, that it is no language model."""
+    """Return a model's name with its provider; for the offline planner, that it is not a language model."""
     if name is None:
         return "none"
     if "offline" in (provider, name):
@@ -28,7 +28,7 @@ def model_words(name: str | None, provider: str | None = None) -> str:
 
 
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
-    """The servers, the model, and what the first call costs with and without deferral."""
+    """Return the servers, the model, and what the first request costs with and without deferring."""
     servers = session.servers
     ready = sum(status.state == "ready" for status in servers.values())
     about = (
@@ -50,12 +50,12 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
 
 
 def tool_set_words(name: str | None) -> str:
-    """The name of a toolset, or that there is none in force."""
+    """Return the name of a toolset; `all tools` for none."""
     return "all tools" if name is None else name
 
 
 def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
-    """How many tools a first call has; those that find the deferred ones are in its request too, so they are named."""
+    """Return how many tools the first request has; those that find the deferred ones are part of it and named too."""
     finder = f" and {_FINDERS[strategy]}" if deferred else ""
     return f"{words.count(offered, 'tool')}{finder}"
 
@@ -71,7 +71,7 @@ def _price(session: SessionStatus) -> tuple[tuple[str, str], ...]:
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
-    """The models with their providers, and whether a key is set."""
+    """Return the models with their providers, and whether a key is set."""
     rows = tuple(
         (
             Name(row.name),
@@ -88,7 +88,7 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
-    """The clients with their providers, and whether a key is set."""
+    """Return the clients with their providers, and whether a key is set."""
     rows = tuple(
         (Name(row.name), row.provider, row.address or "the provider's own", row.key, ", ".join(row.models) or "none")
         for row in clients.rows[: limits.rows]
@@ -98,7 +98,7 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
 
 
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
-    """What the person chose: toolset, mode of each server, discovery."""
+    """Return what the person chose: toolset, mode of each server, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
@@ -125,7 +125,7 @@ def _defer_all(selection: Selection) -> str:
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
-    """The system prompt exactly as the model reads it, and its price."""
+    """Return the system prompt exactly as the model reads it, and its cost."""
     text = Text(prompt.text or "It is empty.", code=True, limit=limits.document)
     facts = KeyValues(
         (

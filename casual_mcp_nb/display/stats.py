@@ -1,4 +1,4 @@
-"""The view of what turns took."""
+"""The view of what turns used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from casual_mcp_nb.types.stats import ChatStats
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Tokens with their make-up, what deferral saved, tokens of each step, searches, calls by tool and by server."""
+    """Return tokens with their breakdown, what deferring saved, tokens of each step, searches, calls by tool and by server."""
     blocks: list[Block] = [
         Section("Tokens", (KeyValues(_tokens(stats)),)),
         *_make_up(stats, limits),

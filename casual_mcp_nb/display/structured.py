@@ -15,8 +15,10 @@ _LIST_IN_AN_OBJECT = 2
 
 
 def structured_blocks(value: Any) -> tuple[Block, ...]:
-    """A folded section with a table for a list of flat objects, or with the fields of a flat object; nothing for the rest,
-    which stands in the text of the result already."""
+    """Return a folded section: a table for a list of flat objects, or the fields of a flat object.
+
+    Other values get none: they are in the text of the result already.
+    """
     value = _unwrapped(value)
     if isinstance(value, Mapping) and len(value) > 1 and _is_flat(value):
         rows = tuple((str(name), _cell(item)) for name, item in list(value.items())[:_ROWS])
@@ -27,7 +29,7 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
 
 
 def _unwrapped(value: Any) -> Any:
-    """What a server had to put into an object because MCP's structured content always is one."""
+    """Return a list that a server had to put into an object because MCP's structured content always is one."""
     if isinstance(value, Mapping) and len(value) <= _LIST_IN_AN_OBJECT:
         lists = [item for item in value.values() if isinstance(item, list)]
         if len(lists) == 1:
@@ -41,9 +43,9 @@ def _is_flat(value: object) -> bool:
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     names = list(dict.fromkeys(str(name) for row in rows[:_ROWS] for name in row))
-    shown = names[:_COLUMNS]
-    titles = tuple(map(Column, shown))
-    cells = tuple(tuple(_cell(row.get(name, "")) for name in shown) for row in rows[:_ROWS])
+    visible = names[:_COLUMNS]
+    titles = tuple(map(Column, visible))
+    cells = tuple(tuple(_cell(row.get(name, "")) for name in visible) for row in rows[:_ROWS])
     return Table(titles, cells, len(rows) - len(cells))
 
 

@@ -14,8 +14,11 @@ _PICTURE_OF_DELETE = "␡"
 
 
 def clean(text: str) -> str:
-    """`text` with a visible mark for each character that acts on a terminal or hides: controls, escapes, bidirectional and
-    zero-width characters, lone surrogates. Tabs and line ends stay; the result can always be encoded."""
+    """Replace each character that acts on a terminal or hides by a visible mark.
+
+    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay; the
+    result can always be encoded.
+    """
     return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
 
 
@@ -27,19 +30,19 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` cleaned, with each run of spaces and line ends as one space."""
+    """Clean a text, and make each run of spaces and line ends one space."""
     return _SPACES.sub(" ", clean(text)).strip()
 
 
 def cut(text: str, limit: int, lines: int | None = None) -> str:
-    """The first `limit` characters and the first `lines` lines of `text`; what was cut is stated with the full size."""
-    kept = text[:limit]
-    if lines is not None and kept.count("\n") >= lines:
-        kept = "\n".join(kept.split("\n", lines)[:lines])
-    return text if len(kept) == len(text) else f"{kept.rstrip()}… {len(text):,} characters in all"
+    """Return the first `limit` characters and the first `lines` lines of a text; a cut is stated with the full size."""
+    short = text[:limit]
+    if lines is not None and short.count("\n") >= lines:
+        short = "\n".join(short.split("\n", lines)[:lines])
+    return text if len(short) == len(text) else f"{short.rstrip()}… {len(text):,} characters in all"
 
 
 def first(text: str, limit: int) -> str:
-    """The first `limit` characters of `text` on one line, for a cell whose whole text stands elsewhere."""
+    """Return the first `limit` characters of a text on one line, for a cell whose whole text is shown elsewhere."""
     short = one_line(text[: 4 * limit])
     return short if len(short) <= limit and len(text) <= 4 * limit else f"{short[:limit].rstrip()}…"

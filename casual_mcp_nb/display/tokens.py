@@ -1,4 +1,4 @@
-"""Tokens in tables and bars: what a request is made of, over steps and turns."""
+"""Tokens in tables and bars: the breakdown of requests, over steps and turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT = ("System #", "Manifest #", "Tools #", "Messages #", "Results #")
 
 
 def make_up_table(parts: TokenParts) -> Table:
-    """A row for each part of a request, with its share."""
+    """Return a row for each part of a request, with its share."""
     rows: list[tuple[Cell, ...]] = []
     for colour, (name, value) in enumerate(parts.as_dict().items()):
         share = fraction(value, parts.total)
@@ -32,13 +32,13 @@ def make_up_table(parts: TokenParts) -> Table:
 
 
 def stack(parts: TokenParts, most: int, text: str | None = None) -> StackedBar:
-    """The make-up as one bar, on a scale on which `most` tokens take the full width."""
-    shown = words.number(parts.total) if text is None else text
-    return StackedBar(shown, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
+    """Return the breakdown as one bar, on a scale on which `most` tokens take the full width."""
+    label = words.number(parts.total) if text is None else text
+    return StackedBar(label, tuple(value / most if most > 0 else 0.0 for value in parts.as_dict().values()))
 
 
 def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
-    """What each request was made of, and its answer; of many steps the last ones."""
+    """Return the breakdown of each request and the tokens of its answer; of many steps the last ones."""
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
@@ -57,14 +57,14 @@ def _step_row(step: StepStats, most: int, turns: bool) -> tuple[Cell, ...]:
 
 
 def answer_words(step: StepStats) -> str:
-    """The tokens of a step's answer with their origin, or `unknown`."""
+    """Return the tokens of a step's answer with their origin, or `unknown`."""
     if step.completion_tokens is None:
         return words.UNKNOWN
     return f"{words.number(step.completion_tokens)} ({step.answer_origin})"
 
 
 def deferral_facts(stats: ChatStats) -> KeyValues:
-    """What all requests took, what they would have taken with nothing deferred, and the difference, either way."""
+    """Return what all requests used, what they would have used with every tool loaded, and the difference."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     return KeyValues(
         (
@@ -76,7 +76,7 @@ def deferral_facts(stats: ChatStats) -> KeyValues:
 
 
 def change_table(before: TokenParts, after: TokenParts) -> Table:
-    """The parts that differ between two requests, and the whole of both."""
+    """Return the parts that differ between two requests, and the totals of both."""
     pairs = zip(before.as_dict().items(), after.as_dict().values(), strict=True)
     rows: list[tuple[Cell, ...]] = [
         (PARTS[name], words.number(old), words.number(new), words.change(new - old)) for (name, old), new in pairs if old != new

@@ -35,16 +35,16 @@ _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens (estimated) #", "De
 
 
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
-    """The tools of each server, with their price."""
+    """Return the tools of each server, with what each costs."""
     groups = tools.catalog.by_server
     if not groups:
         return View("tools", "Tools", (Text("There are none."),))
     each = max(2, limits.rows // len(groups))
     fold: Fold = "open" if len(tools) <= limits.rows else "closed"
-    shown = list(itertools.islice(groups.items(), limits.rows))
-    blocks = [_server_section(tools, name, group, each, fold) for name, group in shown]
-    if len(groups) > len(shown):
-        blocks.append(Section(f"{words.count(len(groups) - len(shown), 'server')} more", ()))
+    visible = list(itertools.islice(groups.items(), limits.rows))
+    blocks = [_server_section(tools, name, group, each, fold) for name, group in visible]
+    if len(groups) > len(visible):
+        blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
     price = words.tokens(_price(tools), "estimated")
     note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
     return View("tools", "Tools", tuple(blocks), note=note)
@@ -66,17 +66,17 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
 
 
 def _price(tools: Iterable[ToolSpec]) -> int:
-    """What those of them cost that a model can be given."""
+    """Return what those tools cost that a model can be offered."""
     return sum(tool.tokens for tool in tools if tool.restriction is None)
 
 
 def behaviour(tool: ToolSpec) -> Tags:
-    """What the server claims of the tool's behaviour."""
+    """Return what the server claims about the tool's behaviour."""
     return Tags(tool.annotations.badges if tool.annotations else ())
 
 
 def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
-    """One tool as a card."""
+    """Return the view of one tool."""
     rows = parameters(tool.input_schema)
     facts: list[tuple[str, Cell]] = [("Server", Name(tool.server)), ("Tool", Name(tool.name))]
     if tool.title:
@@ -97,7 +97,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
-    """The manifest exactly as the model reads it, and its price beside that of what it stands for."""
+    """Return the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
     if not manifest.text:
         return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
     finder = (("What finds them", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
@@ -113,7 +113,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
 
 
 def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
-    """The toolsets, which one is in force, and what each lets through."""
+    """Return the toolsets, which one is in use, and what each includes."""
     mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in force", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
@@ -136,7 +136,7 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:
-    """What a toolset lets through, such as `math: all; files: all but write_file; time: now`."""
+    """Return what a toolset includes, such as `math: all; files: all but write_file; time: now`."""
     return "; ".join(f"{server}: {_rule(rule)}" for server, rule in servers.items()) or "nothing"
 
 

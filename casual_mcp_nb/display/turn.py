@@ -35,7 +35,7 @@ class TurnDetail:
     Args:
         requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
             definitions of its tools; None for nothing of it.
-        now: Seconds since the turn began, for one that runs; None for the time of its last event.
+        now: Seconds since the turn began, for a running one; None for the time of its last event.
         since: The request before that of the first step, where the reader has seen it; without it the first one is whole.
     """
 
@@ -44,28 +44,30 @@ class TurnDetail:
     since: Request | None = None
 
 
-def turn_view(turn: Turn, limits: DisplayLimits, shown: TurnDetail | None = None) -> View:
-    """Prompt, steps with their searches and calls, answer, error, notices, logs, tokens."""
-    return View("turn", "Turn", turn_blocks(turn, limits, shown or TurnDetail()), mark=turn_mark(turn), note=_took(turn, shown))
+def turn_view(turn: Turn, limits: DisplayLimits, detail: TurnDetail | None = None) -> View:
+    """Return prompt, steps with their searches and calls, answer, error, notices, logs, tokens."""
+    return View(
+        "turn", "Turn", turn_blocks(turn, limits, detail or TurnDetail()), mark=turn_mark(turn), note=_took(turn, detail)
+    )
 
 
 def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Everything of a turn, unfolded, with the request of each step."""
+    """Return everything of a turn, unfolded, with the request of each step."""
     return unfolded(turn_view(turn, limits, TurnDetail("new", now)))
 
 
 def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """What followed on the prompt, as a chat shows it: the answer at the end."""
+    """Return what followed the prompt, as a chat shows it: the answer at the end."""
     if not len(turn.trace):
         return turn_view(turn, limits)
-    shown, steps, images = TurnDetail(now=now), turn.steps, ImageBudget(limits.images)
-    blocks = (*_timeline(turn, steps, limits, shown, images), *_remarks(turn, limits), *_answer(turn, steps, limits))
+    detail, steps, images = TurnDetail(now=now), turn.steps, ImageBudget(limits.images)
+    blocks = (*_timeline(turn, steps, limits, detail, images), *_remarks(turn, limits), *_answer(turn, steps, limits))
     title = model_words(turn.started.model, turn.started.provider)
-    return View("transcript", title, blocks, mark=turn_mark(turn), note=_took(turn, shown))
+    return View("transcript", title, blocks, mark=turn_mark(turn), note=_took(turn, detail))
 
 
 def answer_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Only the answer, as far as it has come, and the error."""
+    """Return only the answer so far, and the error."""
     if not len(turn.trace):
         return turn_view(turn, limits)
     parts = _answer(turn, turn.steps, limits)
@@ -74,14 +76,14 @@ def answer_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> 
 
 
 def turn_mark(turn: Turn) -> Status:
-    """How a turn is."""
+    """Return the status of a turn."""
     if not len(turn.trace):
         return Status("… not started", "quiet")
     return _STATUS[turn.status]
 
 
-def turn_blocks(turn: Turn, limits: DisplayLimits, shown: TurnDetail) -> tuple[Block, ...]:
-    """What a turn is shown as, below its title."""
+def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[Block, ...]:
+    """Return what a turn shows below its title."""
     if not len(turn.trace):
         return ()
     steps = turn.steps
@@ -89,12 +91,12 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, shown: TurnDetail) -> tuple[B
     blocks: list[Block] = [
         KeyValues(_facts(turn)),
         _prompt(turn, images),
-        *_timeline(turn, steps, limits, shown, images),
+        *_timeline(turn, steps, limits, detail, images),
         *_answer(turn, steps, limits),
         *_remarks(turn, limits),
     ]
     # A whole conversation has one such table for all of its turns.
-    if steps and shown.requests != "whole":
+    if steps and detail.requests != "whole":
         stats = turn.stats
         tokens: tuple[Block, ...] = (step_table(stats.steps, limits),)
         blocks.append(Section("Tokens", (*tokens, deferral_facts(stats)) if stats.discovery else tokens, fold="closed"))
@@ -117,10 +119,10 @@ def _prompt(turn: Turn, images: ImageBudget) -> Section:
     return Section("Prompt", (Text(turn.prompt), *before, *pictures), note="edited" if before else "")
 
 
-def _took(turn: Turn, shown: TurnDetail | None) -> str:
+def _took(turn: Turn, detail: TurnDetail | None) -> str:
     if not len(turn.trace):
         return ""
-    return words.seconds(shown.now if shown and shown.now is not None and turn.running else turn.seconds)
+    return words.seconds(detail.now if detail and detail.now is not None and turn.running else turn.seconds)
 
 
 def _facts(turn: Turn) -> tuple[tuple[str, Cell], ...]:
@@ -144,33 +146,33 @@ def _facts(turn: Turn) -> tuple[tuple[str, Cell], ...]:
 
 
 def _whole(stats: ChatStats) -> str:
-    """All requests of a turn beside what they would be if every tool were loaded."""
+    """Return what all requests of a turn used, and what they would have used if every tool were loaded."""
     sent, without = stats.sent_tokens, stats.undeferred_tokens
     all_loaded = words.tokens(without, "estimated")
     return f"{words.tokens(sent, stats.parts.origin)}; if every tool were loaded {all_loaded}: {words.saving(sent, without)}"
 
 
-def _timeline(turn: Turn, steps: list[Step], limits: DisplayLimits, shown: TurnDetail, images: ImageBudget) -> list[Section]:
+def _timeline(turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget) -> list[Section]:
     if not steps:
         return []
-    kept = steps
+    visible = steps
     if len(steps) > limits.rows:
-        kept = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
-    calls = max(_FIRST_CALLS, 2 * limits.rows // len(kept))
-    drawn = sum(min(calls, len(step.tool_calls)) for step in kept)
+        visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
+    calls = max(_FIRST_CALLS, 2 * limits.rows // len(visible))
+    drawn = sum(min(calls, len(step.tool_calls)) for step in visible)
     share = max(120, min(limits.text, 4 * limits.text // max(1, drawn)))
-    now = (shown.now if shown.now is not None else turn.seconds) if turn.running else None
-    sections = [_step_section(step, calls, share, images, now) for step in kept]
-    if shown.requests:
-        sections = [_with_request(section, step, shown, limits) for section, step in zip(sections, kept, strict=True)]
-    if len(kept) < len(steps):
-        sections.insert(_FIRST_STEPS, Section(f"{words.count(len(steps) - len(kept), 'step')} more", ()))
+    now = (detail.now if detail.now is not None else turn.seconds) if turn.running else None
+    sections = [_step_section(step, calls, share, images, now) for step in visible]
+    if detail.requests:
+        sections = [_with_request(section, step, detail, limits) for section, step in zip(sections, visible, strict=True)]
+    if len(visible) < len(steps):
+        sections.insert(_FIRST_STEPS, Section(f"{words.count(len(steps) - len(visible), 'step')} more", ()))
     return [Section("Steps", tuple(sections), note=words.count(len(steps), "model call"))]
 
 
-def _with_request(section: Section, step: Step, shown: TurnDetail, limits: DisplayLimits) -> Section:
-    before = step.previous or shown.since
-    if before is None and shown.requests == "whole":
+def _with_request(section: Section, step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
+    before = step.previous or detail.since
+    if before is None and detail.requests == "whole":
         request = Section("Request", request_blocks(step.request, limits), fold="closed")
     else:
         request = Section("New in this request", change_blocks(step.diff(before), limits), fold="closed")
@@ -210,9 +212,9 @@ def _answer(turn: Turn, steps: list[Step], limits: DisplayLimits) -> list[Sectio
     text = last.text if last and not last.tool_calls else ""
     sections: list[Section] = []
     if text or turn.status == "done":
-        said = Text(text or "The model said nothing.", limit=limits.document // 2, prose=True)
+        paragraph = Text(text or "The model said nothing.", limit=limits.document // 2, prose=True)
         cut = _CUT if last is not None and last.truncated else None
-        sections.append(Section("Answer", (said,), mark=cut, note="so far" if turn.running else ""))
+        sections.append(Section("Answer", (paragraph,), mark=cut, note="so far" if turn.running else ""))
     if turn.error:
         sections.append(Section("Error", (Text(turn.error),), mark=_STATUS[turn.status]))
     return sections
@@ -224,8 +226,8 @@ def _trimmings(trimmings: list[ContextTrimmed]) -> list[Section]:
     last = trimmings[-1]
     oldest = f"the oldest {words.count(last.exchanges, 'exchange')} of the conversation"
     text = f"From step {last.step + 1} on, {oldest} {'is' if last.exchanges == 1 else 'are'} not sent"
-    said = Text(f"{text}: the model can read {words.count(last.window, 'token')}.")
-    return [Section("Left out", (said,), note=words.count(last.messages, "message"))]
+    paragraph = Text(f"{text}: the model can read {words.count(last.window, 'token')}.")
+    return [Section("Left out", (paragraph,), note=words.count(last.messages, "message"))]
 
 
 def _waits(waits: list[ModelWait], limits: DisplayLimits) -> list[Section]:

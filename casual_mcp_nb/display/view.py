@@ -1,7 +1,7 @@
-"""What a display shows, as small frozen values: one view, three forms.
+"""What a display shows, as small frozen values: one view, three formats.
 
-A noun becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Whatever a view
-is built from, what is drawn has passed `fit`.
+A noun becomes a `View`; `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is
+drawn that has not passed `fit`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SIZE_TIERS = (
     DisplayLimits(8, 60, 120, 1_500, 0),
     DisplayLimits(2, 40, 60, 400, 0),
 )
-"""From the most to the least that is shown: a display that is too large is drawn with the next."""
+"""From the most to the least that is shown: a display that is too large is drawn with the next one."""
 
 _FIXED_PARTS = 10
-"""Parts that a display has beside its rows, such as the prompt and the answer of a turn."""
+"""Parts that a display has in addition to its rows, such as the prompt and the answer of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +190,19 @@ class View:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by title; a title that ends in ` #` is one of numbers."""
+    """Return columns by title; a title that ends in ` #` is a column of numbers."""
     return tuple(Column(title.removesuffix(" #"), title.endswith(" #")) for title in titles)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
-    """`part` of `whole` within 0 and 1, or None where that means nothing."""
+    """Return `part` of `whole` within 0 and 1, or None if that is not defined."""
     if part is None or whole is None or not whole > 0:
         return None
     return min(1.0, max(0.0, part / whole))
 
 
 def section_titles(view: View) -> list[str]:
-    """The titles of all sections, in the order in which every form names them."""
+    """Return the titles of all sections, in the order in which every format has them."""
     return _titles(view.blocks)
 
 
@@ -212,7 +212,7 @@ def _titles(blocks: tuple[Block, ...]) -> list[str]:
 
 
 def unfolded(view: View) -> View:
-    """The view with every part that folds open."""
+    """Return a view with all folding parts open."""
     return replace(view, blocks=tuple(_unfolded(block) for block in view.blocks))
 
 
@@ -223,7 +223,7 @@ def _unfolded(block: Block) -> Block:
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
-    """The view with every text cleaned and every text and table cut to `limits`."""
+    """Return a view with every text cleaned, and every text and table cut to `limits`."""
     return replace(
         view,
         title=_line(view.title, limits),
@@ -235,8 +235,8 @@ def fit(view: View, limits: DisplayLimits) -> View:
 
 def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block, ...]:
     most = limits.rows + _FIXED_PARTS
-    kept = tuple(_fit_block(block, limits) for block in blocks[:most])
-    return (*kept, Text(f"{len(blocks) - most:,} more")) if len(blocks) > most else kept
+    visible = tuple(_fit_block(block, limits) for block in blocks[:most])
+    return (*visible, Text(f"{len(blocks) - most:,} more")) if len(blocks) > most else visible
 
 
 def _fit_block(block: Block, limits: DisplayLimits) -> Block:

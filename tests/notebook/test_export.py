@@ -67,7 +67,7 @@ def test_json_loads_again_as_the_same_conversation(session: Session, tmp_path: P
 def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "talk.md"
     path.write_text("mine")
-    with pytest.raises(UsageError, match=r"is there already.*overwrite=True"):
+    with pytest.raises(UsageError, match=r"already exists.*overwrite=True"):
         session.export(path)
     assert path.read_text() == "mine"
     session.export(path, overwrite=True)
