@@ -66,9 +66,9 @@ class ShownStatus(ShownInCell, SessionStatus):
     @classmethod
     def of(cls, status: SessionStatus, shell: Any) -> ShownStatus:
         """Return the status as one that the running cell shows already."""
-        shown = cls(**_values(status))
-        shown._shown_in(shell)
-        return shown
+        copy = cls(**_values(status))
+        copy._shown_in(shell)
+        return copy
 
     def __reduce__(self) -> tuple[type[SessionStatus], tuple[Any, ...]]:
         return SessionStatus, tuple(_values(self).values())

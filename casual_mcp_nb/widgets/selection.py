@@ -62,7 +62,7 @@ class SelectionState(ToolsState):
         inside = defaultdict[str, list[ToolSpec]](list)
         for tool in (*view.loaded, *view.deferred):
             inside[tool.server].append(tool)
-        shown: dict[str, Any] = {
+        state: dict[str, Any] = {
             "order": list(servers),
             "servers": {
                 name: server_row(status, selection, servers.modes[name], inside[name]) for name, status in servers.items()
@@ -74,9 +74,9 @@ class SelectionState(ToolsState):
             "deferral": verdict(view),
         }
         if self._with_tools:
-            shown["tools"] = self._rows_of(view.catalog)
-            shown["fates"] = tool_statuses(view, selection.servers, self._off(selection))
-        return {**shown, "problem": problem} if problem else shown
+            state["tools"] = self._rows_of(view.catalog)
+            state["fates"] = tool_statuses(view, selection.servers, self._off(selection))
+        return {**state, "problem": problem} if problem else state
 
     @command
     def set_mode(self, server: str, mode: Mode) -> None:
@@ -269,10 +269,10 @@ class SelectionState(ToolsState):
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
             for name, tool_set in tuple(self._tools.tool_sets.items())
         }
-        shown: dict[str, Any] = {"order": list(tool_sets), "known": tool_sets, "file": path.name if path else ""}
+        state: dict[str, Any] = {"order": list(tool_sets), "known": tool_sets, "file": path.name if path else ""}
         if isinstance(selection.tool_set, ToolSetConfig):
-            return {**shown, "own": plain_tool_set(selection.tool_set)}
-        return {**shown, "selected": selection.tool_set} if selection.tool_set is not None else shown
+            return {**state, "own": plain_tool_set(selection.tool_set)}
+        return {**state, "selected": selection.tool_set} if selection.tool_set is not None else state
 
     def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
         """Return how many tools a toolset includes, counted once."""
