@@ -108,3 +108,11 @@ def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: d
         stop=list(options.stop) if options.stop else None,
         extra=extra,
     )
+
+
+def definitions_of(options: ChatOptions) -> list[dict[str, Any]]:
+    """Return the tools of a request: casual-llm's own where it is asked through it, and the raw definitions."""
+    from casual_llm.tool_converters import tools_to_openai
+
+    own = tools_to_openai(options.tools) if options.tools else []
+    return [*(dict(tool["function"]) for tool in own), *options.extra.get("tools", ())]

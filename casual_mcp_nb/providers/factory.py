@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import (
@@ -17,12 +19,11 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._loading import touch
-from casual_mcp_nb.providers._logs import masked_logs
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers.base import Retries
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import limits_of
-from casual_mcp_nb.providers.registry import spec_of, specs
+from casual_mcp_nb.providers.registry import loggers, spec_of, specs
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
@@ -163,7 +164,7 @@ def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
 
 def _built(name: str, config: ClientConfig) -> LLMClient:
     try:
-        with masked_logs(config.secrets()):
+        with _masked_logs(config.secrets()):
             return spec_of(config.provider).build(name, config)
     except CasualMcpError:
         raise
@@ -171,6 +172,29 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
         reason = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300]
     # Raised out here: the frames of the SDK's error hold the key.
     raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
+
+
+@contextmanager
+def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
+    """Mask secrets in what is logged while a client is made.
+
+    Args:
+        secrets: What is masked.
+    """
+
+    def mask(record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage(), secrets), ()
+        return True
+
+    # A filter sees the records of its own logger only, and not those of the loggers below it.
+    making = [logging.getLogger(f"casual_llm.providers.{name}") for name in loggers()]
+    for logger in making:
+        logger.addFilter(mask)
+    try:
+        yield
+    finally:
+        for logger in making:
+            logger.removeFilter(mask)
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:

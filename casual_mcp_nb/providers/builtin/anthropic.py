@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.providers._answer_limits import default_max_tokens
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
     as_sent,
@@ -22,7 +21,6 @@ from casual_mcp_nb.providers._answers import (
     whole_body,
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
-from casual_mcp_nb.providers._caching import marked_for_cache
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS, sendable
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._pictures import data_of, images, label_of, limited
@@ -99,7 +97,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
             made["content"] = _result(message)
     request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", False):
-        request = marked_for_cache(request)
+        request = _marked_for_cache(request)
     return taken_by(client.client.messages.create, request)
 
 
@@ -146,6 +144,29 @@ def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _in_order(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     results = [block for block in content if block["type"] == "tool_result"]
     return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
+
+
+_MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def _marked_for_cache(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with a mark at the end of its tools, of its system prompt and of its conversation.
+
+    Three, since each ends a part that can be the same while the next one differs: a tool that is found by search changes
+    everything behind it.
+    """
+    marked = dict(request)
+    for name in ("tools", "system"):
+        if request.get(name):
+            marked[name] = _marked(request[name])
+    messages = list(request["messages"])
+    if messages and messages[-1]["content"]:
+        messages[-1] = {**messages[-1], "content": _marked(messages[-1]["content"])}
+    return {**marked, "messages": messages}
+
+
+def _marked(blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [*blocks[:-1], {**blocks[-1], **_MARK}]
 
 
 def _read(response: Message, model: str) -> ModelResponse:
@@ -265,6 +286,32 @@ class _MessageStream:
         return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)
 
 
+_DEFAULT_MOST = 32_000
+"""For a model that is not listed. One that takes less says so, and is asked again with what it takes."""
+
+# "Max output" in https://platform.claude.com/docs/en/about-claude/models/overview, and the limit that the API names when a
+# request is over it; as of August 2026. The first that a name begins with.
+_MOST = {
+    "claude-fable-5": 128_000,
+    "claude-opus-4-8": 128_000,
+    "claude-opus-4-7": 128_000,
+    "claude-opus-4-6": 128_000,
+    "claude-sonnet-4-6": 128_000,
+    "claude-opus-4-5": 64_000,
+    "claude-sonnet-4": 64_000,
+    "claude-haiku-4-5": 64_000,
+    "claude-3-7-sonnet": 64_000,
+    "claude-3-5": 8_192,
+    "claude-3": 4_096,
+}
+
+
+def _answer_limit(model: str) -> int:
+    """Return the limit for an answer of this model: its own maximum where that is known."""
+    name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
+    return next((most for start, most in _MOST.items() if name.startswith(start)), _DEFAULT_MOST)
+
+
 def _build(name: str, config: ClientConfig) -> LLMClient:
     need(name, "anthropic")
     from anthropic import AnthropicError
@@ -334,7 +381,7 @@ SPEC = ProviderSpec(
     choose_tools=_choose_tools,
     effort=_effort,
     takes_thinking_tokens=True,
-    answer_limit=default_max_tokens,
+    answer_limit=_answer_limit,
     takes_format=False,
     first_used=("messages",),
 )

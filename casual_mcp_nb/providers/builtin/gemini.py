@@ -26,6 +26,7 @@ from casual_mcp_nb.providers._answers import (
 from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
 from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
 from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._pictures import after_results, limited, refuse_addresses
 from casual_mcp_nb.providers._provider_state import Part, keep, kept, kept_fields
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -283,7 +284,7 @@ def _config(model: str, messages: Iterable[ChatMessage], options: ChatOptions) -
 
     extra = dict(options.extra)
     http = types.HttpOptions(headers=extra.pop("extra_headers", None), extra_body=extra.pop("extra_body", None))
-    tools = [_declaration(tool) for tool in _definitions(options)]
+    tools = [_declaration(tool) for tool in definitions_of(options)]
     extra.pop("tools", None)
     return types.GenerateContentConfig(
         http_options=http,
@@ -300,13 +301,6 @@ def _config(model: str, messages: Iterable[ChatMessage], options: ChatOptions) -
         **_format(options.response_format),
         **extra,
     )
-
-
-def _definitions(options: ChatOptions) -> list[dict[str, Any]]:
-    from casual_llm.tool_converters import tools_to_openai
-
-    own = tools_to_openai(options.tools) if options.tools else []
-    return [*(dict(tool["function"]) for tool in own), *options.extra.get("tools", ())]
 
 
 def _declaration(tool: Mapping[str, Any]) -> types.FunctionDeclaration:
@@ -404,7 +398,7 @@ class _Answer:
         return finished(keep(message_of(text, calls), WIRE, self.model, _joined(own)), self.usage, self.reason)
 
     def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
-        names = {_wire_name(tool["name"]): str(tool["name"]) for tool in _definitions(self.options)}
+        names = {_wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)}
         earlier = sum(len(getattr(message, "tool_calls", None) or ()) for message in self.messages)
         # Not all of Google's models give their calls an id.
         return call_of(call.id or f"call_{earlier + before + 1}", names.get(call.name or "", call.name), call.args or {})

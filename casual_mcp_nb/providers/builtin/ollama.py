@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
@@ -20,7 +21,6 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
-from casual_mcp_nb.providers._ollama_models import facts_of, think_value
 from casual_mcp_nb.providers._pictures import refuse_addresses
 from casual_mcp_nb.providers._provider_state import keep_fields
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -150,6 +150,80 @@ def _calls_in(message: ChatMessage) -> int:
     return len(getattr(message, "tool_calls", None) or ())
 
 
+_LEVELS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+_ORDER = ("low", "medium", "high", "max")
+
+_shown: WeakKeyDictionary[Any, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
+
+
+async def _facts_of(client: Any, model: str) -> Mapping[str, Any]:
+    """Return what `/api/show` says about a model, asked once; empty where the server does not say.
+
+    Args:
+        client: A casual-llm client for Ollama, which forgets it when it is gone.
+        model: The server's name of the model.
+    """
+    models = _shown.setdefault(client, {})
+    if model not in models:
+        try:
+            response = await client.client._client.post("/api/show", json={"model": model})
+            response.raise_for_status()
+            facts = response.json()
+        except Exception:
+            # Where this is more than an old server, the request for an answer fails too, and says so.
+            return {}
+        models[model] = facts if isinstance(facts, dict) else {}
+    return models[model]
+
+
+def _thinks(facts: Mapping[str, Any]) -> bool | None:
+    """Whether a model can think; None where the server does not say."""
+    values = _values(facts)
+    if values is not None:
+        return any(value is not False for value in values)
+    capabilities = facts.get("capabilities")
+    return "thinking" in capabilities if isinstance(capabilities, list) else None
+
+
+def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
+    """Return the value of `think` for an effort; None where nothing is to be sent.
+
+    Only models of the gpt-oss family, and those whose server lists levels, take a level; all others true or false.
+
+    Args:
+        facts: What the server says about the model.
+        effort: As of `RequestOptions.reasoning_effort`.
+    """
+    if _thinks(facts) is False:
+        return None
+    levels = _levels(facts)
+    if effort == "none":
+        # A model with levels alone cannot leave it.
+        values = _values(facts)
+        return levels[0] if levels and (values is None or False not in values) else False
+    if not levels:
+        return True
+    if effort in levels:
+        return effort
+    wanted = _LEVELS[effort]
+    return wanted if wanted in levels else levels[-1]
+
+
+def _values(facts: Mapping[str, Any]) -> list[Any] | None:
+    thinking = facts.get("thinking")
+    values = thinking.get("values") if isinstance(thinking, dict) else None
+    return values if isinstance(values, list) else None
+
+
+def _levels(facts: Mapping[str, Any]) -> list[str]:
+    values = _values(facts)
+    if values is not None:
+        return sorted((value for value in values if value in _ORDER), key=_ORDER.index)
+    details = facts.get("details")
+    family = str(details.get("family") if isinstance(details, dict) else "").replace("-", "")
+    return ["low", "medium", "high"] if family == "gptoss" else []
+
+
 def _build(name: str, config: ClientConfig) -> LLMClient:
     need(name, "ollama")
     from casual_llm import OllamaClient
@@ -174,7 +248,7 @@ def _client() -> type[Any] | None:
 
 
 async def _think(client: Any, model: str, effort: str) -> bool | str | None:
-    return think_value(await facts_of(client, model), effort)
+    return _think_value(await _facts_of(client, model), effort)
 
 
 SPEC = ProviderSpec(
