@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.discovery.text import terms
@@ -44,77 +44,44 @@ _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
 _GENERIC = frozenset(terms("available content current describe different every list name new read same working"))
 
 
-@dataclass
 class Filling:
-    """Arguments for a tool as far as a request has them.
+    """Arguments for a tool as far as a request has them; `fill` makes it.
 
-    Args:
+    Attributes:
         arguments: The arguments.
         missing: Required parameters that the request does not fill.
-        spans: The stretches of the request that were used as values.
-        loose: Those that were used as mere words, by the parameter that got them.
+        loose: The stretches of the request that were used as mere words, by the parameter that got them.
         typed: How many arguments came from values that are what the parameter wants, not from mere words.
     """
 
-    arguments: dict[str, Any] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    loose: dict[str, tuple[int, int]] = field(default_factory=dict)
-    typed: int = 0
+    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.missing: list[str] = []
+        self.loose: dict[str, tuple[int, int]] = {}
+        self.typed = 0
+        self._text = text
+        self._free = list(mentions)
+        self._spans: list[tuple[int, int]] = []
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
         """Return whether this stretch of the request was used as a value, or `loosely` as mere words."""
-        return any(start < stop and begin < end for begin, stop in [*self.spans, *(self.loose.values() if loosely else ())])
+        return any(start < stop and begin < end for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())])
 
     def drop(self, name: str) -> None:
-        """Take back an argument of mere words."""
+        """Take an argument of mere words back."""
         del self.loose[name], self.arguments[name]
         self.missing.append(name)
 
-
-def fill(
-    text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
-) -> Filling:
-    """Fill a tool's arguments.
-
-    Args:
-        text: The request.
-        mentions: The values in it.
-        parameters: The tool's parameters, those that are required first.
-        known: Arguments of an earlier call, for what the request leaves open.
-
-    Returns:
-        The arguments, and the names of those that are missing. Optional ones are filled only where the request says them.
-    """
-    filler = _Filler(text, list(mentions))
-    for parameter in parameters:
-        filler.by_name(parameter)
-    filler.pairs([parameter for parameter in filler.open(parameters) if parameter.direction])
-    for parameter in filler.open(parameters):
-        filler.by_kind(parameter)
-    arguments = filler.filling.arguments
-    arguments.update((name, value) for name, value in (known or {}).items() if name not in arguments)
-    for parameter in filler.open(parameters):
-        # Mere words come last, and only where a call is impossible without them.
-        if parameter.required and not filler.words(parameter):
-            filler.filling.missing.append(parameter.name)
-    return filler.filling
-
-
-class _Filler:
-    def __init__(self, text: str, mentions: list[Mention]) -> None:
-        self.text = text
-        self.free = mentions
-        self.filling = Filling()
-
     def open(self, parameters: Sequence[Parameter]) -> list[Parameter]:
-        return [parameter for parameter in parameters if parameter.name not in self.filling.arguments]
+        """Return the parameters that have no argument yet."""
+        return [parameter for parameter in parameters if parameter.name not in self.arguments]
 
     def put(self, name: str, value: Any, start: int, end: int) -> bool:
-        self.filling.arguments[name] = value
-        self.filling.spans.append((start, end))
-        self.filling.typed += 1
-        self.free = [mention for mention in self.free if mention.end <= start or mention.start >= end]
+        """Use a stretch of the request as an argument."""
+        self.arguments[name] = value
+        self._spans.append((start, end))
+        self.typed += 1
+        self._free = [mention for mention in self._free if mention.end <= start or mention.start >= end]
         return True
 
     def take(self, parameter: Parameter, mention: Mention) -> bool:
@@ -124,13 +91,13 @@ class _Filler:
         self.put(parameter.name, value, mention.start, mention.end)
         if mention.kind == "quantity" and parameter.kind == "unit":
             # Its number is still wanted by another parameter.
-            self.free.insert(0, replace(mention, kind="number", unit=""))
+            self._free.insert(0, replace(mention, kind="number", unit=""))
         return True
 
     def by_name(self, parameter: Parameter) -> None:
         """`name=value` and `name: value`, which say it in so many words."""
         spoken = re.escape(parameter.name).replace("_", "[_ ]")
-        match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]+))", self.text)
+        match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]+))", self._text)
         if match:
             value = parameter.cast(next(group for group in match.groups() if group is not None))
             if value is not None:
@@ -142,7 +109,7 @@ class _Filler:
             ends = (one for one in parameters if one.direction == "target" and _kinds(one) == _kinds(source))
             target = next(ends, None)
             if target is not None:
-                first, second = self._ends([mention for mention in self.free if mention.kind in _kinds(source)])
+                first, second = self._ends([mention for mention in self._free if mention.kind in _kinds(source)])
                 for parameter, mention in ((source, first), (target, second)):
                     if mention is not None:
                         self.take(parameter, mention)
@@ -160,8 +127,8 @@ class _Filler:
         return source, target or next((mention for mention in others if mention is not source), None)
 
     def _beside_a_time(self, mention: Mention) -> bool:
-        after = self.text[mention.end : mention.end + 10].lstrip().casefold()
-        return mention.kind == "zone" and (bool(_TIME_BEFORE.search(self.text[: mention.start])) or after.startswith("time"))
+        after = self._text[mention.end : mention.end + 10].lstrip().casefold()
+        return mention.kind == "zone" and (bool(_TIME_BEFORE.search(self._text[: mention.start])) or after.startswith("time"))
 
     def by_kind(self, parameter: Parameter) -> None:
         """A parameter on its own: by its type, then by the kind of value that its name promises."""
@@ -180,45 +147,45 @@ class _Filler:
 
     def _first(self, parameter: Parameter, kinds: Sequence[str]) -> bool:
         kinds = [kind for kind in kinds if kind != "quoted" or parameter.required]
-        return any(mention.kind == kind and self.take(parameter, mention) for kind in kinds for mention in self.free)
+        return any(mention.kind == kind and self.take(parameter, mention) for kind in kinds for mention in self._free)
 
     def _option(self, parameter: Parameter) -> None:
-        for match in re.finditer(r"[^\W\d_]\w*", self.text):
+        for match in re.finditer(r"[^\W\d_]\w*", self._text):
             option = matching_option(match[0], parameter.options)
             if option is not None and (parameter.required or terms(match[0])):
                 self.put(parameter.name, option, match.start(), match.end())
                 return
 
     def _boolean(self, parameter: Parameter) -> None:
-        words = {word.terms[0]: word for word in content_words(self.text)}
+        words = {word.terms[0]: word for word in content_words(self._text)}
         parts = terms(parameter.name)
         if parts and all(part in words for part in parts):
             first, last = words[parts[0]], words[parts[-1]]
-            self.put(parameter.name, _NO.search(self.text[: first.start]) is None, first.start, last.end)
+            self.put(parameter.name, _NO.search(self._text[: first.start]) is None, first.start, last.end)
 
     def _number(self, parameter: Parameter) -> None:
-        month = _MONTH.search(self.text) if parameter.name == "month" else None
+        month = _MONTH.search(self._text) if parameter.name == "month" else None
         if month:
             self.put(parameter.name, _MONTHS.index(month[1].casefold()) + 1, month.start(), month.end())
             return
         spoken = re.compile(rf"\b{re.escape(parameter.name.replace('_', ' '))}\b", re.I)
-        for mention in self.free:
+        for mention in self._free:
             unit = set(terms(mention.unit))
             wanted = unit and (unit <= set(terms(parameter.name)) or unit <= parameter.described)
             if mention.kind == "number":
                 amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
-                beside = self.text[max(0, mention.start - 30) : mention.end + 30]
+                beside = self._text[max(0, mention.start - 30) : mention.end + 30]
                 wanted = amount or parameter.required or spoken.search(beside) is not None
             if wanted and self.take(parameter, mention):
                 return
 
     def _array(self, parameter: Parameter) -> None:
-        for mention in self.free:
+        for mention in self._free:
             if mention.kind == "json" and isinstance(mention.value, list) and len(mention.value) >= parameter.min_items:
                 self.put(parameter.name, mention.value, mention.start, mention.end)
                 return
         kinds = ("number",) if parameter.item_type in ("number", "integer") else _ACCEPTED[parameter.kind]
-        mentions = [mention for mention in self.free if mention.kind in kinds]
+        mentions = [mention for mention in self._free if mention.kind in kinds]
         if parameter.required and mentions and len(mentions) >= parameter.min_items:
             for mention in mentions:
                 self.put(parameter.name, [one.value for one in mentions], mention.start, mention.end)
@@ -229,7 +196,7 @@ class _Filler:
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
             for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
-                match = re.search(pattern, self.text, re.I)
+                match = re.search(pattern, self._text, re.I)
                 if match and (said := terms(match[1])) and said[0] not in _GENERIC:
                     self.put(parameter.name, match[1], match.start(1), match.end(1))
                     return
@@ -240,26 +207,54 @@ class _Filler:
             return False
         if parameter.kind == "":
             return self._proper_name(parameter)
-        orders = OPENS_WITH_VERB.match(self.text)
-        markers = list((_REST_MARKER if orders else _COLON).finditer(self.text))
+        orders = OPENS_WITH_VERB.match(self._text)
+        markers = list((_REST_MARKER if orders else _COLON).finditer(self._text))
         if not markers and not orders:
             return False
-        first_word = re.match(r"\W*\w+", self.text)
+        first_word = re.match(r"\W*\w+", self._text)
         match = markers[-1 if parameter.kind == "search" else 0] if markers else first_word
-        rest = self.text[match.end() :].strip().rstrip(" ?.!") if match else ""
-        start = self.text.find(rest, match.end()) if match else 0
-        if not rest or self.filling.covers(start, start + len(rest), loosely=True) or not content_words(rest):
+        rest = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
+        start = self._text.find(rest, match.end()) if match else 0
+        if not rest or self.covers(start, start + len(rest), loosely=True) or not content_words(rest):
             return False
-        self.filling.arguments[parameter.name] = rest
-        self.filling.loose[parameter.name] = (start, start + len(rest))
+        self.arguments[parameter.name] = rest
+        self.loose[parameter.name] = (start, start + len(rest))
         return True
 
     def _proper_name(self, parameter: Parameter) -> bool:
-        match = _PROPER_NAME.search(self.text)
-        if match is None or self.filling.covers(match.start(1), match.end(1)):
+        match = _PROPER_NAME.search(self._text)
+        if match is None or self.covers(match.start(1), match.end(1)):
             return False
-        end = next((one.end for one in self.free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
-        return self.put(parameter.name, self.text[match.start(1) : end].strip(), match.start(1), end)
+        end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
+        return self.put(parameter.name, self._text[match.start(1) : end].strip(), match.start(1), end)
+
+
+def fill(
+    text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
+) -> Filling:
+    """Fill a tool's arguments.
+
+    Args:
+        text: The request.
+        mentions: The values in it.
+        parameters: The tool's parameters, those that are required first.
+        known: Arguments of an earlier call, for what the request leaves open.
+
+    Returns:
+        The arguments, and the names of those that are missing. Optional ones are filled only where the request says them.
+    """
+    filling = Filling(text, mentions)
+    for parameter in parameters:
+        filling.by_name(parameter)
+    filling.pairs([parameter for parameter in filling.open(parameters) if parameter.direction])
+    for parameter in filling.open(parameters):
+        filling.by_kind(parameter)
+    filling.arguments = {**(known or {}), **filling.arguments}
+    for parameter in filling.open(parameters):
+        # Mere words come last, and only where a call is impossible without them.
+        if parameter.required and not filling.words(parameter):
+            filling.missing.append(parameter.name)
+    return filling
 
 
 def _kinds(parameter: Parameter) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.types.result_text import bare_result, says_failed
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 MAX_REQUEST = 4_000
 """How many characters of a message the planner reads."""
+
+
+class PlannedCall(NamedTuple):
+    """A call to make: the tool's name on the wire and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from casual_mcp_nb.discovery.browse import BrowseLine, categories_in, lines_in, 
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
 from casual_mcp_nb.discovery.synthetic import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS
-from casual_mcp_nb.offline.conversation import PastCall
+from casual_mcp_nb.offline.conversation import PastCall, PlannedCall
 from casual_mcp_nb.offline.needs import Need
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -19,8 +19,6 @@ _MAX_CATEGORIES = 5
 _MAX_LOADED = 3
 _LEAST = 0.5
 """Which part of the best tool's score another one of the category must have to be loaded with it."""
-
-Call = tuple[str, dict[str, Any]]
 
 
 class ToolFinder:
@@ -43,7 +41,7 @@ class ToolFinder:
         """The servers that have deferred tools, with how many."""
         return servers_in(self._manifests[self.search]) if self.search else categories_in(self._toolkit or "")
 
-    def next_call(self, need: Need, searched: bool) -> Call | None:
+    def next_call(self, need: Need, searched: bool) -> PlannedCall | None:
         """Return the next call on the way to tools for a need.
 
         Args:
@@ -51,19 +49,19 @@ class ToolFinder:
             searched: Whether it was searched for already.
 
         Returns:
-            The tool's name and its arguments; None where there is no way, or all that is likely is loaded.
+            The call; None where there is no way, or all that is likely is loaded.
         """
         if self.search is not None:
-            return None if searched else (self.search, {"query": need.query})
+            return None if searched else PlannedCall(self.search, {"query": need.query})
         return self._browse(need) if self._toolkit is not None else None
 
-    def _browse(self, need: Need) -> Call | None:
+    def _browse(self, need: Need) -> PlannedCall | None:
         categories: list[BrowseLine] = []
         for page in range(1, _MAX_PAGES + 1):
             arguments = {"page": page} if page > 1 else {}
             answer = self._answer(arguments)
             if answer is None:
-                return BROWSE_TOOLKIT, arguments
+                return PlannedCall(BROWSE_TOOLKIT, arguments)
             lines, more = lines_in(answer)
             categories += lines
             if not more or _ranked(need, categories):
@@ -72,7 +70,7 @@ class ToolFinder:
         for category in list(likely)[:_MAX_CATEGORIES]:
             answer = self._answer({"category": category})
             if answer is None:
-                return BROWSE_TOOLKIT, {"category": category}
+                return PlannedCall(BROWSE_TOOLKIT, {"category": category})
             names = _ranked(need, [line for line in lines_in(answer)[0] if not line.loaded])[:_MAX_LOADED]
             step = self._load(names) if names else None
             if step is not None:
@@ -83,18 +81,18 @@ class ToolFinder:
         answers = (call.result for call in self._calls if call.name == BROWSE_TOOLKIT and call.arguments == arguments)
         return next(answers, None)
 
-    def _load(self, names: list[str]) -> Call | None:
+    def _load(self, names: list[str]) -> PlannedCall | None:
         """Load tools; where there is no room, unload what was loaded before and try once more with the best one."""
         tries = [at for at, call in enumerate(self._calls) if call.name == LOAD_TOOLS and names[0] in call.arguments["names"]]
         if not tries:
-            return LOAD_TOOLS, {"names": names}
+            return PlannedCall(LOAD_TOOLS, {"names": names})
         last = self._calls[tries[-1]]
         loaded = to_unload(last.result) if last.failed and len(tries) == 1 else []
         if not loaded:
             return None
         if any(call.name == UNLOAD_TOOLS for call in self._calls[tries[-1] :]):
-            return LOAD_TOOLS, {"names": [names[0]]}
-        return UNLOAD_TOOLS, {"names": loaded}
+            return PlannedCall(LOAD_TOOLS, {"names": [names[0]]})
+        return PlannedCall(UNLOAD_TOOLS, {"names": loaded})
 
 
 def _ranked(need: Need, lines: Sequence[BrowseLine]) -> list[str]:

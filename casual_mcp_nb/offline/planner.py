@@ -6,14 +6,14 @@ It keeps nothing between requests: all that it knows is in the messages and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.discovery._cards import loaded_in
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import LOAD_TOOLS, UNLOAD_TOOLS
 from casual_mcp_nb.offline.candidates import CERTAIN, SURE, Candidate, candidates_for
-from casual_mcp_nb.offline.conversation import Conversation, PastCall
+from casual_mcp_nb.offline.conversation import Conversation, PastCall, PlannedCall
 from casual_mcp_nb.offline.finding import BROWSING, ToolFinder
 from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.parameters import parameters_of
@@ -22,14 +22,6 @@ from casual_mcp_nb.types.event import READ_RESULT
 from casual_mcp_nb.types.tool import ToolSpec
 
 _CLEARLY_BETTER = 0.25
-
-
-@dataclass(frozen=True)
-class PlannedCall:
-    """A call to make: the tool's name on the wire and its arguments."""
-
-    name: str
-    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -105,8 +97,8 @@ class _Planner:
         text, missing = question
         reply = self.conversation.request.strip()
         one = self._begin(Need(f"{text} {reply}"))
-        if len(missing) == 1:
-            one.candidates = [_answered(candidate, missing[0], reply) for candidate in one.candidates]
+        for candidate in one.candidates if len(missing) == 1 else ():
+            _answer(candidate, missing[0], reply)
         return [one]
 
     def _begin(self, need: Need) -> _Progress:
@@ -145,7 +137,7 @@ class _Planner:
         sure = bool(fitting) and fitting[0].confidence >= SURE
         if best is not None and best.confidence >= SURE:
             return _call(best)
-        finding = None if one.need.is_talk or (sure and best is None) else self._finding(one)
+        finding = None if one.need.is_talk or (sure and best is None) else self.finder.next_call(one.need, bool(one.searches))
         if finding is not None:
             return finding
         if best is not None:
@@ -158,7 +150,7 @@ class _Planner:
         """Search once for a better tool, where that was not done; a tool that is found must be surely right."""
         failed = one.calls[-1]
         certain = any(fit.tool.wire_name == failed.name and fit.confidence >= CERTAIN for fit in one.candidates)
-        finding = None if certain else self._finding(one)
+        finding = None if certain else self.finder.next_call(one.need, bool(one.searches))
         if finding is not None:
             return finding
         order = self.conversation.calls.index
@@ -168,10 +160,6 @@ class _Planner:
                 if fit.tool.wire_name in names and fit.complete and fit.confidence >= SURE:
                     return _call(fit)
         return "\n\n".join(report_error(call.name, call.result) for call in one.calls)
-
-    def _finding(self, one: _Progress) -> PlannedCall | None:
-        call = self.finder.next_call(one.need, searched=bool(one.searches))
-        return PlannedCall(*call) if call else None
 
     def _cannot(self, need: str = "") -> str:
         counts: dict[str, int] = {}
@@ -201,13 +189,11 @@ def _is_clear(one: _Progress) -> bool:
     return one.need.is_talk or (bool(one.need.words) and (len(one.need.words) > 2 or sure))
 
 
-def _answered(candidate: Candidate, name: str, reply: str) -> Candidate:
-    """Return the candidate with the one argument that was asked for, where the reply is nothing but its value."""
-    if candidate.filling.missing != [name]:
-        return candidate
-    parameter = next(one for one in parameters_of(candidate.tool.input_schema) if one.name == name)
-    value = parameter.cast(reply.strip().strip("\"'").rstrip("."))
-    if value is None:
-        return candidate
-    filling = replace(candidate.filling, arguments={**candidate.filling.arguments, name: value}, missing=[])
-    return replace(candidate, filling=filling)
+def _answer(candidate: Candidate, name: str, reply: str) -> None:
+    """Put in the one argument that was asked for, where the reply is nothing but its value."""
+    if candidate.filling.missing == [name]:
+        parameter = next(one for one in parameters_of(candidate.tool.input_schema) if one.name == name)
+        value = parameter.cast(reply.strip("\"'").rstrip("."))
+        if value is not None:
+            candidate.filling.arguments[name] = value
+            candidate.filling.missing.clear()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import terms
 
 _MAX_TEXT = 2000
@@ -62,14 +63,10 @@ def asked_for(text: str) -> tuple[str, list[str]] | None:
 
 def cannot(need: str, servers: Mapping[str, int]) -> str:
     """Return that nothing offered fits, or that nothing was asked, and what there is."""
-    listed = ", ".join(f"{name} ({_tools(count)})" for name, count in sorted(servers.items()))
+    listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     there = f"There are tools of: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
     return f"{about} This is the offline planner, not a language model: it can only use tools. {there}"
-
-
-def _tools(count: int) -> str:
-    return "1 tool" if count == 1 else f"{count} tools"
 
 
 def _shown(value: Any) -> str:
