@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.problems import KeyPath, Problem
+
+
+def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the names and entries of a config's servers, without what is malformed."""
+    servers = data.get("servers")
+    return [(name, server) for name, server in servers.items() if isinstance(server, dict)] if isinstance(servers, dict) else []
 
 
 @dataclass

@@ -41,40 +41,12 @@ _NAMES = {
 _TRANSPORTS = {"local": "stdio", "streamablehttp": "streamable-http", "http": "http", "sse": "sse", "stdio": "stdio"}
 _OF_THE_HOST_ALONE = frozenset({"builtin", "extension", "inmemory", "platform", "sdk", "tcp", "websocket", "ws"})
 _SWITCHES = {"disabled": True, "enabled": False, "isActive": False}
-_HOST_KEYS = frozenset(
-    {
-        "alwaysAllow",
-        "args_schema",
-        "authProviderType",
-        "authentication",
-        "autoApprove",
-        "description",
-        "dev",
-        "disableToolCache",
-        "env_vars",
-        "gallery",
-        "icon",
-        "include_tags",
-        "exclude_tags",
-        "keep_alive",
-        "metadata",
-        "name",
-        "oauth",
-        "registryType",
-        "remote_configured",
-        "roots",
-        "sandbox",
-        "sandboxEnabled",
-        "settings",
-        "source",
-        "sse_read_timeout",
-        "timeout",
-        "title",
-        "trust",
-        "version",
-        "watchPaths",
-    }
-)
+_KEYS_OF_HOSTS = """
+alwaysAllow args_schema authProviderType authentication autoApprove description dev disableToolCache env_vars
+gallery icon include_tags exclude_tags keep_alive metadata name oauth registryType remote_configured roots sandbox
+sandboxEnabled settings source sse_read_timeout timeout title trust version watchPaths
+"""
+_HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
 """A key like one of these is an error where others are ignored: ignored, it would leave on what was to be off."""
 

@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from casual_mcp_nb.config.adapted import AdaptedConfig
+from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
 from casual_mcp_nb.config.host_servers import adapt_server
 from casual_mcp_nb.config.inputs import Input
 from casual_mcp_nb.config.problems import KeyPath, Problem, dotted
@@ -59,11 +59,9 @@ def adapt(source: Mapping[str, Any]) -> AdaptedConfig:
     _merge(adapted, sections)
     if data.get("tool_discovery", ...) is None:
         del data["tool_discovery"]
-    servers = data.get("servers")
-    for name, server in list(servers.items()) if isinstance(servers, dict) else ():
-        if isinstance(server, dict):
-            adapt_server(adapted, name, server)
-            switches.apply(name, server)
+    for name, server in servers_in(data):
+        adapt_server(adapted, name, server)
+        switches.apply(name, server)
     return adapted
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from casual_mcp_nb.config.adapted import AdaptedConfig
+from casual_mcp_nb.config.adapted import AdaptedConfig, servers_in
 from casual_mcp_nb.config.document import Document, parse_document, read_document
 from casual_mcp_nb.config.environment import Environment, env_entries, read_environment
 from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
@@ -121,9 +121,8 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
 
 def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
     """Take out the servers that are switched off and need what is not there: nobody is asked for them, and nothing fails."""
-    servers = adapted.data.get("servers")
-    for name, server in list(servers.items()) if isinstance(servers, dict) else ():
-        if isinstance(server, dict) and server.get("enabled") is False:
+    for name, server in servers_in(adapted.data):
+        if server.get("enabled") is False:
             substitution.problems.clear()
             substitution.apply(server, ("servers", name))
             if substitution.problems:
@@ -135,9 +134,8 @@ def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) ->
 
 
 def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
-    servers = data.get("servers")
-    for name, server in servers.items() if isinstance(servers, dict) else ():
-        if isinstance(server, dict) and server.get("transport") == "sse":
+    for name, server in servers_in(data):
+        if server.get("transport") == "sse":
             yield f"{dotted(('servers', name))} uses sse, which MCP has deprecated in favour of streamable HTTP (`http`)."
 
 
@@ -165,10 +163,7 @@ def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
     """Make the working folder of each server, and a command that is written as a relative path, absolute."""
-    servers = data.get("servers")
-    for server in servers.values() if isinstance(servers, dict) else ():
-        if not isinstance(server, dict):
-            continue
+    for _, server in servers_in(data):
         cwd, command = server.get("cwd"), server.get("command")
         if isinstance(cwd, str) and cwd:
             server["cwd"] = str(folder / Path(cwd).expanduser())
@@ -178,9 +173,8 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
 
 def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Environment) -> Iterator[Problem]:
     """Put what the env file of a server sets into its `env`, where that does not set it itself."""
-    servers = data.get("servers")
-    for name, server in servers.items() if isinstance(servers, dict) else ():
-        file = server.pop(ENV_FILE, None) if isinstance(server, dict) else None
+    for name, server in servers_in(data):
+        file = server.pop(ENV_FILE, None)
         if file is None:
             continue
         at = ("servers", name, ENV_FILE)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from itertools import chain
 
-from casual_mcp_nb.discovery import _topics, _vocabulary
+from casual_mcp_nb.discovery import _vocabulary
 
 MAX_QUERY = 8_000
 """How many characters of a query are read: far over any request in words, and it keeps a pasted document harmless."""
@@ -137,7 +137,7 @@ def synonyms() -> dict[str, tuple[str, ...]]:
 @cache
 def topics() -> dict[str, tuple[str, ...]]:
     """For each term that has any, the terms of the same subjects, in alphabetical order."""
-    return _related(_topics.TOPICS.split(";"))
+    return _related(_vocabulary.TOPICS.split(";"))
 
 
 def _related(groups: Iterable[str]) -> dict[str, tuple[str, ...]]:
