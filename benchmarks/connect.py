@@ -119,10 +119,10 @@ async def fastmcp(config: Config) -> Row:
 
 async def ours(config: Config) -> Row:
     """All through this package, and a second chat."""
-    from casual_mcp_nb.connections._imports import link_class
+    from casual_mcp_nb.connections._transport import import_sdks
     from casual_mcp_nb.engine.chat import McpToolChat
 
-    imports = await _timed(link_class)
+    imports = await _timed(lambda: asyncio.to_thread(import_sdks))
     model, question = _model_and_question()
     chat = McpToolChat.from_config({"mcpServers": config})
     clock = Clock()

@@ -1,14 +1,15 @@
-"""Our client side of MCP: one connection a server, all of them side by side, and their tools as a catalog.
+"""The MCP client: one connection to each server, all of them side by side, and their tools as one catalog.
 
-Importing this room imports no SDK; the first connection does.
+Importing this package imports no SDK; the first connection does.
 """
 
 from __future__ import annotations
 
+from casual_mcp_nb.connections._errors import error_text
 from casual_mcp_nb.connections._log import keep_out_of_log, route_library_logs
 from casual_mcp_nb.connections.cache import ToolCache
 from casual_mcp_nb.connections.connection import Connection
-from casual_mcp_nb.connections.convert import error_text, result_from_mcp, tool_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.convert import result_from_mcp, tool_from_mcp, tools_from_mcp
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.connections.server_manager import ServerManager
 

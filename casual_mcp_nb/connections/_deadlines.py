@@ -1,4 +1,4 @@
-"""A call with limits that progress moves, and that stand still while its server waits for a person."""
+"""Calls with deadlines that progress extends, and that are paused while a server waits for a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Limits in seconds: of start, handshake and listing; of a call without progress; of a call altogether."""
+    """Limits in seconds: of start, handshake and listing; of a call since its last progress; of a whole call."""
 
     init: float = 20.0
     call: float = 60.0
@@ -28,12 +28,12 @@ class CallLimits:
 
     @classmethod
     def of(cls, config: ServerConfig | None) -> CallLimits:
-        """The limits of a config, or the defaults."""
+        """Return the limits of a config, or the defaults."""
         return cls(config.init_timeout, config.call_timeout, config.total_timeout) if config else cls()
 
 
 class CallTimeout(Exception):
-    """A call was given up: after how many seconds, and the field of the config that says so."""
+    """A call reached a limit: after how many seconds, and the field of the config that sets it."""
 
     def __init__(self, seconds: float, field: str) -> None:
         super().__init__(f"no result in {seconds:.3g} s")
@@ -42,37 +42,37 @@ class CallTimeout(Exception):
 
 
 class CallDeadline:
-    """The limits of one running call."""
+    """The deadline of one running call."""
 
     def __init__(self, limits: CallLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self.start = self._loop.time()
         self._end = self.start + limits.total
-        self._stopped_at: float | None = None
+        self._paused_at: float | None = None
         self.timer = asyncio.timeout_at(self._next())
 
     @property
     def field(self) -> str:
-        """The field of the config whose limit it runs into."""
+        """The field of the config whose limit is reached first."""
         return "total_timeout" if self.timer.when() == self._end else "call_timeout"
 
     def reset(self) -> None:
-        """Give the server the time of a call anew, as long as the whole allows it."""
-        if self._stopped_at is None and not self.timer.expired():
+        """Give the server the full time of a call again, within the limit of the whole call."""
+        if self._paused_at is None and not self.timer.expired():
             self.timer.reschedule(self._next())
 
     def pause(self) -> None:
-        """Let no limit be reached."""
-        if self._stopped_at is None and not self.timer.expired():
-            self._stopped_at = self._loop.time()
+        """Stop counting."""
+        if self._paused_at is None and not self.timer.expired():
+            self._paused_at = self._loop.time()
             self.timer.reschedule(None)
 
     def resume(self) -> None:
-        """Count again; the time in between does not count."""
-        if self._stopped_at is not None:
-            self._end += self._loop.time() - self._stopped_at
-            self._stopped_at = None
+        """Count on; the pause does not count."""
+        if self._paused_at is not None:
+            self._end += self._loop.time() - self._paused_at
+            self._paused_at = None
             self.reset()
 
     def _next(self) -> float:
@@ -80,47 +80,47 @@ class CallDeadline:
 
 
 class CallDeadlines(set[CallDeadline]):
-    """The clocks of the running calls of one server."""
+    """The deadlines of the running calls of one server."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting = 0
         self._until_empty: list[asyncio.Future[None]] = []
 
-    def discard(self, clock: object, /) -> None:
-        """Take out the clock of a call that has ended."""
-        super().discard(clock)
+    def discard(self, deadline: object, /) -> None:
+        """Remove the deadline of a call that has ended."""
+        super().discard(deadline)
         if not self:
-            for waiting in self._until_empty:
-                if not waiting.done():
-                    waiting.set_result(None)
+            for future in self._until_empty:
+                if not future.done():
+                    future.set_result(None)
             self._until_empty.clear()
 
     def until_empty(self) -> asyncio.Future[None]:
-        """Is done when the calls that run now, and those that begin meanwhile, have ended; never where none runs now."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Return a future that is done when no call runs any more; it never is where none runs now."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self:
-            self._until_empty.append(waiting)
-        return waiting
+            self._until_empty.append(future)
+        return future
 
     @contextmanager
     def waiting_for_a_person(self) -> Iterator[None]:
-        """Let them stand still in the body: which of its calls a server asks for, nobody knows."""
+        """Pause all of them in the body: nobody knows for which of its calls a server asks."""
         self._waiting += 1
-        for clock in self:
-            clock.pause()
+        for deadline in self:
+            deadline.pause()
         try:
             yield
         finally:
             self._waiting -= 1
-            for clock in () if self._waiting else self:
-                clock.resume()
+            for deadline in () if self._waiting else self:
+                deadline.resume()
 
 
 async def limited_call(
-    link: McpSession,
+    session: McpSession,
     limits: CallLimits,
-    clocks: CallDeadlines,
+    deadlines: CallDeadlines,
     name: str,
     arguments: Mapping[str, Any],
     on_progress: OnProgress | None = None,
@@ -130,24 +130,24 @@ async def limited_call(
 
     Raises:
         CallTimeout: A limit was reached.
-        Exception: Whatever the libraries raise.
+        Exception: What the libraries raise.
     """
-    clock = CallDeadline(limits)
-    clocks.add(clock)
+    deadline = CallDeadline(limits)
+    deadlines.add(deadline)
 
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        clock.reset()
+    async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
+        deadline.reset()
         if on_progress is not None:
-            on_progress(progress, total, link.route.mask(message) if message else message)
+            on_progress(progress, total, session.context.redact(message) if message else message)
 
     try:
-        async with clock.timer:
-            return await link.client.call_tool_mcp(
-                name, dict(arguments), progress_handler=progressed, meta=dict(meta) if meta else None
+        async with deadline.timer:
+            return await session.client.call_tool_mcp(
+                name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
             )
     except TimeoutError:
-        if not clock.timer.expired():
+        if not deadline.timer.expired():
             raise
-        raise CallTimeout(asyncio.get_running_loop().time() - clock.start, clock.field) from None
+        raise CallTimeout(asyncio.get_running_loop().time() - deadline.start, deadline.field) from None
     finally:
-        clocks.discard(clock)
+        deadlines.discard(deadline)

@@ -1,55 +1,60 @@
-"""The libraries' log records come to our logger instead of the notebook."""
+"""Send the libraries' log records to our logger instead of the notebook."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
 
-from casual_mcp_nb.connections._redactor import clean, mask
+from casual_mcp_nb.connections._redactor import clean
+from casual_mcp_nb.types.secret import redacted
 
 logger = logging.getLogger("casual_mcp_nb.connections")
 # Without a handler of its own, Python would print warnings into the cell.
 logger.addHandler(logging.NullHandler())
 
-LONGEST = 200
+MAX_LENGTH = 200
 LIBRARIES = ("casual_llm", "fastmcp", "mcp", "httpx2", "httpcore2", "httpx", "httpcore")
 _secrets: set[str] = set()
 
 
 class _Forward(logging.Handler):
-    """Passes a library's record on as one short line with secrets masked. The record itself becomes that line too, for the
-    handlers that somebody else has set: at the finest level the libraries write whole requests and results."""
+    """Passes a library's record on as one short, redacted line.
+
+    The record itself becomes that line too, for handlers that others have set: at level DEBUG the libraries log whole requests
+    and results.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        record.msg, record.args = _in_short(record), ()
+        record.msg, record.args = _one_line(record), ()
         record.exc_info = record.exc_text = record.stack_info = None
         if logger.isEnabledFor(record.levelno):
             logger.log(record.levelno, "%s: %s", record.name, record.msg)
 
 
-def _in_short(record: logging.LogRecord) -> str:
+def _one_line(record: logging.LogRecord) -> str:
     try:
         text = record.getMessage()
     except Exception:
         text = str(record.msg)
     if record.exc_info and record.exc_info[0] is not None:
         text = f"{text} ({record.exc_info[0].__name__})"
-    # Masked before it is cut: half a secret would not be found any more.
-    text = clean(mask(text, _secrets))
-    return f"{text[:LONGEST]}… ({len(text):,} characters)" if len(text) > LONGEST else text
+    # Redacted before it is cut: half a secret would not be recognised.
+    text = clean(redacted(text, _secrets))
+    return f"{text[:MAX_LENGTH]}… ({len(text):,} characters)" if len(text) > MAX_LENGTH else text
 
 
 def keep_out_of_log(secrets: Iterable[str]) -> None:
-    """Mask these texts in every record of the libraries from now on."""
+    """Redact these texts in every record of the libraries from now on."""
     _secrets.update(secrets)
 
 
 def route_library_logs(more: Iterable[str] = ()) -> None:
-    """Send the records of the MCP and model libraries and their HTTP clients here. Handlers that somebody else set stay;
-    fastmcp's own go.
+    """Send the records of the MCP and model libraries and their HTTP clients here.
+
+    Handlers that others have set stay; fastmcp's own are removed.
 
     Args:
-        more: Loggers beside those of `LIBRARIES`.
+        more: Names of loggers besides those of `LIBRARIES`.
     """
     for name in (*LIBRARIES, *more):
         library = logging.getLogger(name)

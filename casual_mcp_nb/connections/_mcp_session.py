@@ -1,4 +1,4 @@
-"""One live session with a server: opened once, closed once, never entered again."""
+"""One live session with a server: opened once, closed once, never reopened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib.metadata
 import math
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mcp.client.subscriptions import listen
@@ -16,42 +15,31 @@ from mcp_types import Implementation, Tool, ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from casual_mcp_nb.connections._errors import CLOSED, error_text
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import input_of
 from casual_mcp_nb.connections._process import POLL_SECONDS, end_group, process_ended, signal_group
 from casual_mcp_nb.connections._redactor import clean
-from casual_mcp_nb.connections._session import TolerantClient, TolerantTransport, Undiscovered
+from casual_mcp_nb.connections._server_info import ServerInfo
+from casual_mcp_nb.connections._session import DiscoverFailure, TolerantClient, TolerantTransport
 from casual_mcp_nb.connections._transport import TransportContext
-from casual_mcp_nb.connections.convert import CLOSED, error_text
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.server import Protocol
 
-MAX_EXTENSIONS = 20
 MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
-"""What a close takes at most."""
+"""How long a close may take."""
 GRACE_SECONDS = 1.2
-"""How long a server may take to end by itself before its process group is asked to end; it is killed 0.5 s later, before
-the SDK, which waits longer, begins to do the same."""
+"""How long a server may take to end by itself before its process group is sent SIGTERM."""
 KILL_SECONDS = 0.5
+"""How long after SIGTERM comes SIGKILL; the SDK, which waits longer, would do the same later."""
 DISCOVER_SHARE = 1 / 3
-"""The part of the start's limit after which a server that does not answer `server/discover` is offered the older handshake."""
+"""The part of the start's limit after which a server that has not answered `server/discover` gets the older handshake."""
 WATCH_SECONDS = 0.25
-"""How often a look is taken whether the server's process is still there."""
+"""How often the server's process is checked."""
 LAST_ANSWER_SECONDS = 2.0
-"""How long after the end of a process at its start an answer of it is waited for."""
-
-
-@dataclass(frozen=True)
-class ServerInfo:
-    """What a server said of itself at the handshake, with secrets masked."""
-
-    protocol_version: str | None = None
-    version: str | None = None
-    instructions: str = ""
-    capabilities: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
+"""How long after the end of a process that is starting its answer is waited for."""
 
 
 class McpSession:
@@ -59,24 +47,24 @@ class McpSession:
 
     Args:
         name: The server's name.
-        route: How it is reached.
+        context: Its transport.
         client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
-        on_refused: Called with the method of a request of the server that nobody is there to answer.
+        on_refused: Called with the method of a request of the server for which there is no handler.
         protocol: How the protocol version is agreed on; see `ServerConfig`.
-        limit: Seconds that the start may take.
+        limit: How long the start may take, in seconds.
 
     Attributes:
-        greeting: What the server said of itself.
-        broken_by: Why the session was given up, in words; None where that is not known.
-        undiscovered: What the server did instead of saying which protocol versions it knows; None where it answered.
+        server_info: What the server said of itself.
+        broken_reason: Why the session was given up, in words; None where that is not known.
+        discover_failure: How it failed to say which protocol versions it knows; None where it answered.
     """
 
     def __init__(
         self,
         name: str,
-        route: TransportContext,
+        context: TransportContext,
         client_options: dict[str, Any],
         on_lost: Callable[[McpSession], None],
         on_tools_changed: Callable[[], Awaitable[None]],
@@ -85,10 +73,10 @@ class McpSession:
         limit: float,
     ) -> None:
         self.name = name
-        self.route = route
-        self.greeting = ServerInfo()
-        self.broken_by: str | None = None
-        self.undiscovered: Undiscovered | None = None
+        self.context = context
+        self.server_info = ServerInfo()
+        self.broken_reason: str | None = None
+        self.discover_failure: DiscoverFailure | None = None
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
         self._on_lost = on_lost
@@ -99,25 +87,25 @@ class McpSession:
         self._ready = False
         self.client = TolerantClient(
             TolerantTransport(
-                route.transport,
+                context.transport,
                 name,
                 on_closed=self._stream_ended,
                 on_refused=on_refused,
-                on_undiscovered=self._note_undiscovered,
+                on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
-                mask=route.mask,
+                redact=context.redact,
             ),
             mode=protocol,
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
-            # The connection's own limit ends the handshake, and says so in words.
+            # The connection's own limit ends the handshake, with an error of its own.
             init_timeout=0,
             **client_options,
         )
-        if route.http is not None:
-            route.http.broken = self.give_up
-        if route.lines is not None:
-            route.lines.on_endless = self.give_up
+        if context.http is not None:
+            context.http.broken = self.give_up
+        if context.lines is not None:
+            context.lines.on_endless = self.give_up
         self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
 
     @property
@@ -126,24 +114,31 @@ class McpSession:
         if not self._ready or self._end.is_set():
             return False
         # The end of its stdout may not have been read yet.
-        pid = self.route.stderr.pid if self.route.stderr else None
-        return pid is None or not process_ended(pid)
+        return self._pid is None or not process_ended(self._pid)
+
+    @property
+    def _pid(self) -> int | None:
+        # It arrives on stderr a moment after the start.
+        return self.context.stderr.pid if self.context.stderr else None
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines of the server's stderr, cleaned and masked; empty where it has none."""
-        return self.route.stderr.tail() if self.route.stderr else ""
+        """The last lines of the server's stderr, cleaned and redacted; empty where it has none."""
+        return self.context.stderr.tail() if self.context.stderr else ""
 
     async def open(self) -> None:
         """Wait for the end of the handshake.
 
         Raises:
-            Exception: Why it failed, as the libraries say it.
+            Exception: What the libraries raised.
         """
         await asyncio.shield(self._opened)
 
     async def all_tools(self) -> list[Tool]:
-        """The server's tools, page by page; a listing without end stops at a limit, with a logged warning."""
+        """List the server's tools, page by page; an endless listing stops at a limit, with a logged warning.
+
+        See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
+        """
         tools: list[Tool] = []
         seen: set[str] = set()
         cursor: str | None = None
@@ -156,26 +151,26 @@ class McpSession:
             if cursor in seen or len(tools) > MAX_TOOLS:
                 break
             seen.add(cursor)
-        logger.warning("The list of tools of server %s has no end; the first %d are kept.", shown(self.name), len(tools))
+        logger.warning("The list of tools of server %s does not end; the first %d are kept.", shown(self.name), len(tools))
         return tools
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """The output schema of a tool, as the server wrote it; None where it declares none or was not listed."""
+        """Return the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
-        """Let the session end: it is broken although its stream is still open.
+        """End the session because it is broken, although its stream is still open.
 
         Args:
-            reason: Why, in words.
+            reason: What is broken.
         """
-        self.broken_by = self.broken_by or reason
+        self.broken_reason = self.broken_reason or reason
         if not self._opened.done():
             self._owner.cancel()
         self._stream_ended()
 
     async def close(self, grace: float = GRACE_SECONDS) -> None:
-        """End the session and every process of it, in at most 5 seconds. Goes on when the caller is cancelled.
+        """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled.
 
         Args:
             grace: How long the server may take to end by itself.
@@ -188,9 +183,10 @@ class McpSession:
         watch = asyncio.create_task(self._watch_process())
         try:
             async with self.client:
-                self._greet()
-                if self.route.stderr is not None:
-                    self.route.stderr.close_writer()
+                self.server_info = ServerInfo.of(self.client, self.context.redact)
+                self._ready = True
+                if self.context.stderr is not None:
+                    self.context.stderr.close_writer()
                 self._opened.set_result(None)
                 subscription = asyncio.create_task(self._subscribe())
                 try:
@@ -203,55 +199,39 @@ class McpSession:
             if not self._opened.done():
                 self._opened.set_exception(error)
             else:
-                logger.debug("A session ended with: %s", error_text(error, self.route.mask))
+                logger.debug("A session ended with: %s", error_text(error, self.context.redact))
         finally:
             watch.cancel()
             await self._clean_up()
 
     async def _watch_process(self) -> None:
         # A child that holds the server's stdout keeps the stream open when the server itself has ended.
-        stderr = self.route.stderr
+        stderr = self.context.stderr
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
             if stderr.pid is not None and process_ended(stderr.pid):
-                # What it answered before its end may still have to be read.
+                # Its last answer may still have to be read.
                 await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
                 self.give_up()
                 return
 
-    def _greet(self) -> None:
-        info = self.client.server_info
-        self.greeting = ServerInfo(
-            protocol_version=self.client.protocol_version,
-            version=clean(self.route.mask(f"{info.name} {info.version}".strip()))[:200] if info else None,
-            instructions=self.route.mask(self.client.instructions or ""),
-            capabilities=_capabilities(self.client.server_capabilities),
-            extensions=self._extensions(),
-        )
-        self._ready = True
-
-    def _extensions(self) -> tuple[str, ...]:
-        capabilities = self.client.server_capabilities
-        names = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
-        return tuple(clean(self.route.mask(str(name)))[:100] for name in names)
-
-    def _note_undiscovered(self, how: Undiscovered) -> None:
-        self.undiscovered = how
+    def _note_discover_failure(self, failure: DiscoverFailure) -> None:
+        self.discover_failure = failure
 
     async def _clean_up(self) -> None:
         self._end.set()
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(CLOSED))
-        # Nobody may be waiting any more; asyncio would report the failure as forgotten.
+        # Nobody may be waiting any more; asyncio would log an exception that was never retrieved.
         self._opened.exception()
-        stderr = self.route.stderr
+        stderr = self.context.stderr
         if stderr is not None:
             stderr.close_writer()
             # The children of a server survive its clean exit.
             if stderr.pid is not None:
                 await end_group(stderr.pid)
             await stderr.wait_end(0.3)
-        self.route.release()
+        self.context.release()
 
     async def _close(self, grace: float) -> None:
         loop = asyncio.get_running_loop()
@@ -260,25 +240,24 @@ class McpSession:
         if not self._opened.done():
             self._owner.cancel()
         await asyncio.wait({self._owner}, timeout=grace)
-        asked_at: float | None = None
+        terminated_at: float | None = None
         while not self._owner.done() and loop.time() < deadline:
-            asked_at = self._push(asked_at, loop.time())
+            terminated_at = self._signal(terminated_at, loop.time())
             await asyncio.wait({self._owner}, timeout=POLL_SECONDS)
         if not self._owner.done():
-            logger.warning("A server did not let itself be closed within %s s; its session is abandoned.", CLOSE_SECONDS)
+            logger.warning("A server could not be closed within %s s; its session is abandoned.", CLOSE_SECONDS)
             self._owner.cancel()
 
-    def _push(self, asked_at: float | None, now: float) -> float | None:
-        # The process id arrives on stderr a moment after the start.
-        pid = self.route.stderr.pid if self.route.stderr else None
-        if pid is None:
+    def _signal(self, terminated_at: float | None, now: float) -> float | None:
+        """Send SIGTERM, or SIGKILL where that was long ago; return when SIGTERM was sent."""
+        if self._pid is None:
             return None
-        if asked_at is None:
-            signal_group(pid, signal.SIGTERM)
+        if terminated_at is None:
+            signal_group(self._pid, signal.SIGTERM)
             return now
-        if now - asked_at > KILL_SECONDS:
-            signal_group(pid, signal.SIGKILL)
-        return asked_at
+        if now - terminated_at > KILL_SECONDS:
+            signal_group(self._pid, signal.SIGKILL)
+        return terminated_at
 
     def _stream_ended(self) -> None:
         if self._end.is_set():
@@ -292,7 +271,7 @@ class McpSession:
         tools = capabilities.tools if capabilities else None
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
             return
-        # Since 2026-07-28 a server says that its tools changed only to those who listen.
+        # Since 2026-07-28 a server tells only subscribers that its tools changed.
         with contextlib.suppress(Exception):
             async with listen(self.client.session, tools_list_changed=True):
                 await self._end.wait()
@@ -302,13 +281,7 @@ class McpSession:
             await self._on_tools_changed()
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
-            self.stray_output = self.stray_output or clean(self.route.mask(input_of(message)))[:200]
-
-
-def _capabilities(said: Any) -> tuple[str, ...]:
-    """The names of the capabilities that a server declares; extensions, whose names it makes up, stand apart."""
-    fields = type(said).model_fields if said is not None else ()
-    return tuple(name for name in fields if name not in ("experimental", "extensions") and getattr(said, name) is not None)
+            self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]
 
 
 def _own_version() -> str:

@@ -1,22 +1,19 @@
 """Messages that are too large or cannot be read: each becomes an error for the call that it belongs to.
 
 The SDK's reader takes time in the square of a message's size, and its parser holds the interpreter for about a microsecond a
-value, so size and number of values are bounded before either sees a byte. What is dropped is answered in its place, so that the
-call ends at once and the connection goes on.
+value, so both are bounded before either sees a byte. A dropped message is answered in its place: its call ends immediately, and
+the connection goes on.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
     from pydantic import ValidationError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -24,22 +21,21 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
 MAX_VALUES = 250_000
-"""How many values the largest message may hold: what the SDK parses in less than a quarter of a second, and a list of 10,000
-tools."""
+"""How many values a message may hold: the SDK parses them in less than 250 ms, and a list of 10,000 tools has fewer."""
 MAX_SURROGATES = 300_000
 """How many escaped surrogates a message may hold: 150,000 emoji where a server escapes them."""
 
 ENDLESS_FACTOR = 4
-"""So many times the limit may a message be read and dropped; one that has no end by then will not have one."""
+"""A message is read and dropped up to this many times the limit; if it has not ended by then, it is not going to."""
 STALLED_SECONDS = 1.0
-"""A message that is longer under way than this when its call runs out of time is not going to end."""
+"""A message that has been incomplete for longer than this when its call runs out of time is not going to end."""
 
 UNREADABLE = "its reply cannot be read"
 
 _COUNTED_FROM = 256 * 1024
 
-_ENDS_KEPT = 512
-# A request of ours has a number. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
+_END_LENGTH = 512
+# Our request ids are numbers. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
 _ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
 _ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _HALF_A_PAIR = re.compile(
@@ -52,21 +48,21 @@ _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-
 
 
 def id_of(start: str, end: str) -> int | None:
-    """The id in a JSON-RPC message, from its start or its end; None where neither holds one."""
-    found = _ID_FIRST.match(start) or _ID_LAST.search(end)
-    return int(found[1]) if found else None
+    """Return the id of a JSON-RPC message from its start or its end; None where neither holds one."""
+    match = _ID_FIRST.match(start) or _ID_LAST.search(end)
+    return int(match[1]) if match else None
 
 
 def input_of(error: ValidationError) -> str:
-    """What the parser was given when it failed."""
+    """Return what the parser was given when it failed."""
     return next(map(str, _inputs(error)), "")
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
-    """The error reply that takes the place of a message that cannot be read; None where it cannot be told whose it is."""
-    numbers = map(_id_in, _inputs(error))
-    number = next((number for number in numbers if number is not None), None)
-    return None if number is None else reply(number, UNREADABLE)
+    """Return the error reply that replaces an unreadable message; None where its request is not known."""
+    ids = map(_id_in, _inputs(error))
+    request_id = next((each for each in ids if each is not None), None)
+    return None if request_id is None else reply(request_id, UNREADABLE)
 
 
 def _inputs(error: ValidationError) -> list[Any]:
@@ -75,82 +71,75 @@ def _inputs(error: ValidationError) -> list[Any]:
 
 def _id_in(given: Any) -> int | None:
     if isinstance(given, str):
-        return id_of(given[:_ENDS_KEPT], given[-_ENDS_KEPT:])
-    # What is JSON, but no message, is given as a value by the kinds of message that lack a field.
-    number = given.get("id") if isinstance(given, dict) and "method" not in given else None
-    return number if isinstance(number, int) else None
+        return id_of(given[:_END_LENGTH], given[-_END_LENGTH:])
+    # JSON that is not a message arrives as a value, from each kind of message that lacks a field.
+    request_id = given.get("id") if isinstance(given, dict) and "method" not in given else None
+    return request_id if isinstance(request_id, int) else None
 
 
-def reply(number: int, message: str) -> dict[str, Any]:
-    """The error reply to a request."""
-    return {"jsonrpc": "2.0", "id": number, "error": {"code": -32603, "message": message}}
-
-
-def too_large(size: int, limit: int) -> str:
-    """What is said of a message of so many bytes."""
-    return f"its reply is too large: {size / 2**20:.1f} MB, and at most {limit / 2**20:.0f} MB are taken"
-
-
-def too_many_values() -> str:
-    """What is said of a message that holds too many values."""
-    return f"its reply is too large: over {MAX_VALUES:,} values in one message"
+def reply(request_id: int, message: str) -> dict[str, Any]:
+    """Return the error reply to a request; see https://www.jsonrpc.org/specification#error_object."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": message}}
 
 
 class ValueCount:
-    """Counts the values in JSON that comes in pieces: objects, lists and commas, but none within texts."""
+    """Counts the values in JSON that arrives in pieces: objects, lists and commas outside strings."""
 
     def __init__(self) -> None:
         self.values = 0
-        self._in_text = False
-        self._held = b""
+        self._in_string = False
+        self._carried = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Count on."""
-        chunk = self._held + chunk
+        """Count the next piece."""
+        chunk = self._carried + chunk
         # An escape that is cut in two belongs to the next piece.
         cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
-        self._held = chunk[len(chunk) - cut :]
+        self._carried = chunk[len(chunk) - cut :]
         pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(pieces[self._in_text :: 2])
+        outside = b"".join(pieces[self._in_string :: 2])
         self.values += sum(map(outside.count, (b",", b"{", b"[")))
-        self._in_text ^= len(pieces) % 2 == 0
+        self._in_string ^= len(pieces) % 2 == 0
 
 
 def readable(message: bytes) -> bytes | None:
-    """A message with U+FFFD for bytes that are not UTF-8 and for halves of surrogate pairs: the SDK's parser would refuse the
-    whole message for one of them, and with it a whole list of tools. None where there is more to look at than can be replaced
-    in a moment."""
+    """Replace bytes that are not UTF-8, and halves of surrogate pairs, by U+FFFD.
+
+    The SDK's parser would refuse the whole message for one of them, and with it a whole list of tools.
+
+    Returns:
+        The message; None where it has too many surrogates to be repaired on the event loop.
+    """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
     surrogates = message.count(b"\\ud") + message.count(b"\\uD")
     if surrogates > MAX_SURROGATES:
         return None
     if surrogates and _HALF_A_PAIR.search(message):
-        message = _SURROGATES.sub(lambda found: b"\\ufffd" if found[1] else found[0], message)
+        message = _SURROGATES.sub(lambda match: b"\\ufffd" if match[1] else match[0], message)
     return message
 
 
 class LineLimit:
-    """Passes lines of bytes on as `readable` makes them, but for those longer than a limit: they are dropped as they come and
-    answered at their end. One that grows without an end is reported once.
+    """Passes lines of bytes on as `readable` repairs them; those longer than a limit are dropped and answered at their end.
 
     Args:
-        limit: Bytes of a line at most.
+        limit: Maximum length of a line in bytes.
         prefix: What a message's line begins with, such as `data: `.
         whole: Whether all bytes are one message, whatever lines it has.
-        asked: The id of the request that is answered, where that is known.
+        request_id: The id of the request that is answered, where that is known.
 
     Attributes:
-        endless: Whether a line has grown beyond what could still have an end.
-        on_endless: Called with words for it when that happens.
+        endless: Whether a line has become so long that it is not going to end.
+        on_endless: Called once with the reason when that happens.
     """
 
-    def __init__(self, limit: int, prefix: bytes = b"", whole: bool = False, asked: int | None = None) -> None:
+    def __init__(self, limit: int, prefix: bytes = b"", whole: bool = False, request_id: int | None = None) -> None:
         self.on_endless: Callable[[str], None] = lambda _reason: None
         self._limit = limit
         self._prefix = prefix
         self.whole = whole
-        self._asked = asked
+        self._request_id = request_id
         self._parts: list[bytes] = []
         self._size = 0
         self._began = 0.0
@@ -161,13 +150,13 @@ class LineLimit:
 
     @property
     def stalled(self) -> str | None:
-        """Words for a line that has begun and should have ended by now; None where there is none."""
+        """What is wrong with a line that should have ended by now; None where there is none."""
         if not self._size or (self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS):
             return None
         return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
     def feed(self, chunk: bytes, final: bool = False) -> bytes:
-        """Take what came; give what is complete.
+        """Return what is complete after the next bytes.
 
         Args:
             chunk: The next bytes.
@@ -177,9 +166,9 @@ class LineLimit:
         lines = [chunk] if self.whole else chunk.split(b"\n")
         for line in lines[:-1]:
             self._add(line)
-            out += [self._take(), b"\n"]
+            out += [self._finish(), b"\n"]
         self._add(lines[-1])
-        return b"".join([*out, self._take()] if final else out)
+        return b"".join([*out, self._finish()] if final else out)
 
     def _add(self, part: bytes) -> None:
         if part and not self._size:
@@ -198,16 +187,16 @@ class LineLimit:
                 return
             part = b""
         if self._parts:
-            kept = b"".join(self._parts)
-            self._head, self._tail, self._parts = kept[:_ENDS_KEPT], kept[-_ENDS_KEPT:], []
-        self._head = self._head or part[:_ENDS_KEPT]
-        self._tail = (self._tail + part[-_ENDS_KEPT:])[-_ENDS_KEPT:]
+            start = b"".join(self._parts)
+            self._head, self._tail, self._parts = start[:_END_LENGTH], start[-_END_LENGTH:], []
+        self._head = self._head or part[:_END_LENGTH]
+        self._tail = (self._tail + part[-_END_LENGTH:])[-_END_LENGTH:]
 
     @property
     def _fits(self) -> bool:
         return self._size <= self._limit and self._count.values <= MAX_VALUES
 
-    def _take(self) -> bytes:
+    def _finish(self) -> bytes:
         line = self._whole_line() if self._fits else self._answer(self._reason())
         self._parts, self._size, self._head, self._tail, self._count = [], 0, b"", b"", ValueCount()
         return line
@@ -216,49 +205,23 @@ class LineLimit:
         message = b"".join(self._parts)
         line = readable(message)
         if line is None:
-            self._head, self._tail = message[:_ENDS_KEPT], message[-_ENDS_KEPT:]
+            self._head, self._tail = message[:_END_LENGTH], message[-_END_LENGTH:]
             return self._answer(UNREADABLE)
         return line
 
     def _reason(self) -> str:
-        return too_large(self._size, self._limit) if self._size > self._limit else too_many_values()
+        if self._size > self._limit:
+            return f"its reply is too large: {self._size / 2**20:.1f} MB, and at most {self._limit / 2**20:.0f} MB are accepted"
+        return f"its reply is too large: over {MAX_VALUES:,} values in one message"
 
     def _answer(self, reason: str) -> bytes:
-        number = self._asked
-        if number is None:
-            number = id_of(self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace"))
-        if number is None:
+        request_id = self._request_id
+        if request_id is None:
+            request_id = id_of(self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace"))
+        if request_id is None:
             return b""
-        return self._prefix + json.dumps(reply(number, reason)).encode()
+        return self._prefix + json.dumps(reply(request_id, reason)).encode()
 
 
 def _amount(size: int) -> str:
     return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size:,} bytes"
-
-
-STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
-"""What a decoder that is made in this context passes its bytes through: the SDK makes it, and takes no argument for it."""
-
-
-class _Decoder(codecs.IncrementalDecoder):
-    """Decodes whole lines only, which also spares the SDK's reader its growing buffer."""
-
-    def __init__(self, errors: str = "strict") -> None:
-        super().__init__(errors)
-        self._lines = STDOUT_LINES.get() or LineLimit(MAX_MESSAGE_BYTES)
-
-    def decode(self, input: ReadableBuffer, final: bool = False) -> str:
-        return self._lines.feed(bytes(input)).decode("utf-8", self.errors)
-
-
-def _find(name: str) -> codecs.CodecInfo | None:
-    if name != ENCODING:
-        return None
-    utf_8 = codecs.lookup("utf-8")
-    return codecs.CodecInfo(utf_8.encode, utf_8.decode, incrementaldecoder=_Decoder, name=ENCODING)
-
-
-ENCODING = "casual_mcp_nb_lines"
-"""UTF-8 in lines of bounded length: the only way in which the SDK lets its reader of stdout be told something."""
-
-codecs.register(_find)

@@ -1,4 +1,4 @@
-"""Server processes: what to start, and the end of a whole process group."""
+"""Server processes: what is started, and how a whole process group is ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POSIX = os.name == "posix"
 
 
 def command_of(config: ServerConfig) -> list[str]:
-    """The command line of a stdio server: the config's own, or the one of a bundled server."""
+    """Return the command line of a stdio server: the config's own, or that of a bundled server."""
     if config.bundled:
         from casual_mcp_nb.bundled import command
 
@@ -27,19 +27,19 @@ def command_of(config: ServerConfig) -> list[str]:
 
 
 def launched(command: Sequence[str]) -> list[str]:
-    """`command` behind the launcher that makes its process findable and mortal; unchanged where there is no `exec`."""
+    """Put the launcher before a command, so that its process is found and cannot outlive ours; unchanged on Windows."""
     if not _POSIX:
         return list(command)
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
-    """What a server gets beside the SDK's short list (HOME, LOGNAME, PATH, SHELL, TERM, USER): its own settings."""
+    """Return the variables that a server gets besides the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
     return {key: value.get_secret_value() for key, value in config.env.items()}
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
-    """The reason why the command cannot be started at all, or None."""
+    """Return why the command cannot be started at all; None where it can."""
     if config.cwd is not None and not Path(config.cwd).is_dir():
         return f"the folder {shown(config.cwd)} does not exist"
     if any("\0" in word for word in command):
@@ -51,20 +51,20 @@ def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | Non
         return None
     if Path(program).is_file():
         return f"the command {shown(command[0], 300)} is not executable"
-    return f"the command {shown(command[0], 300)} was not found{_if_a_whole_line(command[0], path)}"
+    return f"the command {shown(command[0], 300)} was not found{_advice_for_command_line(command[0], path)}"
 
 
-def _if_a_whole_line(command: str, path: str | None) -> str:
-    first, _, rest = command.strip().partition(" ")
-    if not rest or shutil.which(first, path=path) is None:
+def _advice_for_command_line(command: str, path: str | None) -> str:
+    first, _, arguments = command.strip().partition(" ")
+    if not arguments or shutil.which(first, path=path) is None:
         return ""
     return f"; it is a whole command line: put {shown(first)} into command, and the words after it into args"
 
 
 def process_ended(pid: int) -> bool:
-    """Whether a child of ours has ended, also when nobody has taken note of it yet."""
+    """Return whether a child of ours has ended, also when nobody has waited for it yet."""
     if not hasattr(os, "waitid"):
-        # macOS before Python 3.13; a process that ended counts as running until asyncio has taken note.
+        # macOS before Python 3.13; a process that ended counts as running until asyncio has waited for it.
         return not _process_exists(pid)
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -83,7 +83,7 @@ def _process_exists(pid: int) -> bool:
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Send a signal to a process group; False when nobody is left in it."""
+    """Send a signal to a process group; return False where it has no members any more."""
     if not _POSIX:
         return False
     try:
@@ -97,7 +97,7 @@ def signal_group(pid: int, number: int) -> bool:
 
 
 async def end_group(pid: int, grace: float = 0.3) -> None:
-    """End what is left of a process group: ask, wait for at most `grace` seconds, kill."""
+    """End what is left of a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
     if not signal_group(pid, signal.SIGTERM):
         return
     for _ in range(round(grace / POLL_SECONDS)):

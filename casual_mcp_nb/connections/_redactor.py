@@ -1,4 +1,4 @@
-"""What of a server's text and address may be shown."""
+"""Hide secrets and control characters in what servers send and in their addresses."""
 
 from __future__ import annotations
 
@@ -11,59 +11,56 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
-from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts
-from casual_mcp_nb.types.secret import redacted as mask
+from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts, redacted
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
-
-__all__ = ["Redactor", "clean", "mask", "secrets_of", "shown_address"]
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
-"""Words of a JSON schema with texts that must stay as they are for it to be one."""
+"""Keywords of a JSON schema whose values must stay as they are for it to remain one."""
 
 
 class Redactor:
-    """Puts a mask in the place of secrets in what a server sends. What holds none comes back as the same object.
+    """Replaces secrets in what a server sends by a mask; a value without secrets is returned as it is.
 
     Args:
-        secrets: The values to hide; which of them can be is the business of `types.secret`.
+        secrets: The values to hide; `types.secret` decides which of them can be.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms = forms_of(secrets)
 
     def __call__(self, text: str) -> str:
-        """A text."""
+        """Redact a text."""
         for form in self._forms:
             text = text.replace(form, MASK)
         return text
 
     def value(self, value: Any) -> Any:
-        """A JSON value, with its keys, and numbers that are a secret."""
+        """Redact a JSON value, with its keys, and numbers that are a secret."""
         text = self._json(value)
-        redacted = self(text)
-        if redacted == text:
+        result = self(text)
+        if result == text:
             return value
         try:
-            return json.loads(redacted)
+            return json.loads(result)
         except ValueError:
-            # It stood in a number, or partly in what holds the texts together.
+            # The secret was in a number, or partly in the JSON's punctuation.
             return self._walk(value)
 
     def schema(self, schema: Any) -> Any:
-        """A JSON schema: all texts in it but names and what is needed to read it."""
+        """Redact a JSON schema: all texts in it except names and what is needed to read it."""
         return self._walk_schema(schema) if self._is_in(schema) else schema
 
     def result(self, result: ToolResult) -> ToolResult:
-        """What a call came back with: texts, addresses, structured content, and bytes that are text."""
+        """Redact the result of a call: texts, addresses, structured content, and bytes that are text."""
         if not self._forms:
             return result
         return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
 
     def tool(self, tool: ToolSpec) -> ToolSpec:
-        """A tool. Its name, and those of its parameters, stay: it is called by them."""
+        """Redact a tool, except its name and those of its parameters: it is called by them."""
         if not self._is_in([tool.said]):
             return tool
         hints = tool.annotations
@@ -81,7 +78,7 @@ class Redactor:
         return any(form in text for form in self._forms)
 
     def _json(self, value: Any) -> str:
-        # To search this is much faster than a walk in Python; `forms_of` has secrets as they stand in it.
+        # Searching this is much faster than a walk in Python; `forms_of` has secrets as they are written in it.
         return json.dumps(value, ensure_ascii=False, default=str) if self._forms and value is not None else ""
 
     def _walk(self, value: Any) -> Any:
@@ -93,10 +90,10 @@ class Redactor:
             return [self._walk(item) for item in value]
         return MASK if isinstance(value, int | float) and str(value) in self._forms else value
 
-    def _walk_schema(self, value: Any, word: str = "") -> Any:
+    def _walk_schema(self, value: Any, keyword: str = "") -> Any:
         if isinstance(value, Mapping):
             return {key: self._walk_schema(item, key) for key, item in value.items()}
-        if word in _STRUCTURE:
+        if keyword in _STRUCTURE:
             return value
         if isinstance(value, list | tuple):
             return [self._walk_schema(item) for item in value]
@@ -115,25 +112,29 @@ class Redactor:
 
 
 def clean(text: str) -> str:
-    """`text` without terminal escapes, and with a mark for each control, bidirectional and zero-width character."""
+    """Remove terminal escapes, and replace each control, bidirectional and zero-width character by U+FFFD."""
     return _INVISIBLE.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def secrets_of(config: ServerConfig | None) -> Secrets:
-    """Every text of a server's config that must not be shown."""
+    """Return every text of a server's config that must not be shown."""
     return config.secrets() if config is not None else Secrets()
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Where a server is: its command with secrets masked, its own and others, or its url without user, query, and token-like
-    path parts."""
+    """Return where a server is: its command, or its url without user, query, and parts of the path that look like tokens.
+
+    Args:
+        config: The server's config; None for a server of this process.
+        secrets: What is redacted besides the server's own secrets.
+    """
     if config is None:
         return "in this process"
     hidden = secrets_of(config).union(secrets)
     if config.url:
         parts = urlsplit(config.url)
         host = parts.netloc.rpartition("@")[2]
-        path = mask(parts.path, [*random_parts(parts.path), *hidden])
-        return clean(f"{parts.scheme}://{mask(host, hidden)}{path}")
+        path = redacted(parts.path, [*random_parts(parts.path), *hidden])
+        return clean(f"{parts.scheme}://{redacted(host, hidden)}{path}")
     words = [config.command] if config.command else ["bundled", config.bundled or ""]
-    return clean(mask(shlex.join([*words, *config.args]), hidden))
+    return clean(redacted(shlex.join([*words, *config.args]), hidden))

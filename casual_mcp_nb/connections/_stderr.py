@@ -1,4 +1,4 @@
-"""A server's stderr: read at once, kept in part, shown cleaned and masked."""
+"""A server's stderr: read immediately, its end kept, shown cleaned and redacted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from casual_mcp_nb.connections._launch import ANNOUNCEMENT
-from casual_mcp_nb.connections._redactor import clean, mask
+from casual_mcp_nb.connections._redactor import clean
+from casual_mcp_nb.types.secret import redacted
 
 KEPT_BYTES = 32 * 1024
 TAIL_LINES = 20
@@ -21,13 +22,17 @@ class StderrLog:
     """The read end of a server's stderr. A thread empties the pipe, so that a server that writes much is never held up.
 
     Args:
-        secrets: Texts to mask in what is shown.
+        secrets: Texts to redact in what is shown.
+
+    Attributes:
+        pid: Process id of the server, from the launcher's announcement; None until that was read.
+        file: The write end, for the server's process.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.pid: int | None = None
         self._secrets = frozenset(secrets)
-        self._kept = b""
+        self._tail = b""
         self._cut = False
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -36,8 +41,8 @@ class StderrLog:
         threading.Thread(target=self._read, args=(read,), name="mcp-stderr", daemon=True).start()
 
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines, cleaned of control characters, secrets masked, each cut to 500 characters."""
-        text = mask(self._kept.decode("utf-8", "replace"), self._secrets)
+        """Return the last lines, cleaned and redacted, each cut to 500 characters."""
+        text = redacted(self._tail.decode("utf-8", "replace"), self._secrets)
         if self._cut:
             # The first line may begin within a secret, which would then not be recognised.
             text = text.partition("\n")[2] or text[max(map(len, self._secrets), default=0) :]
@@ -45,12 +50,12 @@ class StderrLog:
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
-        """Give up our copy of the write end; the log then ends with the last process that holds one."""
+        """Close our copy of the write end; the log then ends with the last process that holds one."""
         with contextlib.suppress(OSError):
             self.file.close()
 
     async def wait_end(self, seconds: float) -> None:
-        """Wait until everything was read, for at most so many seconds."""
+        """Wait until everything was read, but no longer than this."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
@@ -63,22 +68,22 @@ class StderrLog:
                 if len(head) < len(ANNOUNCEMENT) + 20 and b"\n" not in head:
                     continue
                 chunk, head = self._without_announcement(head), None
-            kept = self._kept + chunk
-            self._cut = self._cut or len(kept) > KEPT_BYTES
-            self._kept = kept[-KEPT_BYTES:]
+            tail = self._tail + chunk
+            self._cut = self._cut or len(tail) > KEPT_BYTES
+            self._tail = tail[-KEPT_BYTES:]
         os.close(fd)
-        self._kept += head or b""
+        self._tail += head or b""
         # The loop may be gone: the interpreter is ending and nobody waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _without_announcement(self, head: bytes) -> bytes:
-        line, _, rest = head.partition(b"\n")
+        line, _, remainder = head.partition(b"\n")
         number = line.removeprefix(ANNOUNCEMENT)
         if number == line or not number.isdigit():
             return head
         self.pid = int(number)
-        return rest
+        return remainder
 
 
 def _read_chunk(fd: int) -> bytes:

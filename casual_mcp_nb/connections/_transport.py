@@ -1,4 +1,4 @@
-"""From a server's config to a fastmcp transport, with what is needed beside it."""
+"""Create the fastmcp transport for a server's config, with what belongs to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.connections._log import route_library_logs
 from casual_mcp_nb.connections._messages import MAX_MESSAGE_BYTES, LineLimit
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
 from casual_mcp_nb.connections._redactor import Redactor
@@ -27,15 +28,15 @@ class NotStartable(Exception):
 # No repr: the transports' own show their whole address.
 @dataclass(repr=False)
 class TransportContext:
-    """How a server is reached.
+    """A transport to a server, with what reads and limits it.
 
     Args:
         transport: The fastmcp transport.
         stderr: The log of its stderr, where it is a process.
         lines: What its stdout passes through, where it is a process.
-        http: The watch over its HTTP answers, where it is remote.
+        http: Sees its HTTP responses, where it is remote.
         release: Called when the transport has been closed.
-        mask: Hides secrets in what the server sends.
+        redact: Hides secrets in what the server sends.
     """
 
     transport: ClientTransport
@@ -43,15 +44,15 @@ class TransportContext:
     lines: LineLimit | None = None
     http: ResponseMonitor | None = None
     release: Callable[[], None] = lambda: None
-    mask: Redactor = field(default_factory=Redactor)
+    redact: Redactor = field(default_factory=Redactor)
 
-    def better(self, reason: str, start: float) -> str:
-        """What HTTP says of a failure since a time on the loop's clock, where it says more than `reason` does."""
-        return self.http.better(reason, start, self.mask) if self.http else reason
+    def explain(self, reason: str, start: float) -> str:
+        """Return the reason of a failure, or what HTTP says of it; see `ResponseMonitor.explain`."""
+        return self.http.explain(reason, start, self.redact) if self.http else reason
 
 
 def transport_kind(config: ServerConfig | None) -> str:
-    """`stdio`, `http`, `sse` or `in-process`."""
+    """Return `stdio`, `http`, `sse` or `in-process`."""
     if config is None:
         return "in-process"
     if config.url:
@@ -59,35 +60,35 @@ def transport_kind(config: ServerConfig | None) -> str:
     return config.transport or "stdio"
 
 
-async def open_route(
+async def open_transport(
     kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
 ) -> TransportContext:
-    """As `make_route`, without holding the loop: to build a bundled server takes a moment."""
+    """Call `make_transport`, on another thread where it builds a bundled server, which would hold the event loop."""
     if config is not None and kind == "in-process":
-        return await asyncio.to_thread(make_route, kind, config, server, secrets)
-    return make_route(kind, config, server, secrets)
+        return await asyncio.to_thread(make_transport, kind, config, server, secrets)
+    return make_transport(kind, config, server, secrets)
 
 
-def make_route(
+def make_transport(
     kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
 ) -> TransportContext:
-    """The way to a server; a new one for each connection.
+    """Return the transport to a server, a new one for each session.
 
     Args:
         kind: The transport; see `transport_kind`.
         config: The server's config; None for one that is handed in.
         server: The server itself, where it lives in this process.
-        secrets: What is masked in its stderr, and by the route's `mask`.
+        secrets: What is redacted in its stderr, and by the context's `redact`.
 
     Raises:
         NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
     """
     if config is None or kind == "in-process":
-        route = _in_process(config, server)
+        context = _in_process(config, server)
     else:
-        route = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
-    route.mask = Redactor(secrets)
-    return route
+        context = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
+    context.redact = Redactor(secrets)
+    return context
 
 
 def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> TransportContext:
@@ -107,7 +108,7 @@ def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Tra
 
 
 def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
-    from casual_mcp_nb.connections._session import StdioTransport
+    from casual_mcp_nb.connections._stdio import StdioTransport
 
     try:
         command = command_of(config)
@@ -125,5 +126,19 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
 def _http(config: ServerConfig, kind: str) -> TransportContext:
     from casual_mcp_nb.connections._http import ResponseMonitor, http_transport
 
-    watch = ResponseMonitor(sse=kind == "sse")
-    return TransportContext(http_transport(config, kind, watch), http=watch)
+    monitor = ResponseMonitor(sse=kind == "sse")
+    return TransportContext(http_transport(config, kind, monitor), http=monitor)
+
+
+def import_sdks(in_process: bool = False) -> None:
+    """Import what a session needs; the first use takes up to two seconds, so call it on a worker thread.
+
+    Args:
+        in_process: Whether the session is with a server of this process, which needs fastmcp's server side too.
+    """
+    from casual_mcp_nb.connections import _http, _session, _stdio  # noqa: F401
+
+    if in_process:
+        import fastmcp.server.server  # noqa: F401
+
+    route_library_logs()

@@ -1,4 +1,4 @@
-"""The tools of one server, listed now and then."""
+"""A server's list of tools, cached for a while."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RETRY_SECONDS = 30.0
 
 
 class ToolCache:
-    """Keeps a listing for a while. The same tools have the same version and stay the same objects, however often listed.
+    """Caches a listing. Tools that did not change keep their version and stay the same objects, however often they are listed.
 
     Args:
-        fetch: Lists the tools; must have a limit of its own.
-        ttl_seconds: How long a listing is fresh; None for ever.
+        fetch: Lists the tools; must have its own time limit.
+        ttl_seconds: How long a listing is fresh; None: it never expires.
         clock: A monotonic clock in seconds.
     """
 
@@ -43,14 +43,14 @@ class ToolCache:
         self.last_error: Exception | None = None
 
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
-        """The tools, listed anew when the listing is no longer fresh. Callers at the same time cause one listing.
+        """Return the tools, listed again when the listing is no longer fresh. Concurrent callers cause one listing.
 
         Args:
-            force_refresh: List anew in any case.
+            force_refresh: List them in any case.
 
         Raises:
-            Exception: Whatever the listing failed with, when there is no older listing to give; it is tried again after
-                the TTL, at most 30 seconds.
+            Exception: What the listing failed with, when there is no older one; it is tried again after the TTL or
+                30 seconds, whichever is shorter.
         """
         fetches = self._fetches
         if force_refresh or not self.fresh:
@@ -62,14 +62,9 @@ class ToolCache:
         return self.tools
 
     async def invalidate(self) -> None:
-        """Let the next use list anew, also when a listing is under way that may already be out of date."""
+        """Let the next use list the tools again, also when a listing is under way that may already be out of date."""
         self._invalidations += 1
         self._stale_at = -math.inf
-
-    async def prime(self, tools: Sequence[ToolSpec]) -> None:
-        """Take this listing as fresh."""
-        self._take(tools)
-        self._expire(self._ttl)
 
     @property
     def fresh(self) -> bool:
@@ -78,7 +73,7 @@ class ToolCache:
 
     @property
     def tokens(self) -> int:
-        """Estimated price of all definitions that a model can be given, counted once for each version."""
+        """Estimated tokens of all definitions that a model can be given, counted once for each version."""
         if self._tokens is None:
             self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens
@@ -87,24 +82,21 @@ class ToolCache:
         invalidations = self._invalidations
         ttl = self._ttl
         try:
-            self._take(await self._fetch())
+            self._store(await self._fetch())
         except Exception as error:
             self.last_error = error
             ttl = RETRY_SECONDS if ttl is None else min(ttl, RETRY_SECONDS)
         self._fetches += 1
         if invalidations == self._invalidations:
-            self._expire(ttl)
+            self._stale_at = math.inf if ttl is None else self._clock() + ttl
 
-    def _take(self, tools: Sequence[ToolSpec]) -> None:
+    def _store(self, tools: Sequence[ToolSpec]) -> None:
         version = _version(tools)
         if version != self.version or not self._listed:
             self.tools, self.version = tuple(tools), version
             self._tokens = None
         self._listed = True
         self.last_error = None
-
-    def _expire(self, ttl: float | None) -> None:
-        self._stale_at = math.inf if ttl is None else self._clock() + ttl
 
 
 def _version(tools: Sequence[ToolSpec]) -> str:

@@ -220,7 +220,7 @@ class McpToolChat:
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
-        self.server_manager.wake(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
+        self.server_manager.enable(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
         await self.server_manager.connect()
         await self.look()
         view = self.current_view(selection)

@@ -22,6 +22,8 @@ from casual_mcp_nb.types.tokens import definition_tokens
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
 """How many characters of a description a model is given."""
+MAX_TOOLS_ON_LOOP = 1_000
+"""Work on more tools than these is done on another thread, so that the event loop is not held."""
 Restriction = Literal["app only", "task only"]
 _MAX_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")

@@ -38,7 +38,7 @@ async def test_a_server_that_dies_in_a_call_ends_that_call_and_is_started_again_
     assert "out of paper" in str(caught.value)
     assert caught.value.retryable
     assert connection.status.state == "failed"
-    assert "started again at its next use" in (connection.status.error or "")
+    assert "started again when it is next used" in (connection.status.error or "")
     assert await connection.call("fine", {}) == fine
     assert connection.status.state == "ready"
     names = [message["params"]["name"] for message in _received(record, "tools/call")]
@@ -84,7 +84,7 @@ async def test_a_server_that_cannot_be_started_again_is_failed_and_is_not_tried_
         with pytest.raises(ConnectError, match="not repaired yet"):
             await connection.call("last", {})
     assert connection.status.state == "failed"
-    assert connection.status.error == "it ended before it answered"
+    assert connection.status.error == "the process exited during startup"
     assert connection.tools == ()
 
 

@@ -103,7 +103,7 @@ async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr(
     connection = opened(Connection("leaver", config))
     with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' is not set") as caught:
         await connection.connect()
-    assert connection.status.error == "it ended before it answered"
+    assert connection.status.error == "the process exited during startup"
     assert connection.status.stderr_tail == f"KeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "s3cret" not in str(caught.value)
     assert processes() == []

@@ -66,7 +66,7 @@ async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empt
     errors = [status.error for status in server_manager.statuses.values()]
     assert errors == [
         "the command '/no/such/server' was not found",
-        "it ended before it answered",
+        "the process exited during startup",
         "no answer in 0.5 s (if it needs longer, raise servers.silent.init_timeout)",
     ]
     assert server_manager.statuses["leaver"].stderr_tail == "out of licences"
@@ -182,17 +182,16 @@ async def test_an_unknown_name_is_answered_with_the_closest(opened: Opened, raw:
         await server_manager.call(ToolSpec("wether", "a"), {})
 
 
-async def test_a_server_is_added_later(opened: Opened) -> None:
+async def test_a_server_of_this_process_has_no_config_and_a_name_of_its_own(opened: Opened, raw: Raw) -> None:
     changes: list[int] = []
-    server_manager = opened(ServerManager({}, handlers=Handlers(changed=lambda: changes.append(1))))
+    handlers = Handlers(changed=lambda: changes.append(1))
+    server_manager = opened(ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers))
     await server_manager.connect()
-    assert len(await server_manager.catalog()) == 0
-    await server_manager.add("notebook", _inside("a"))
     assert [tool.wire_name for tool in await server_manager.catalog()] == ["notebook__a"]
     assert changes
     assert server_manager.config_of("notebook") is None
     with pytest.raises(UsageError, match="already a server 'notebook'"):
-        await server_manager.add("notebook", _inside())
+        ServerManager({"notebook": raw()}, in_process={"notebook": _inside()})
 
 
 @pytest.mark.fault(74)

@@ -189,7 +189,7 @@ async def test_a_secret_in_output_that_is_no_message_is_masked_before_it_is_cut(
     with pytest.raises(ToolTimeoutError) as caught:
         await connection.call("noisy", {})
     assert "planted" not in str(caught.value)
-    link = connection._lifecycle.link
+    link = connection._lifecycle.session
     assert link is not None
     assert "xxx" in link.stray_output
     assert "planted" not in link.stray_output

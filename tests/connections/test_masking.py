@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.connections._redactor import clean, mask, secrets_of, shown_address
-from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.connections._redactor import clean, secrets_of, shown_address
+from casual_mcp_nb.types.secret import MASK, redacted
 from casual_mcp_nb.types.server import ServerConfig
 
 
 def test_secrets_are_masked_the_longest_first_and_very_short_ones_not() -> None:
-    assert mask("abcdef abcd xy", ["abcd", "abcdef", "xy"]) == f"{MASK} {MASK} xy"
+    assert redacted("abcdef abcd xy", ["abcd", "abcdef", "xy"]) == f"{MASK} {MASK} xy"
 
 
 def test_env_headers_and_auth_are_secrets_also_without_their_scheme() -> None:

@@ -54,7 +54,7 @@ def test_lines_up_to_the_limit_pass_and_what_belongs_to_nobody_is_dropped(size: 
 def test_a_whole_body_is_one_message_and_keeps_its_lines() -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "result": {}}, indent=2).encode()
     assert b"\n".join(fed(LineLimit(100, whole=True), body, 9)) == body
-    assert json.loads(b"".join(fed(LineLimit(30, whole=True, asked=8), body, 9)))["id"] == 8
+    assert json.loads(b"".join(fed(LineLimit(30, whole=True, request_id=8), body, 9)))["id"] == 8
 
 
 async def test_what_is_counted_is_what_the_body_unpacks_to(opened: Callable[..., Any]) -> None:

@@ -37,7 +37,7 @@ async def test_the_children_of_a_server_are_ended_after_its_failed_start(
     opened: Opened, raw: Raw, processes: Processes
 ) -> None:
     connection = opened(Connection("parent", raw(child="stubborn", exit=1)))
-    with pytest.raises(Exception, match="it ended before it answered"):
+    with pytest.raises(Exception, match="the process exited during startup"):
         await connection.connect()
     assert processes() == []
 
@@ -96,7 +96,7 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
     seen = tmp_path / "environment"
     code = f"import json, os, sys; json.dump(dict(os.environ), open({str(seen)!r}, 'w')); sys.exit(1)"
     config = ServerConfig.model_validate({"command": sys.executable, "args": ("-I", "-c", code), "env": {"OWN": "setting"}})
-    with pytest.raises(Exception, match="it ended before it answered"):
+    with pytest.raises(Exception, match="the process exited during startup"):
         await opened(Connection("nosy", config)).connect()
     environment = json.loads(seen.read_text())
     assert environment.pop("OWN") == "setting"

@@ -114,11 +114,3 @@ async def test_a_caller_that_is_cancelled_leaves_the_cache_usable() -> None:
     listing.cancel()
     await asyncio.wait({listing})
     assert len(await cache.get_tools()) == 1
-
-
-async def test_a_primed_cache_asks_nobody() -> None:
-    shelf = Shelf("a")
-    cache = shelf.cache()
-    await cache.prime([ToolSpec("shelf", "given")])
-    assert [tool.name for tool in await cache.get_tools()] == ["given"]
-    assert shelf.asked == 0

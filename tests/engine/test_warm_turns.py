@@ -76,51 +76,53 @@ async def test_a_view_keeps_the_selection_that_it_was_compiled_from(chat: McpToo
     assert await chat.view() is view
 
 
-async def test_what_is_missing_is_looked_up_anew_when_a_server_has_changed(chat: McpToolChat) -> None:
-    broken = True
+class Licensed:
+    """Servers of this process that start only while they have a licence."""
+
+    def __init__(self, *names: str) -> None:
+        self.licences = {"many"}
+        self.servers = {name: FastMCP[Any](name, lifespan=self._start) for name in names}
 
     @asynccontextmanager
-    async def starting(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
-        if broken:
+    async def _start(self, server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
+        if server.name not in self.licences:
             raise RuntimeError("no licence")
         yield {}
 
-    with pytest.raises(ConnectError):
-        await chat.server_manager.add("moody", FastMCP("moody", lifespan=starting))
-    for _ in range(2):
-        turn = await ask(chat, "done")
-        assert [notice.server for notice in turn.notices] == ["moody"]
-    broken = False
-    await chat.server_manager.reconnect("moody")
-    assert not (await ask(chat, "done")).notices
+
+async def test_what_is_missing_is_looked_up_again_when_a_server_has_changed() -> None:
+    licensed = Licensed("moody")
+    server_manager = ServerManager({}, in_process={"many": many(), **licensed.servers})
+    async with McpToolChat(server_manager, ModelFactory(Config())) as chat:
+        for _ in range(2):
+            turn = await ask(chat, "done")
+            assert [notice.server for notice in turn.notices] == ["moody"]
+        licensed.licences.add("moody")
+        await chat.server_manager.reconnect("moody")
+        assert not (await ask(chat, "done")).notices
 
 
-async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_then_when_it_changes(chat: McpToolChat) -> None:
-    async def missing(history: list[Any]) -> list[str | None]:
-        turn = await ask(chat, "done", history=history)
-        history += turn.messages
-        return [notice.server for notice in turn.notices]
+async def test_what_is_missing_is_said_in_the_first_turn_of_a_conversation_and_then_when_it_changes() -> None:
+    licensed = Licensed("moody", "sad")
+    licensed.licences.add("sad")
+    server_manager = ServerManager({}, in_process={"many": many(), **licensed.servers})
+    async with McpToolChat(server_manager, ModelFactory(Config())) as chat:
 
-    async def fails(name: str) -> None:
+        async def missing(history: list[Any]) -> list[str | None]:
+            turn = await ask(chat, "done", history=history)
+            history += turn.messages
+            return [notice.server for notice in turn.notices]
+
+        history: list[Any] = []
+        assert [await missing(history) for _ in range(3)] == [["moody"], [], []]
+        assert await missing([]) == ["moody"]
+        licensed.licences.remove("sad")
         with pytest.raises(ConnectError):
-            await chat.server_manager.add(name, FastMCP(name, lifespan=refusing))
-
-    @asynccontextmanager
-    async def refusing(server: FastMCP[Any]) -> AsyncIterator[dict[str, Any]]:
-        if server.name not in well:
-            raise RuntimeError("no licence")
-        yield {}
-
-    well: set[str] = set()
-    history: list[Any] = []
-    await fails("moody")
-    assert [await missing(history) for _ in range(3)] == [["moody"], [], []]
-    assert await missing([]) == ["moody"]
-    await fails("sad")
-    assert [await missing(history) for _ in range(2)] == [["moody", "sad"], []]
-    well.add("moody")
-    await chat.server_manager.reconnect("moody")
-    assert [await missing(history) for _ in range(2)] == [["sad"], []]
+            await chat.server_manager.reconnect("sad")
+        assert [await missing(history) for _ in range(2)] == [["moody", "sad"], []]
+        licensed.licences.add("moody")
+        await chat.server_manager.reconnect("moody")
+        assert [await missing(history) for _ in range(2)] == [["sad"], []]
 
 
 async def test_a_name_that_does_not_exist_is_refused_in_each_turn_and_forgotten_when_it_is_gone(chat: McpToolChat) -> None:

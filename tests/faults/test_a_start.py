@@ -57,7 +57,7 @@ async def test_a_server_that_exits_at_once_is_failed_with_the_end_of_its_stderr_
     broken = raw({"env": {"KEY": "s3cret-key"}}, stderr=stderr, exit=1)
     chat = await opened(beside(raw, broken))
     status = chat.server_manager.statuses["broken"]
-    assert status.error == "it ended before it answered"
+    assert status.error == "the process exited during startup"
     assert status.stderr_tail == f"loading\nKeyError: 'MY_TOKEN' is not set, {MASK}"
     assert "MY_TOKEN" in status._repr_html_()
     assert "s3cret" not in repr(status) + status._repr_html_()
@@ -109,7 +109,7 @@ async def test_a_banner_instead_of_an_answer_is_quoted(opened: Opened, raw: Raw,
     chat = await opened(beside(raw, banner))
     error = chat.server_manager.statuses["broken"].error or ""
     assert error.startswith("no answer in 2 s")
-    assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is no MCP message")
+    assert error.endswith("on its stdout it wrote 'Welcome to <b>1.0</b>!', which is not an MCP message")
     assert "<b>1.0" not in chat.server_manager.statuses["broken"]._repr_html_()
     assert len(marked(mark)) == 2
     await assert_the_others_work(chat)
@@ -167,7 +167,7 @@ async def test_when_all_servers_fail_one_error_lists_each_reason_and_a_chat_with
         await ask(chat, "never")
     lines = str(caught.value).splitlines()
     assert "- gone: the command '/no/such/server' was not found" in lines
-    assert "- leaver: it ended before it answered" in lines
+    assert "- leaver: the process exited during startup" in lines
     assert "    out of licences" in lines
     assert any(line.startswith("- silent: no answer in 0.5 s") for line in lines)
     chat.selection.servers.update(dict.fromkeys(servers, "off"))

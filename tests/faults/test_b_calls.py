@@ -86,7 +86,7 @@ async def test_a_death_between_calls_is_mended_once_and_a_second_one_is_told_to_
     second = await ask(chat, call("brief__last"), call_again_when_it_cannot_start, "done", history=first.messages)
     assert [c.status for c in second.tool_calls] == ["ok", "error", "ok"]
     assert "not repaired yet" in second.tool_calls[1].result
-    assert chat.server_manager.statuses["brief"].error == "it ended before it answered"
+    assert chat.server_manager.statuses["brief"].error == "the process exited during startup"
     assert len(received(record, "initialize")) == 2
     assert_valid(second.messages)
 

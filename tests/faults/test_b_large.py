@@ -93,7 +93,7 @@ async def test_a_result_of_50_mb_fails_that_call_with_its_size_and_everything_el
         large, *others = turn.tool_calls
         assert [c.result for c in others] == ["ok", "ok"]
         assert large.status == "error"
-        assert "its reply is too large: 50.0 MB, and at most 16 MB are taken" in large.result
+        assert "its reply is too large: 50.0 MB, and at most 16 MB are accepted" in large.result
         again = await ask(chat, call("lab__small"), "done", history=turn.messages)
         assert again.tool_calls[0].result == "ok"
         assert_valid(again.messages)

@@ -182,7 +182,7 @@ async def test_a_server_that_failed_and_is_in_the_toolset_is_said_to_have_failed
     turn = await ask(chat, calls(call("git__push"), call("sound__a")), "done", tool_set=tool_set)
     (notice,) = turn.notices
     assert notice.server == "git"
-    assert notice.text == "Server 'git' failed: it ended before it answered, so its tools are missing."
+    assert notice.text == "Server 'git' failed: the process exited during startup, so its tools are missing."
     assert turn.tool_calls[1].result == "A"
     only = await ask(chat, "done", tool_set=ToolSetConfig(servers={"sound": True}))
     assert only.notices == []

@@ -72,7 +72,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                 turn = session.chat("go")
                 chat = session._chat
                 connections = list(chat.server_manager._connections.values())
-                links = [connection._lifecycle.link for connection in connections]
+                links = [connection._lifecycle.session for connection in connections]
                 assert_nowhere(
                     values(secrets),
                     [config, *config.servers.values(), *config.clients.values()],

@@ -61,7 +61,7 @@ def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_s
 def test_a_server_that_dies_at_its_start_has_its_reason_while_the_others_work_in_the_same_turn(session: Session) -> None:
     status = session.servers["sqlite"]
     assert status.state == "failed"
-    assert status.error == "it ended before it answered"
+    assert status.error == "the process exited during startup"
     assert "AttributeError: 'Server' object has no attribute 'list_resources'" in status.stderr_tail
 
     turn = session.chat("go", model=scripted_model(call("everything__echo", message="still here"), "done"))

@@ -1,0 +1,245 @@
+"""What failed and why, in words for a person, and the errors that say so.
+
+Nothing here shows a repr, an address with credentials or a secret: every text of a server is redacted before it is cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from casual_mcp_nb.connections._messages import UNREADABLE
+from casual_mcp_nb.connections._redactor import clean
+from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolTimeoutError, shown
+from casual_mcp_nb.types.secret import redacted
+
+CONNECTION_CLOSED = "Connection closed"
+"""The SDK's message for a request whose connection ended. Its code is also used by servers for errors of their own."""
+
+SESSION_FORGOTTEN = "Session terminated"
+"""The SDK's message for an HTTP 404 within a session."""
+
+UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""How the SDK's message begins for an HTTP response that is not a message; what follows quotes the response."""
+
+CLOSED = "the connection was closed"
+ENDED = "it ended unexpectedly"
+
+
+def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
+    """Return the root cause of a failure in words.
+
+    Args:
+        exc: The failure.
+        redact: Hides secrets in a text.
+
+    Returns:
+        One line, without the input that a validation quotes.
+    """
+    exc = _root(exc)
+    module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
+    if module.startswith("httpx"):
+        return _http_text(exc, name, redact)
+    if name == "ValidationError" and module.startswith("pydantic"):
+        return f"an answer that cannot be read: {_first_problem(exc)}"
+    if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
+        return CLOSED
+    if name == "MCPError" and str(exc).startswith(UNPARSED):
+        return UNREADABLE
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return _with_our_versions(_first_line(redact(str(exc)))) or name
+
+
+def root_cause(error: BaseException, secrets: Collection[str]) -> str:
+    """Return `error_text` without control characters and secrets."""
+    redact = partial(redacted, secrets=secrets)
+    return clean(redact(error_text(error, redact)))
+
+
+def is_answer(exc: BaseException) -> bool:
+    """Return whether the server answered, though with an error or something unreadable; otherwise the session is broken."""
+    from mcp import MCPError
+    from pydantic import ValidationError
+
+    exc = _root(exc)
+    if isinstance(exc, MCPError):
+        return str(exc) not in (CONNECTION_CLOSED, SESSION_FORGOTTEN)
+    return isinstance(exc, ValidationError)
+
+
+def is_forgotten(exc: BaseException, status: int | None) -> bool:
+    """Return whether an HTTP server refused a request because it no longer knows the session, and so has not acted on it.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
+
+    Args:
+        exc: What the request failed with.
+        status: The last HTTP status of 400 or more since it was sent.
+    """
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    exc = _root(exc)
+    return isinstance(exc, MCPError) and status == 404 and exc.error.code == INVALID_REQUEST
+
+
+def says_nothing(reason: str) -> bool:
+    """Return whether a reason is only what the SDK puts in the place of an HTTP error."""
+    return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
+
+
+def status_text(status: int, body: str = "") -> str:
+    """Return what an HTTP status means.
+
+    Args:
+        status: The status.
+        body: The start of the response's body, with secrets redacted; HTML is not quoted.
+    """
+    line = _first_line(_message_in(body))
+    meaning = {401: "the credentials were not accepted", 403: "access was refused"}.get(status, "")
+    return ": ".join(filter(None, (f"HTTP {status}", meaning, shown(line, 200) if line else "")))
+
+
+def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:
+    """Return the error for using a server that could not be connected."""
+    text = f"Server {shown(server)} ({address[:200]}) is not connected: {reason or 'it was not started'}."
+    return ConnectError(text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it.")
+
+
+def closed_error(server: str) -> ClosedError:
+    """Return the error for using a connection that was closed."""
+    return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
+
+
+def timeout_error(
+    server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
+) -> ToolTimeoutError:
+    """Return the error for a call that reached a limit.
+
+    Args:
+        server: The server's name.
+        tool: The tool's name.
+        seconds: How long the call ran.
+        field: The field of the config that holds the limit.
+        stray_output: What the server sent meanwhile that was not a message; None for nothing.
+        stalled: Why the connection was ended, because a message did not end; None where it was not ended.
+    """
+    stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
+    ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
+    return ToolTimeoutError(
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}{ended}",
+        hint=f"If it needs longer, raise servers.{server}.{field}.",
+        server=server,
+        tool=tool,
+    )
+
+
+def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
+    """Return the error for a call during which the session ended."""
+    text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
+    hint = "The call is not repeated, as it may have had an effect; the server is connected again when it is next used."
+    return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
+
+
+def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
+    """Return the error for a call that the server answered with an error or with something unreadable."""
+    return ToolCallError(
+        f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
+    )
+
+
+def lost_reason(broken_reason: str | None) -> str:
+    """Return why a server that was ready is not any more.
+
+    Args:
+        broken_reason: Why its session was given up; None where it ended by itself.
+    """
+    return f"{broken_reason or ENDED}; it is started again when it is next used"
+
+
+def no_answer(limit: str, setting: str) -> str:
+    """Return that the limit of the start was reached, and the setting that raises it."""
+    return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
+
+
+def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None) -> str:
+    """Return why a start failed.
+
+    Args:
+        reason: The root cause in words.
+        process: Whether the server is a process of ours.
+        limit: The limit of the start where it was reached, as it is shown; else empty.
+        setting: The setting that raises it; empty where there is none.
+        stray_output: The start of a line that was not a message, if there was one.
+    """
+    if limit:
+        reason = no_answer(limit, setting)
+    elif reason == CLOSED:
+        reason = "the process exited during startup" if process else f"{CLOSED} during startup"
+    if stray_output is not None:
+        reason += f"; on its stdout it wrote {shown(stray_output)}, which is not an MCP message"
+    return reason
+
+
+def _root(exc: BaseException) -> BaseException:
+    while True:
+        if isinstance(exc, BaseExceptionGroup):
+            exc = exc.exceptions[0]
+        elif isinstance(exc, RuntimeError) and isinstance(exc.__cause__, Exception):
+            # fastmcp wraps what happened in RuntimeErrors that say less.
+            exc = exc.__cause__
+        else:
+            return exc
+
+
+def _with_our_versions(text: str) -> str:
+    if not text.startswith("Unsupported protocol version"):
+        return text
+    from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+    return f"{text}; this client speaks {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+
+
+def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> str:
+    response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
+    if response is not None:
+        return status_text(response.status_code)
+    if name in ("ConnectError", "ConnectTimeout"):
+        reason = _first_line(redact(str(exc)))
+        return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
+    if name.endswith("Timeout"):
+        return "no answer in time"
+    return _first_line(redact(str(exc))) or "the HTTP connection failed"
+
+
+def _message_in(body: str) -> str:
+    """Return the message in the body of an HTTP error: a plain text, or a member of a JSON object."""
+    if body.lstrip().startswith("<"):
+        return ""
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return "" if body.lstrip().startswith(("{", "[")) else body
+    error = value.get("error", value) if isinstance(value, dict) else value
+    message = error.get("message", error.get("detail")) if isinstance(error, dict) else error
+    return message if isinstance(message, str) else ""
+
+
+def _first_problem(exc: Any) -> str:
+    problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
+    message = problems[0]["msg"] if problems else "invalid"
+    return f"{where}: {message}" if where else message
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:1000]
+
+
+def _tail(stderr_tail: str) -> str:
+    return f"\nIts stderr ends with:\n{stderr_tail}\n" if stderr_tail else ""

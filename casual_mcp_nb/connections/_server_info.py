@@ -1,0 +1,47 @@
+"""What a server says of itself in the handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastmcp import Client
+
+from casual_mcp_nb.connections._redactor import clean
+
+MAX_EXTENSIONS = 20
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server said of itself in the handshake, redacted.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
+    """
+
+    protocol_version: str | None = None
+    version: str | None = None
+    instructions: str = ""
+    capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, client: Client[Any], redact: Callable[[str], str]) -> ServerInfo:
+        """Read it from a client that has done the handshake."""
+        info, capabilities = client.server_info, client.server_capabilities
+        extensions = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
+        return cls(
+            protocol_version=client.protocol_version,
+            version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
+            instructions=redact(client.instructions or ""),
+            capabilities=_names(capabilities),
+            extensions=tuple(clean(redact(str(name)))[:100] for name in extensions),
+        )
+
+
+def _names(capabilities: Any) -> tuple[str, ...]:
+    """Return the names of the capabilities that are declared, without extensions, whose names servers invent."""
+    fields = type(capabilities).model_fields if capabilities is not None else ()
+    names = (name for name in fields if name not in ("experimental", "extensions"))
+    return tuple(name for name in names if getattr(capabilities, name) is not None)

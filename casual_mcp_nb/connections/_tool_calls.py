@@ -1,0 +1,140 @@
+"""The calls of one server's tools: within their limits, checked against the output schema, failures put into words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.connections._connect_mode import cannot_ask
+from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, CallTimeout, OnProgress, limited_call
+from casual_mcp_nb.connections._errors import died_error, is_answer, is_forgotten, refused_error, root_cause, timeout_error
+from casual_mcp_nb.connections._output import OutputCheck
+from casual_mcp_nb.connections._redactor import Redactor
+from casual_mcp_nb.connections.convert import has_structured, is_small, result_from_mcp
+from casual_mcp_nb.connections.handlers import Handlers
+from casual_mcp_nb.errors import ToolCallError
+from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.secret import Secrets
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+    from casual_mcp_nb.connections._lifecycle import Lifecycle
+    from casual_mcp_nb.connections._mcp_session import McpSession
+
+
+class _SessionForgotten(Exception):
+    """The server does not know the session any more, and so has not run the call."""
+
+
+@dataclass
+class ToolCalls:
+    """Calls the tools of one server; see https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
+
+    Args:
+        server: The server's name.
+        configured: Whether it has a config whose settings an error can name.
+        lifecycle: Gives the session.
+        limits: How long a call may take.
+        handlers: Where advice on the server goes.
+        outputs: Checks structured content.
+        redact: Hides secrets in results.
+        secrets: What is redacted in errors.
+
+    Attributes:
+        deadlines: Those of the calls that run now.
+    """
+
+    server: str
+    configured: bool
+    lifecycle: Lifecycle
+    limits: CallLimits
+    handlers: Handlers
+    outputs: OutputCheck
+    redact: Redactor
+    secrets: Secrets
+    deadlines: CallDeadlines = field(default_factory=CallDeadlines)
+
+    async def run(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
+    ) -> ToolResult:
+        """Call a tool once, or a second time where the server has forgotten the session; see `Connection.call`."""
+        try:
+            return await self._run_once(name, arguments, on_progress, meta)
+        except _SessionForgotten:
+            return await self._run_once(name, arguments, on_progress, meta, again=True)
+
+    async def _run_once(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        again: bool = False,
+    ) -> ToolResult:
+        if self.lifecycle.mode_change_pending and not self.deadlines:
+            # While other calls run the change waits: it would end them.
+            await self.lifecycle.change_mode()
+        session = await self.lifecycle.ensure()
+        start = asyncio.get_running_loop().time()
+        try:
+            raw = await limited_call(session, self.limits, self.deadlines, name, arguments, on_progress, meta)
+        except CallTimeout as limit:
+            stray = session.stray_output if session.strayed_at >= start else None
+            stalled = session.context.lines.stalled if session.context.lines else None
+            if stalled is not None:
+                # What it sends next would be read as more of that message.
+                session.give_up(stalled)
+            raise timeout_error(self.server, name, limit.seconds, limit.field, stray, stalled) from None
+        except Exception as error:
+            if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
+                session.give_up()
+                raise _SessionForgotten from None
+            failure = await self._failure(name, error, session, start)
+        else:
+            result = await self._converted(raw, session.output_schema(name))
+            advice = self._advice((part.text for part in result.content), session) if result.is_error else ""
+            return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
+        # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
+        raise failure
+
+    async def _converted(self, raw: CallToolResult, schema: Any) -> ToolResult:
+        """Check a result against its output schema, convert and redact it."""
+        note, invalid = "", False
+        if schema is not None and not raw.is_error:
+            if has_structured(raw):
+                note, invalid = await self.outputs.problem(schema, raw.structured_content)
+            else:
+                note, invalid = "The tool has an output schema, and its result has no structured content.", True
+        # A large result would hold the event loop.
+        result = self._redacted(raw) if is_small(raw) else await asyncio.to_thread(self._redacted, raw)
+        if not note:
+            return result
+        return replace(result, content=(*result.content, ContentPart("text", note)), is_error=result.is_error or invalid)
+
+    def _redacted(self, raw: CallToolResult) -> ToolResult:
+        return self.redact.result(result_from_mcp(raw))
+
+    async def _failure(self, tool: str, error: Exception, session: McpSession, start: float) -> ToolCallError:
+        if not is_answer(error):
+            session.give_up()
+        reason = session.broken_reason or session.context.explain(root_cause(error, self.secrets), start)
+        if session.alive:
+            return refused_error(self.server, tool, reason, self._advice((reason,), session))
+        if session.context.stderr is not None:
+            await session.context.stderr.wait_end(0.3)
+        return died_error(self.server, tool, reason, session.stderr_tail)
+
+    def _advice(self, texts: Iterable[str], session: McpSession) -> str:
+        """Return what to do about a call that failed with these texts because of the protocol's version; else nothing."""
+        version = session.server_info.protocol_version
+        if not cannot_ask(texts, version):
+            return ""
+        problem = f"The tool asks a question, which this server cannot do on a connection of protocol {version}."
+        if self.lifecycle.request_legacy_mode():
+            advice = f"{problem} From the next call on it is connected by the older handshake, on which it can ask."
+            self.handlers.warn(self.server, advice)
+            return f"{advice} What the tool did before its question is not undone."
+        return f"{problem} Set servers.{self.server}.protocol to legacy." if self.configured else problem
