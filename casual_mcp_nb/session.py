@@ -433,7 +433,7 @@ class Session(Displayable):
     @property
     def exclusion_problems(self) -> tuple[Notice, ...]:
         """The tools that `include_tools` or `exclude_tools` name but that their servers, if connected, do not have."""
-        return self._chat.exclusions.notices(self._chat.catalog)
+        return self._chat.tools.exclusions.notices(self._chat.catalog)
 
     @property
     def status(self) -> SessionStatus:

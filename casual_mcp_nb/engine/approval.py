@@ -1,9 +1,9 @@
-"""Whether a person is asked before a call, and what an answer holds for.
+"""Whether a person is asked before a call, and what their answer applies to.
 
-The policy of a tool is, in this order: what was given in Python for its server, the `approval` of the server's config, the
-policy of the bundled server that it is, the default. The default asks before each call of a tool that its server calls
-destructive. A server that the person did not write (a command or a url) is asked about once, before the first call of a tool of
-which it does not say whether it destroys something.
+The policy of a tool is the first of these that is set: the one given in Python for its server, the `approval` of the server's
+config, the policy of the bundled server, the default. The default asks before each call of a tool that its server calls
+destructive. A server from elsewhere (a command or a url) is asked about once, before the first call of a tool without a hint on
+whether it is destructive; see https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from casual_mcp_nb.types.tool import Risk, ToolChange, ToolSpec
 Policy = Approval | Literal["default"]
 
 Reason = Literal["always", "destructive", "unannotated", "changed"]
-"""Why it is asked: the policy is `always`; the tool can destroy something; its server does not say whether it can; or its
-definition is not the one that was answered for, and less would be asked of the new one."""
+"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; or its
+definition is not the one that was approved, and the new one would need less approval."""
 
 Scope = Literal["call", "tool", "server"]
 
@@ -34,8 +34,8 @@ class ApprovalRequest:
         tool: The tool, with its server.
         arguments: The complete arguments.
         policy: The policy that asks.
-        reason: Why it is asked; `unannotated` can be answered for the whole server.
-        change: How the tool's definition differs from the one that was seen or answered for before; None: it does not.
+        reason: Why the person is asked; `unannotated` can be answered for the whole server.
+        change: How the tool's definition differs from the one that was seen or approved before; None: it does not.
     """
 
     tool: ToolSpec
@@ -46,16 +46,16 @@ class ApprovalRequest:
 
 
 ApprovalAnswer = bool | str
-"""True lets the call run, and nothing else does: False denies it, and a text denies it and tells the model why."""
+"""Only True lets the call run; False denies it, and a text denies it and tells the model why."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the person says to a call.
+    """The person's answer for a call.
 
     Args:
         verdict: See `ApprovalAnswer`.
-        scope: What a True holds for in this conversation: the `call`, all calls of the `tool` with this definition, or, where
+        scope: What a True applies to in this conversation: the `call`, all calls of the `tool` with this definition, or, where
             the reason is `unannotated`, all tools of the `server` that are not destructive.
     """
 
@@ -64,7 +64,7 @@ class Decision:
 
 
 class NoOneToAsk(Exception):
-    """An approver found that there is nobody who could answer."""
+    """An approver cannot reach anybody who could answer."""
 
 
 Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
@@ -72,10 +72,14 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 
 
 def checked_overrides(approval: Mapping[str, Policies] | None, servers: Mapping[str, object]) -> dict[str, Policies]:
-    """Policies by server, as given in Python.
+    """Check policies given in Python, and return them by server.
+
+    Args:
+        approval: The policies; None for none.
+        servers: The names of the servers.
 
     Raises:
-        ConfigError: A policy is not one.
+        ConfigError: A policy is not valid.
         UnknownNameError: There is no such server.
     """
     for server, policy in (approval or {}).items():
@@ -89,12 +93,12 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Mapping[
 
 
 def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None) -> Policy:
-    """The policy of a tool.
+    """Return the policy of a tool.
 
     Args:
         tool: The tool.
         config: The config of its server; None for one that lives in this process.
-        override: What counts instead of the config's `approval`.
+        override: Replaces the config's `approval`.
     """
     policies = override if override is not None else config.approval if config else None
     if isinstance(policies, Mapping):
@@ -106,12 +110,12 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Why a person is asked before a call of a tool as it is defined now; None: nobody is asked.
+    """Return why a person is asked before a call of a tool as it is defined now; None: nobody is asked.
 
     Args:
         tool: The tool.
         policy: Its policy.
-        third_party: Whether its server is one that neither the person nor this package brought.
+        third_party: Whether its server is neither bundled nor in this process.
     """
     if policy == "always":
         return "always"
@@ -120,6 +124,6 @@ def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason |
     if tool.risk is Risk.DESTRUCTIVE:
         return "destructive"
     if tool.risk is Risk.UNKNOWN and policy == "destructive":
-        # MCP's default for a tool that does not say so is that it can.
+        # By MCP's default, a tool without a hint is destructive.
         return "destructive"
     return "unannotated" if tool.risk is Risk.UNKNOWN and third_party else None

@@ -1,4 +1,4 @@
-"""A pause before each call of the model, in which the person may change what it reads next."""
+"""A pause before each model call, in which the person may edit what the model reads next."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from casual_mcp_nb.types.event import Request
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-_OURS = (SEARCH_TOOLS, LOAD_TOOLS, UNLOAD_TOOLS, "browse_toolkit")
+_SYNTHETIC = (SEARCH_TOOLS, LOAD_TOOLS, UNLOAD_TOOLS, "browse_toolkit")
 
 
 @dataclass(frozen=True)
 class MessageEdit:
-    """Another text for something that the model has not read yet.
+    """A new text for something that the model has not read yet.
 
     Args:
         text: The text.
-        call_id: The call whose result it takes the place of; None for the person's message.
+        call_id: The call whose result it replaces; None for the person's message.
     """
 
     text: str
@@ -30,38 +30,38 @@ class MessageEdit:
 
 
 BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[MessageEdit] | None]]
-"""Called before each call of the model with the step and the request; gives the edits, or None to send it as it is."""
+"""Called before each model call with the step and the request; returns the edits, or None to send it as it is."""
 
 
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
-    """What a person may still edit: where in `messages` the texts of this turn stand that the model has not answered yet.
+    """Find the texts of this turn that the model has not answered yet, so that a person may edit them.
 
-    Results of our own tools are left out, since they say what is loaded, and messages that are not only text.
+    Results of synthetic tools are left out, since they say what is loaded, and messages that are not only text.
 
     Returns:
-        Places by the id of the call; of the person's last message by None.
+        Indexes in `messages` by the id of the call; that of the person's last message by None.
     """
-    places: dict[str | None, int] = {}
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
-        if message.role == "tool" and message.name not in _OURS and isinstance(message.content, str):
-            places[message.tool_call_id] = place
+    indexes: dict[str | None, int] = {}
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message.role == "tool" and message.name not in _SYNTHETIC and isinstance(message.content, str):
+            indexes[message.tool_call_id] = index
         elif message.role == "user" and isinstance(message.content, str):
-            # What stands before it is of an earlier turn, and that may have ended without an answer.
-            return {None: place}
+            # Everything before it is of an earlier turn, which may have ended without an answer.
+            return {None: index}
         elif message.role != "tool":
             break
-    return dict(reversed(places.items()))
+    return dict(reversed(indexes.items()))
 
 
-def place_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
-    """Where in `messages` the text stands that an edit is for.
+def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
+    """Return the index in `messages` of the text that an edit is for.
 
     Raises:
         UsageError: The model has read it already, or there is none.
     """
-    places = editable(messages)
-    if edit.call_id not in places:
-        what = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
-        raise UsageError(f"This cannot be edited: {what}.", hint="What the model reads next can be, and nothing before it.")
-    return places[edit.call_id]
+    indexes = editable(messages)
+    if edit.call_id not in indexes:
+        target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
+        raise UsageError(f"This cannot be edited: {target}.", hint="Only what the model has not read yet can be edited.")
+    return indexes[edit.call_id]

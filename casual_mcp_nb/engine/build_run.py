@@ -1,43 +1,45 @@
-"""How a turn is put together: the model, what it sees, what it was told before, the system prompt."""
+"""How a turn is prepared: its model, what that sees, the conversation so far, the system prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import discovered_in
+from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.preflight import PreflightChecks, Told, turn_started
+from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.types.event import Event, Notice
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.event import Event, Notice, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import ToolSpec
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.config.templates import TemplateLibrary
-    from casual_mcp_nb.connections import ServerManager
-    from casual_mcp_nb.engine.consent import Consent
-    from casual_mcp_nb.engine.context import ContextWindows
-    from casual_mcp_nb.engine.exclusions import Exclusions
-    from casual_mcp_nb.engine.limits import TurnLimits
-    from casual_mcp_nb.providers import ModelFactory
     from casual_mcp_nb.providers.chat_model import ChatModel
-    from casual_mcp_nb.types.config import ToolSetConfig
-    from casual_mcp_nb.types.selection import Selection
 
 DEFAULT_TEMPLATE = "default"
 
 
-class RunParts(Protocol):
-    """What a run is built from: the parts of a `McpToolChat`."""
+class Chat(Protocol):
+    """What a turn needs of its chat; see `McpToolChat`."""
 
     server_manager: ServerManager
     models: ModelFactory
@@ -46,67 +48,46 @@ class RunParts(Protocol):
     templates: TemplateLibrary
     limits: TurnLimits
     system: str | None
+    tools: ChatTools
+    consent: Consent
     contexts: ContextWindows
     checks: PreflightChecks
-    told: Told
-    consent: Consent
+    notice_history: NoticeHistory
     cut_results: CutResults
-    exclusions: Exclusions
-
-    async def view(self, selection: Selection) -> ToolView:
-        """Return what the model sees with a selection."""
-        ...
-
-    async def followed(self, view: ToolView) -> ToolView:
-        """Return the view after what servers changed meanwhile."""
-        ...
-
-    def change_notices(self) -> list[Notice]:
-        """Return what there is to say about tools that changed."""
-        ...
 
 
 async def build_run(
-    chat: RunParts,
+    chat: Chat,
     messages: Sequence[ChatMessage],
     options: TurnOptions,
     history: Sequence[ChatMessage],
     emit: Callable[[Event], None],
     recall: Recall,
 ) -> Run:
-    """The run of a turn, ready to start; tells how the turn begins and what the person should know.
+    """Prepare the run of a turn, and emit how it starts and what the person should know.
 
     Args:
-        chat: Whose turn it is.
-        messages: What the person adds.
-        options: What this turn does differently.
+        chat: The chat.
+        messages: What the person adds to the conversation.
+        options: The options of this turn.
         history: The conversation so far.
-        emit: Takes each event.
-        recall: Finds the full text of a result of the conversation that was cut.
+        emit: Called with each event.
+        recall: Finds the full text of an earlier result that was cut.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist.
         ConnectError: No server could be connected.
     """
-    taken: set[str] = set()
-    (history, history_repairs), (messages, repairs) = repaired(history, taken), repaired(messages, taken)
+    ids: set[str] = set()
+    (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
     model = await chat.models.ready(options.given.get("model"))
-    view = await chat.view(options.applied_to(chat.selection))
-    named = (*chat.consent.unknown_tools(), *chat.exclusions.notices(view.catalog))
-    missing = (*chat.checks.missing(view, chat.server_manager, chat.tool_sets), *named)
+    view = await chat.tools.connected_view(options.applied_to(chat.selection))
+    missing = _missing(chat, view)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
-    dispatcher = Dispatcher(
-        view,
-        discovered,
-        synthetic,
-        chat.server_manager,
-        chat.consent,
-        options.given.get("meta"),
-        on_notice=lambda notice: emit(replace(notice, at=run.now())),
-    )
-    model = asked_with(model, options.request, dispatcher)
-    unsent = model.sendable(tools=bool(view.definitions or discovered)).notices
+    dispatcher = Dispatcher(view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"))
+    model = with_turn_options(model, options.request, dispatcher)
+    unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
         model=model,
         view=view,
@@ -119,43 +100,67 @@ async def build_run(
         stream=options.given.get("stream") is not False,
         gate=options.given.get("gate"),
         context=await chat.contexts.of(model),
-        followed=chat.followed,
-        change_notices=chat.change_notices,
+        refresh_view=chat.tools.refreshed_view,
+        change_notices=chat.tools.changes.notices,
         cut_results=chat.cut_results,
         recall=recall,
-        once=chat.told,
+        history=chat.notice_history,
     )
-    emit(turn_started(messages, model, view.selection, view, discovered))
-    missing = chat.checks.news(missing, first=not history)
-    untold = chat.told.new(unsent, first=not history)
-    told = tuple(map(Notice, (*history_repairs, *repairs, *untold)))
-    for notice in (*told, *missing, *chat.change_notices(), *view.notices, *cut_notices(discovered.values())):
+    dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
+    emit(_turn_started(messages, model, view, discovered))
+    texts = (*history_repairs, *repairs, *chat.notice_history.new(unsent_options, first=not history))
+    on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
+    on_definitions = (*view.notices, *cut_notices(discovered.values()))
+    for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)
-        run.told.append(notice)
+        run.notices.append(notice)
     return run
 
 
-def asked_with(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
-    """The model with the options of a turn, a tool in `tool_choice` by its name on the wire.
+def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
+    """Return the model with the options of a turn, the tool in `tool_choice` by its wire name.
 
     Raises:
         UnknownNameError: No such tool is offered.
     """
-    asked = model.with_options(options)
-    choice = asked.wanted.tool_choice
+    model = model.with_options(options)
+    choice = model.wanted.tool_choice
     if choice in (None, *TOOL_CHOICES) or choice in dispatcher.synthetic:
-        return asked
+        return model
     tool = dispatcher.offered(choice)
     if tool is None:
         offered = [*dispatcher.view.loaded_by_name, *dispatcher.discovered, *dispatcher.synthetic]
         raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
-    return asked.with_options(RequestOptions(tool_choice=tool.wire_name))
+    return model.with_options(RequestOptions(tool_choice=tool.wire_name))
 
 
-async def _system(chat: RunParts, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
+    """Return the notices on servers without tools and on names in the config that are not a tool's."""
+    missing_servers = chat.checks.missing(view, chat.server_manager, chat.tool_sets)
+    return (*missing_servers, *chat.consent.unknown_tools(), *chat.tools.exclusions.notices(view.catalog))
+
+
+async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     system, template = options.given.get("system"), options.given.get("template")
     system = chat.system if system is None and template is None else system
     if system is None:
         template = model.template or DEFAULT_TEMPLATE if template is None else template
         system = await chat.templates.render_async(template, tools=view.offered, variables=options.given.get("variables"))
     return with_instructions(system, view, chat.server_manager)
+
+
+def _turn_started(
+    messages: Sequence[ChatMessage], model: ChatModel, view: ToolView, discovered: Mapping[str, ToolSpec]
+) -> TurnStarted:
+    tool_set = view.selection.tool_set
+    return TurnStarted(
+        messages=tuple(messages),
+        model=model.name,
+        provider=model.provider,
+        tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
+        discovery=view.selection.discovery,
+        loaded=len(view.loaded) + len(discovered),
+        deferred=len(view.deferred) - len(discovered),
+        undeferred_tokens=view.undeferred_tokens,
+        price=model.price,
+    )

@@ -15,19 +15,18 @@ from casual_mcp_nb.engine.approval import Approver, checked_overrides
 from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
-from casual_mcp_nb.engine.exclusions import Exclusions
-from casual_mcp_nb.engine.follow import Relisting
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
+from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
-from casual_mcp_nb.engine.preflight import PreflightChecks, Told, recorder
+from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
+from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
-from casual_mcp_nb.engine.view import MAX_TOOLS_ON_LOOP, ToolView, ViewCache
+from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
@@ -58,17 +57,17 @@ class McpToolChat:
     Args:
         server_manager: The connections.
         models: The models.
-        selection: What the model sees; edit it at any time, a turn reads it when it begins.
+        selection: What the model sees; edit it at any time, a turn reads it when it starts.
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
-        limits: What a turn may take.
+        limits: The limits of a turn.
         system: The system prompt of turns that name neither another one nor a template; None for the model's template.
-        approver: Asks the person where a tool's policy wants it. Without one, calls that a policy of the config asks about are
-            denied; those that only the default policy asks about run, and the turn says so.
-        approval: Policies by server that count instead of those of the config.
-        can_ask: Whether somebody could answer the approver now; None: always.
+        approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
+            are denied; those that only the default policy asks about run, and a notice says so.
+        approval: Policies by server that replace those of the config.
+        can_ask: Returns whether somebody could answer the approver now; None: always.
         answer_limits: How long the person is waited for.
-        secrets: Values to mask in the error of a turn.
+        secrets: Values to redact in the error of a turn.
 
     Raises:
         UsageError: The selection names something that does not exist.
@@ -97,26 +96,23 @@ class McpToolChat:
         self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
         self.limits = limits or TurnLimits()
         self.system = system
-        self._secrets = secrets
-        self._views = ViewCache()
+        self.tools = ChatTools(server_manager, self.tool_sets)
         self.contexts = ContextWindows()
         self.checks = PreflightChecks()
-        self.told = Told()
-        self._watch = ToolChangeTracker(self._pinned)
+        self.notice_history = NoticeHistory()
+        self.cut_results = CutResults()
         self.consent = Consent(
-            self._watch,
+            self.tools.changes,
             server_manager.config_of,
             overrides=checked_overrides(approval, server_manager.statuses),
             approver=approver,
             can_ask=can_ask,
             limits=answer_limits,
         )
-        self.cut_results = CutResults()
-        self._relisting = Relisting(lambda: self.server_manager.fresh, self.look)
-        self.exclusions = Exclusions(server_manager.config_of)
+        self._secrets = secrets
         self._running: set[Run] = set()
-        self._last: Turn | None = None
-        self.names = ChatNames(server_manager, self.tool_sets, lambda: self._watch.catalog)
+        self._last_turn: Turn | None = None
+        self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
         self.selection.bind(self.names)
 
     @classmethod
@@ -134,18 +130,18 @@ class McpToolChat:
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
     ) -> McpToolChat:
-        """Build one from a config file or value. Nothing is started before the first use.
+        """Create a chat from a config file or value. Nothing is started before the first use.
 
         Args:
             config: A path, a dict, or a loaded config.
             system: The system prompt of turns that name neither another one nor a template; None for the model's template.
-            settings: What the environment says; None reads it now, with the `.env` beside the config file.
+            settings: What the environment sets; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls, see `McpToolChat`.
             approval: Policies by server (`never`, `destructive`, `always`, or a mapping of tool names to these), also for
-                bundled and in-process servers; they count instead of those of the config.
-            can_ask: Whether somebody could answer the approver now; None: always.
-            answer_limits: How long the person is waited for, by approvals and by what servers ask.
+                bundled and in-process servers; they replace those of the config.
+            can_ask: Returns whether somebody could answer the approver now; None: always.
+            answer_limits: How long approvals and the questions of servers wait for the person.
             elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
 
@@ -156,17 +152,17 @@ class McpToolChat:
         try:
             loaded = load_config(config)
         finally:
-            # A traceback that shows the values of variables would show what is in a dict.
+            # A traceback that shows the values of variables would show the secrets in a dict.
             del config
         settings = settings or Settings.from_environ(read_environment(loaded.folder))
         secrets = loaded.secrets()
         keep_out_of_log(secrets)
         route_library_logs(loggers())
-        chat: McpToolChat
         answer_limits = answer_limits or AnswerLimits()
+        chat: McpToolChat
         handlers = Handlers(
             log=lambda server, level, text: chat._log(server, level, text),
-            notice=lambda server, text: chat._notice(server, text),
+            notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation,
             changed=changed,
             answer_limits=answer_limits,
@@ -184,13 +180,8 @@ class McpToolChat:
             selection=initial_selection(loaded, in_process or {}),
             tool_sets=loaded.tool_sets,
             templates=TemplateLibrary.for_config(loaded.folder, server_manager.worker),
+            limits=TurnLimits.of(loaded, settings),
             system=system,
-            limits=TurnLimits(
-                max_steps=settings.max_chat_iterations,
-                max_calls_per_step=settings.max_calls_per_step,
-                result_tokens=loaded.tool_results.max_tokens,
-                result_format=settings.tool_result_format,
-            ),
             approver=approver,
             approval=approval,
             can_ask=can_ask,
@@ -208,73 +199,48 @@ class McpToolChat:
 
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
-        self._relisting.close()
+        self.tools.close()
         await self.server_manager.close()
         await self.models.close()
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: what is open belongs to the parent."""
         self.server_manager.abandon()
-        # The lock of the old one may have been held at the fork.
-        self._views = ViewCache()
-
-    async def view(self, selection: Selection | None = None) -> ToolView:
-        """What the model sees under a selection; None: under the chat's own. Connects what is not connected yet."""
-        self.server_manager.enable(name for name, mode in (selection or self.selection).servers.items() if mode != "off")
-        await self.server_manager.connect()
-        await self.look()
-        view = self.current_view(selection)
-        await view.measure()
-        return view
-
-    async def look(self) -> None:
-        """Take note of the tools of the servers that are ready, listed anew where their lists are stale. Does not connect."""
-        catalog = await self.server_manager.catalog()
-        if catalog is not self._watch.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
-            await asyncio.to_thread(self._watch.update, catalog)
-        else:
-            self._watch.update(catalog)
-
-    async def followed(self, view: ToolView) -> ToolView:
-        """The view of a running turn as it is after what servers changed meanwhile; the same one where that is nothing.
-
-        Waits for servers that list their tools again, for a few seconds at most.
-        """
-        await self._relisting.wait()
-        if self._watch.catalog is view.catalog and self._watch.blocked == view.blocked:
-            return view
-        now = self.current_view(view.selection)
-        await now.measure()
-        return now
-
-    def current_view(self, selection: Selection | None = None) -> ToolView:
-        """What the model would see of the tools that are known now. Does not connect and does not wait; for any thread.
-
-        Args:
-            selection: Under which selection; None for the chat's own.
-        """
-        catalog = self._watch.catalog
-        excluded = self.exclusions.of(catalog)
-        return self._views.get(catalog, selection or self.selection, self.tool_sets, self._watch.blocked, excluded)
+        self.tools.abandon()
 
     @property
     def catalog(self) -> Catalog:
         """The tools that are known now."""
-        return self._watch.catalog
+        return self.tools.changes.catalog
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools that a server describes in another way than before, with old and new text; those that were accepted are
-        left out."""
-        return self._watch.changes
+        """The tools whose definitions changed and were not accepted since, with old and new definition."""
+        return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Take a tool as its server describes it now; with `pin_tools` it is offered again from the next turn on.
+        """Accept the present definition of a tool; with `pin_tools` it is offered again from the next turn on.
 
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
         """
-        self._watch.accept(self._watch.catalog.resolve(name).tool_name)
+        self.tools.changes.accept(self.catalog.resolve(name).tool_name)
+
+    async def view(self, selection: Selection | None = None) -> ToolView:
+        """Return what the model sees; connect what is not connected yet.
+
+        Args:
+            selection: Under which selection; None for the chat's own.
+        """
+        return await self.tools.connected_view(selection or self.selection)
+
+    def current_view(self, selection: Selection | None = None) -> ToolView:
+        """Return what the model would see of the tools that are known now. Does not connect or wait; for any thread.
+
+        Args:
+            selection: Under which selection; None for the chat's own.
+        """
+        return self.tools.view(selection or self.selection)
 
     async def run(
         self,
@@ -289,26 +255,32 @@ class McpToolChat:
         """Run one turn to its end.
 
         Args:
-            messages: What the person adds.
-            options: What this turn does differently.
+            messages: What the person adds to the conversation.
+            options: The options of this turn.
             history: The conversation so far.
-            turn: The turn whose trace takes the events; None for a new one.
+            turn: The turn on whose trace the events are recorded; None for a new one.
             on_event: Called with each event after it was recorded.
             recall: Finds the full text of an earlier result that was cut, by the id of a call that this chat did not run.
 
         Returns:
-            The turn. A failure of the model or a limit makes it `failed`, it is not raised; see `Turn.raise_for_status`.
+            The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
 
         Raises:
             UsageError: A name in the options does not exist; nothing was sent.
             ConnectError: No server could be connected.
-            CancelledError: The caller was cancelled; the trace holds the turn up to there, marked as stopped.
+            CancelledError: The caller was cancelled; the turn is `stopped`, and its trace holds everything up to there.
         """
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
-        emit = recorder(turn.trace, on_event)
+        trace = turn.trace
+
+        def emit(event: Event) -> None:
+            trace.append(event)
+            if on_event is not None:
+                on_event(event)
+
         run = await build_run(self, messages, options, history, emit, recall)
-        self._last = turn
+        self._last_turn = turn
         self._running.add(run)
         try:
             await run.run()
@@ -318,9 +290,9 @@ class McpToolChat:
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            said = redacted(text, self._secrets)
-            turn.exception = error if said == text else CasualMcpError(said)
-            emit(TurnFinished("failed", said, run.now()))
+            shown = redacted(text, self._secrets)
+            turn.exception = error if shown == text else CasualMcpError(shown)
+            emit(TurnFinished("failed", shown, run.now()))
         finally:
             self._running.discard(run)
         return turn
@@ -340,9 +312,9 @@ class McpToolChat:
         Args:
             messages: The conversation, or the text of its first message. What earlier searches in it have loaded stays loaded.
             model: Name of a model of the config; None for the first one.
-            system: The system prompt; it takes the place of a system message in `messages`.
-            tool_set: Name of a toolset, or one of its own.
-            meta: Handed through to the servers with each call.
+            system: The system prompt; it replaces a system message in `messages`.
+            tool_set: Name of a toolset, or a custom one.
+            meta: Passed to the servers with each call.
             more: Further fields of `TurnOptions`, such as `temperature`.
 
         Returns:
@@ -350,7 +322,7 @@ class McpToolChat:
 
         Raises:
             UsageError: An option or a name does not exist; nothing was sent.
-            CasualMcpError: The turn failed; `get_stats` tells what it took up to there.
+            CasualMcpError: The turn failed; `get_stats` has what it used up to there.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
         await load("casual_llm")
@@ -386,21 +358,13 @@ class McpToolChat:
                 await task
 
     def get_stats(self) -> ChatStats | None:
-        """What the last turn took, or None before the first one."""
-        return self._last.stats if self._last else None
-
-    def change_notices(self) -> list[Notice]:
-        """What a turn says about tools that changed: each change once, and what is blocked for as long as it is."""
-        return self._watch.notices()
-
-    def _pinned(self, server: str) -> bool:
-        config = self.server_manager.config_of(server)
-        return config is not None and config.pin_tools
+        """Return what the last turn used; None before the first one."""
+        return self._last_turn.stats if self._last_turn else None
 
     def _log(self, server: str, level: str, text: str) -> None:
         for run in tuple(self._running):
-            run.log(server, level, text)
+            run.logs.add(server, level, text)
 
-    def _notice(self, server: str, text: str) -> None:
+    def _notify(self, server: str, text: str) -> None:
         for run in tuple(self._running):
             run.emit(Notice(text, server, run.now()))

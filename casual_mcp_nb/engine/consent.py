@@ -1,4 +1,4 @@
-"""The one place that all approvals go through: who is asked, for how long, and what the answers hold for."""
+"""The one place that all approvals go through: who is asked, for how long, and what the answers apply to."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
 logger = logging.getLogger(__name__)
 
 _RANK: dict[Reason | None, int] = {None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2}
-"""How much is asked for a reason."""
+"""How much approval a reason needs."""
 
 NO_ONE = "No one is available to approve it."
 
 
 @dataclass
 class _Answers:
-    """What was answered in one conversation.
+    """The answers in one conversation.
 
     Args:
         tools: Tools that are always allowed, as they were defined then.
-        servers: Servers that are allowed, each with all of its tools as they had been defined last.
-        asked: Tools that were asked about, as they were defined then.
-        told: Servers of which it was said that their tools run unasked.
+        servers: Servers that are allowed, each with all of its tools as they were defined then.
+        seen: Tools that the person was asked about, as they were defined then.
+        notified: Servers for which a notice said that their tools run without approval.
     """
 
     tools: dict[ToolName, ToolSpec] = field(default_factory=dict)
     servers: dict[str, dict[ToolName, ToolSpec]] = field(default_factory=dict)
-    asked: dict[ToolName, ToolSpec] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    seen: dict[ToolName, ToolSpec] = field(default_factory=dict)
+    notified: set[str] = field(default_factory=set)
 
 
 class Consent:
-    """Decides whether a call may run, and asks where a policy wants it.
+    """Decides whether a call may run, and asks the person where the policy requires it.
 
     Args:
-        watch: Knows how the tools were defined before.
-        config_of: Gives the config of a server; None for one that lives in this process.
-        overrides: Policies by server that count instead of those of the configs.
+        tool_changes: Knows how the tools were defined before.
+        config_of: Returns the config of a server; None for one that lives in this process.
+        overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
-        can_ask: Whether somebody could answer now. Calls that only the default policy asks about run where nobody can.
+        can_ask: Returns whether somebody could answer now. Where nobody can, calls that only the default policy asks about run.
         limits: How long an answer is waited for.
     """
 
     def __init__(
         self,
-        watch: ToolChangeTracker,
+        tool_changes: ToolChangeTracker,
         config_of: Callable[[str], ServerConfig | None],
         *,
         overrides: Mapping[str, Policies] | None = None,
@@ -75,30 +75,30 @@ class Consent:
     ) -> None:
         self.approver = approver
         self.limits = limits or AnswerLimits()
-        self._watch = watch
+        self._tool_changes = tool_changes
         self._config_of = config_of
         self._overrides = dict(overrides or {})
         self._can_ask = can_ask or (lambda: True)
         self._answers = _Answers()
 
     def forget(self) -> None:
-        """Begin another conversation: ask again for what was allowed in this one."""
+        """Forget all answers: another conversation begins."""
         self._answers = _Answers()
 
     def policy(self, tool: ToolSpec) -> Policy:
-        """The policy of a tool."""
+        """Return the policy of a tool."""
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server))
 
     def unknown_tools(self) -> Iterator[Notice]:
-        """A notice for each tool that a policy names and that its server, whose tools are known, does not have."""
-        for server, tools in self._watch.catalog.by_server.items():
+        """Yield a notice for each tool that a policy names and its server does not have."""
+        for server, tools in self._tool_changes.catalog.by_server.items():
             config = self._config_of(server)
             policies = self._overrides.get(server, config.approval if config else None)
             names = [tool.name for tool in tools]
             for name in policies if isinstance(policies, dict) else ():
                 if name != OTHER_TOOLS and name not in names:
-                    near = "".join(f" Did you mean {shown(close)}?" for close in closest(name, names, 1))
-                    text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{near}"
+                    suggestion = "".join(f" Did you mean {shown(close)}?" for close in closest(name, names, 1))
+                    text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{suggestion}"
                     yield Notice(text, server)
 
     async def verdict(
@@ -108,12 +108,12 @@ class Consent:
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
     ) -> ApprovalAnswer:
-        """Whether a call may run; the person is asked where it must be.
+        """Return whether a call may run; ask the person where the policy requires it.
 
         Args:
             tool: The tool as the model was offered it.
             arguments: The call's arguments.
-            on_asked: Called with True when the person is asked, and with False when the answer is there.
+            on_asked: Called with True when the person is asked, and with False when they have answered.
             on_notice: Called with what the person should know.
         """
         answers = self._answers
@@ -121,7 +121,7 @@ class Consent:
         if request is None:
             return True
         if request.policy == "default" and not (self.approver and self._can_ask()):
-            return _unasked(request, answers, on_notice)
+            return _run_unasked(request, answers, on_notice)
         if self.approver is None:
             return NO_ONE
         on_asked(True)
@@ -129,24 +129,24 @@ class Consent:
             decision = await self._answer(self.approver, request)
         except NoOneToAsk:
             on_asked(False)
-            return _unasked(request, answers, on_notice) if request.policy == "default" else NO_ONE
+            return _run_unasked(request, answers, on_notice) if request.policy == "default" else NO_ONE
         on_asked(False)
-        self._note(request, decision, answers)
+        self._remember(request, decision, answers)
         return decision.verdict
 
     def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | None:
-        """What is asked before a call; None: nothing."""
+        """Return what the person is asked before a call; None: nothing."""
         policy, name = self.policy(tool), tool.tool_name
         config = self._config_of(tool.server)
         third_party = config is not None and not config.bundled
-        riskiest = self._watch.riskiest(tool)
+        riskiest = self._tool_changes.riskiest(tool)
         reason = reason_to_ask(tool, policy, third_party)
-        # A server cannot take a question away by claiming less harm than it did.
+        # A server cannot avoid a question by claiming less risk than before.
         if _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
             reason = "changed"
         if reason is None or _same(answers.tools.get(name), tool):
             return None
-        before = answers.asked.get(name, riskiest)
+        before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
             before = riskiest
         if reason == "unannotated" and tool.server in answers.servers:
@@ -159,32 +159,32 @@ class Consent:
 
     async def _answer(self, approver: Approver, request: ApprovalRequest) -> Decision:
         try:
-            waiting = asyncio.ensure_future(approver(request))
+            answering = asyncio.ensure_future(approver(request))
         except Exception as error:
             return _failed(error)
         try:
             # Not `wait_for`: an approver that ignores its cancellation must not hold the call.
-            await asyncio.wait({waiting}, timeout=self.limits.seconds)
-            if not waiting.done():
+            await asyncio.wait({answering}, timeout=self.limits.seconds)
+            if not answering.done():
                 return Decision(self.limits.nobody_answered)
-            answer = waiting.result()
+            answer = answering.result()
         except NoOneToAsk:
             raise
         except Exception as error:
             return _failed(error)
         finally:
-            waiting.cancel()
+            answering.cancel()
         return answer if isinstance(answer, Decision) else Decision(answer)
 
-    def _note(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
+    def _remember(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
         name = request.tool.tool_name
-        answers.asked[name] = request.tool
+        answers.seen[name] = request.tool
         if decision.verdict is not True:
             return
         if decision.scope == "tool":
             answers.tools[name] = request.tool
         elif decision.scope == "server" and request.reason == "unannotated":
-            answers.servers[name.server] = {**self._watch.last_of(name.server), name: request.tool}
+            answers.servers[name.server] = {**self._tool_changes.last_of(name.server), name: request.tool}
 
 
 def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
@@ -196,13 +196,13 @@ def _failed(error: Exception) -> Decision:
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
 
 
-def _unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> ApprovalAnswer:
-    """Let a call run that nobody can be asked about, and say so once for each server."""
+def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> ApprovalAnswer:
+    """Let a call run that nobody can be asked about, with one notice for each server."""
     tool = request.tool
-    if tool.server not in answers.told:
-        answers.told.add(tool.server)
-        what = "can destroy something" if tool.risk is Risk.DESTRUCTIVE else "may destroy something"
+    if tool.server not in answers.notified:
+        answers.notified.add(tool.server)
+        risk = "can delete or overwrite data" if tool.risk is Risk.DESTRUCTIVE else "may delete or overwrite data"
         hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
-        text = f"No one can be asked here, so tools of server {shown(tool.server)} that {what} run without approval"
+        text = f"No one can be asked here, so tools of server {shown(tool.server)} that {risk} run without approval"
         on_notice(Notice(f"{text}: {shown(tool.name)} is the first. In the config, {hint}.", tool.server))
     return True

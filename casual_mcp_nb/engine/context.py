@@ -1,4 +1,4 @@
-"""How much of a conversation a request takes: whole exchanges as far as the model's window goes, the newest always."""
+"""How much of a conversation a request holds: as many exchanges as fit into the context window, and always the newest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.providers.counting import counter_for
+from casual_mcp_nb.types.event import ContextTrimmed, Event, Notice
 from casual_mcp_nb.types.tokens import TokenUsage, estimate_tokens, message_tokens
 
 if TYPE_CHECKING:
@@ -15,26 +16,31 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.chat_model import ChatModel
 
-_ROOM_FOR_AN_ANSWER = 4_096
-_LEAST_WINDOW = 1_000
-"""Fewer tokens than any server's own window has."""
+_ANSWER_RESERVE = 4_096
+_MIN_WINDOW = 1_000
+"""No server's own window is smaller."""
 
 
 class TokenCalibration:
-    """What a model counts for what is estimated here, learnt from its reports. It outlives turns."""
+    """The ratio of a model's own token counts to our estimates, learnt from what it reports. It outlives turns."""
 
     def __init__(self) -> None:
         self._ratio = 1.0
 
     def learn(self, estimated: int, usage: TokenUsage | None) -> None:
-        """Take note of what was reported for a request of this estimated size."""
+        """Learn from what was reported for a request.
+
+        Args:
+            estimated: Its estimated size.
+            usage: The report; None for none.
+        """
         if usage is None or not usage.prompt_tokens or usage.origin != "reported" or not estimated:
             return
-        # Some servers report only what they had not cached: a ratio that no estimate is off by is not believed.
+        # Some servers report only what they had not cached; no estimate is off by more than these bounds.
         self._ratio = min(max(usage.prompt_tokens / estimated, 0.75), 4.0)
 
-    def of(self, estimated: int) -> int:
-        """What the model will count, as far as its reports tell."""
+    def predict(self, estimated: int) -> int:
+        """Return how many tokens the model will count, as far as its reports tell."""
         return round(estimated * self._ratio)
 
 
@@ -43,11 +49,11 @@ class TrimResult:
     """What of a conversation goes into a request.
 
     Args:
-        left_out: How many messages at its beginning do not.
+        left_out: How many messages at its beginning are left out.
         exchanges: How many exchanges those are.
-        history: Estimated tokens of the messages that are sent, without results of tools.
-        results: Estimated tokens of the results that are sent.
-        over: What the whole request takes, where that is more than there is room for; else None.
+        history: Estimated tokens of the messages that are sent, without tool results.
+        results: Estimated tokens of the tool results that are sent.
+        over: Tokens of the whole request where they exceed the window; else None.
     """
 
     left_out: int = 0
@@ -59,60 +65,54 @@ class TrimResult:
 
 @dataclass
 class ContextWindow:
-    """The conversation of one turn against the window of its model.
+    """Trims the conversation of one turn to the context window of its model.
 
-    An exchange is what the person says up to what they say next, with all calls and results between: left out as a whole, a
-    call is never separated from its result. The newest exchange is sent in any case: sizes are estimates here, and it is the
-    provider who can say that it is too much.
+    An exchange is everything from one message of the person to the next. It is left out as a whole, so that a call is never
+    separated from its result. The newest exchange is always sent: sizes are estimates here, and the provider can tell whether
+    it is too long.
 
     Args:
-        window: How many tokens the model can read; None where that is not known, and nothing is left out.
-        reserve: What of it is kept free for the answer.
-        measure: What the model counts for an estimate.
+        window: The model's context window in tokens; None where that is not known, and nothing is left out.
+        reserve: How much of it is reserved for the answer.
+        calibration: Corrects estimates.
         count: Estimates the tokens of a text.
     """
 
     window: int | None = None
     reserve: int = 0
-    measure: TokenCalibration = field(default_factory=TokenCalibration)
+    calibration: TokenCalibration = field(default_factory=TokenCalibration)
     count: Callable[[str], int] = estimate_tokens
     _sizes: list[tuple[bool, int]] = field(default_factory=list)
     _left_out: int = 0
+    _left_out_reported: int = 0
+    _over_reported: bool = False
 
-    def seems_cut(self, estimated: int, reported: int) -> bool:
-        """Whether a server read so much less than it was sent that it must have cut the request.
+    def forget(self, index: int) -> None:
+        """Count the messages from an index on again: one of them was changed."""
+        del self._sizes[index:]
 
-        Only where the model's window is not known: then a server has a window of its own. No estimate is off by as much, and a
-        count of a few tokens is one without what the server had cached.
-
-        Args:
-            estimated: The size of the request.
-            reported: What the server counted.
-        """
-        return self.window is None and reported >= _LEAST_WINDOW and estimated - reported > max(reported, _LEAST_WINDOW)
-
-    def forget(self, place: int) -> None:
-        """Measure the messages from this place on anew: one of them was changed."""
-        del self._sizes[place:]
-
-    def fit(self, messages: Sequence[ChatMessage], rest: int) -> TrimResult:
-        """What goes into the next request.
+    def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
+        """Return what of the conversation goes into the next request.
 
         Args:
-            messages: The conversation without its system message; each time the same with more at its end.
-            rest: Estimated tokens of all else in the request.
+            messages: The conversation without its system message; only ever extended between calls.
+            other_tokens: Estimated tokens of everything else in the request.
         """
         for message in messages[len(self._sizes) :]:
             self._sizes.append((message.role == "tool", message_tokens(message, self.count)))
         starts = list(exchanges(messages)) if self.window is not None else []
         exchange = next((n for n, start in enumerate(starts) if start >= self._left_out), 0)
-        size = rest + sum(tokens for _, tokens in self._sizes[self._left_out :])
-        while self.window is not None and exchange < len(starts) - 1 and self.measure.of(size) > self.window - self.reserve:
+        size = other_tokens + sum(tokens for _, tokens in self._sizes[self._left_out :])
+        while (
+            self.window is not None
+            and exchange < len(starts) - 1
+            and self.calibration.predict(size) > self.window - self.reserve
+        ):
             size -= sum(tokens for _, tokens in self._sizes[starts[exchange] : starts[exchange + 1]])
             exchange += 1
             self._left_out = starts[exchange]
         sent = self._sizes[self._left_out :]
-        counted = self.measure.of(size)
+        counted = self.calibration.predict(size)
         return TrimResult(
             left_out=self._left_out,
             exchanges=exchange,
@@ -121,40 +121,74 @@ class ContextWindow:
             over=counted if self.window is not None and counted > self.window - self.reserve else None,
         )
 
+    def cut_by_server(self, estimated: int, reported: int | None) -> str:
+        """Return a notice where a server must have cut a request, since it read so much less; else an empty text.
+
+        Only where the model's window is not known: then its server has one of its own. No estimate is off by as much, and a
+        count of a few tokens leaves out what the server had cached.
+
+        Args:
+            estimated: The estimated tokens of the request.
+            reported: The tokens that the server counted; None where it reported none.
+        """
+        if self.window is not None or reported is None or reported < _MIN_WINDOW:
+            return ""
+        if estimated - reported <= max(reported, _MIN_WINDOW):
+            return ""
+        size = f"The model read {reported:,} tokens of a request of about {estimated:,}"
+        return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
+
+    def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
+        """Yield what the person should know about the size of a request, unless it was said before.
+
+        Args:
+            step: The step, from 0.
+            trimmed: What is sent.
+            at: Seconds since the turn began.
+        """
+        window = self.window or 0
+        if trimmed.left_out and trimmed.left_out != self._left_out_reported:
+            self._left_out_reported = trimmed.left_out
+            yield ContextTrimmed(step, trimmed.left_out, trimmed.exchanges, window, at)
+        if trimmed.over is not None and not self._over_reported:
+            self._over_reported = True
+            limit = f"the model can read {window:,}, of which {self.reserve:,} are for its answer"
+            yield Notice(f"The request is about {trimmed.over:,} tokens, and {limit}: it is sent as it is.", at=at)
+
 
 class ContextWindows:
-    """What is known of how each model counts. It outlives turns."""
+    """The calibration and the token counter of each model. It outlives turns."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, int | None], tuple[TokenCalibration, Callable[[str], int] | None]] = {}
+        self._by_model: dict[tuple[str, str, int | None], tuple[TokenCalibration, Callable[[str], int] | None]] = {}
 
     async def of(self, model: ChatModel) -> ContextWindow:
-        """The context for a turn with this model."""
+        """Return the context window for a turn with a model."""
         key = (model.provider, model.model, model.context_window)
-        if key not in self._known:
-            self._known[key] = (
+        if key not in self._by_model:
+            self._by_model[key] = (
                 TokenCalibration(),
                 await asyncio.to_thread(counter_for, model) if model.context_window else None,
             )
-        return context_of(model, *self._known[key])
+        return context_of(model, *self._by_model[key])
 
 
-def context_of(model: ChatModel, measure: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
-    """The context for a turn with this model; its window is used up to what its answer may take.
+def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
+    """Return the context window for a turn with a model, with a reserve for its answer.
 
     Args:
         model: The model.
-        measure: What is known of how it counts.
+        calibration: Corrects estimates.
         count: Counts tokens as the model does; None for an estimate.
     """
     window = model.context_window
-    most = model.wanted.max_tokens
-    reserve = min(most or min(_ROOM_FOR_AN_ANSWER, window // 8), window // 2) if window else 0
-    return ContextWindow(window, reserve, measure, count or estimate_tokens)
+    max_tokens = model.wanted.max_tokens
+    reserve = min(max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2) if window else 0
+    return ContextWindow(window, reserve, calibration, count or estimate_tokens)
 
 
 def exchanges(messages: Sequence[ChatMessage]) -> Iterator[int]:
-    """Where each exchange begins: at the first message, and at each message of the person that follows one of another's."""
+    """Yield the index at which each exchange begins: 0, and each message of the person that does not follow another."""
     for number, message in enumerate(messages):
         if number == 0 or (message.role == "user" and messages[number - 1].role != "user"):
             yield number

@@ -1,4 +1,4 @@
-"""One call of a tool, from what the model wrote to a result: the fence, the approval, the call, words for what went wrong."""
+"""One tool call, from what the model wrote to an outcome: is the tool offered, is the call approved, what did it return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.results import result_words
+from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus, Notice
@@ -26,7 +26,7 @@ ApprovalHandler = Callable[[bool], None]
 
 
 class ToolCaller(Protocol):
-    """What dispatch needs of the connections."""
+    """What a dispatcher needs of the connections."""
 
     async def call(
         self,
@@ -42,7 +42,7 @@ class ToolCaller(Protocol):
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """How a call ended: its status, the text for the model, the result as it came, and what a search found."""
+    """How a call ended: its status, the text for the model, the server's result, and the result of a search."""
 
     status: CallStatus
     text: str
@@ -56,13 +56,13 @@ class Dispatcher:
 
     Args:
         view: What the model sees.
-        discovered: What the conversation has loaded by search, by wire name; grows during the turn.
-        synthetic: Our own tools by name.
+        discovered: The tools that searches in this conversation have loaded, by wire name; grows during the turn.
+        synthetic: The synthetic tools by name.
         caller: The connections.
-        consent: Decides whether a call may run, and asks the person where it must be.
+        consent: Decides whether a call may run, and asks the person where necessary.
         meta: Handed through to the servers with each call.
-        on_notice: Called with what the person should know of a call.
-        follow: Brings `view`, `discovered` and `synthetic` up to date with what servers changed meanwhile.
+        on_notice: Called with what the person should know about a call.
+        refresh: Updates `view`, `discovered` and `synthetic` after what servers have changed meanwhile.
     """
 
     view: ToolView
@@ -72,28 +72,28 @@ class Dispatcher:
     consent: Consent
     meta: Mapping[str, Any] | None = None
     on_notice: Callable[[Notice], None] = lambda _: None
-    follow: Callable[[], Awaitable[None]] | None = None
+    refresh: Callable[[], Awaitable[None]] | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
-        """The tool that a model means, if it is offered. A name is taken kindly, but never beyond what is offered."""
+        """Return the offered tool that a name means, in any spelling; None where none or several match."""
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
-        offered = [tool for tool in self.view.catalog.matches(name) if self._is_offered(tool)]
-        return offered[0] if len(offered) == 1 else None
+        matches = [tool for tool in self.view.catalog.matches(name) if self._is_offered(tool)]
+        return matches[0] if len(matches) == 1 else None
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def wire_name(self, name: str) -> str | None:
-        """The name on the wire of the tool that a model means; None where it means none."""
+        """Return the wire name of the tool that a name means; None where it means none."""
         if name in self.synthetic:
             return name
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.wire_name if tool else None
 
-    def owner(self, name: str) -> ToolName:
-        """Server and tool for a name as the model wrote it."""
+    def resolve(self, name: str) -> ToolName:
+        """Return server and tool for a name as the model wrote it; the server is `UNKNOWN` where there is no such tool."""
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name)
         tool = self.offered(name) or self.view.catalog.get(name)
@@ -102,32 +102,32 @@ class Dispatcher:
     async def run(
         self, name: str, arguments: dict[str, Any] | str, on_progress: ProgressHandler, on_approval: ApprovalHandler
     ) -> CallOutcome:
-        """Run one call; every failure becomes an outcome with words for the model, only a cancellation passes.
+        """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
         Args:
             name: The tool's name as the model wrote it.
-            arguments: The arguments, or the text as it came where that is no JSON object.
+            arguments: The arguments, or the model's text where that is not a JSON object.
             on_progress: Called with progress, total and message.
-            on_approval: Called with True when the person is asked, and with False when the answer is there.
+            on_approval: Called with True when the person is asked, and with False when they have answered.
         """
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if name in self.synthetic:
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
-            found = await self.synthetic[name].execute(arguments)
-            return CallOutcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
+            result = await self.synthetic[name].execute(arguments)
+            return CallOutcome("error" if result.content.startswith("Error") else "ok", result.content, search=result)
         tool = self.offered(name)
-        if tool is None and self.follow is not None:
-            # A call before it in the same answer may have brought the tool.
-            await self.follow()
+        if tool is None and self.refresh is not None:
+            # An earlier call of the same response may have added the tool.
+            await self.refresh()
             tool = self.offered(name)
         if tool is None:
-            return CallOutcome("error", await self._refusal(name))
+            return CallOutcome("error", await self._unavailable(name))
         verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
         if verdict is not True:
-            why = f" {verdict}" if isinstance(verdict, str) and verdict else ""
-            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{why}")
+            reason = f" {verdict}" if isinstance(verdict, str) and verdict else ""
+            return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
         return await self._call(tool, arguments, on_progress)
 
     async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> CallOutcome:
@@ -137,19 +137,21 @@ class Dispatcher:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:
             return CallOutcome("error", f"Error: {error}")
-        return CallOutcome("error" if result.is_error else "ok", await result_words(result), result)
+        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
 
-    async def _refusal(self, name: str) -> str:
+    async def _unavailable(self, name: str) -> str:
         tool = self.view.catalog.get(name)
         if tool and tool.wire_name in self.view.deferred_by_name:
             return not_loaded_error(name, self.view.loader)
         if tool and tool.tool_name in self.view.blocked:
-            return f"Error: Tool {shown(name)} is blocked: its server changed its definition, and nobody has accepted that yet."
+            return (
+                f"Error: Tool {shown(name)} is blocked: its server changed its definition, and the change was not accepted yet."
+            )
         if tool and tool.restriction == "task only":
             return f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use another tool."
         tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
-        # Looking through the names of many tools would hold the loop.
-        hint = await asyncio.to_thread(_meant, name, tools, list(self.synthetic))
+        # Comparing many names would hold the event loop.
+        hint = await asyncio.to_thread(_suggestion, name, tools, list(self.synthetic))
         return f"Error: Tool {shown(name)} is not available. {hint}"
 
 
@@ -157,12 +159,12 @@ _MAX_MATCHES = 12
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
-def _meant(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
-    """What a name that is not a tool's can mean: the tools with that name in another spelling, else the names most like it."""
+def _suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
+    """Suggest what an unknown name may mean: tools with that name in another spelling, else the closest names."""
     folded = _folded(name)
     matches = [tool.wire_name for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
     if len(matches) == 1:
-        return f"You mean {shown(matches[0])}: call it by exactly this name."
+        return f"Did you mean {shown(matches[0])}? Call it by exactly this name."
     offered = [*(tool.wire_name for tool in tools), *synthetic]
     return did_you_mean(matches[:_MAX_MATCHES] or closest(name, offered), offered)
 

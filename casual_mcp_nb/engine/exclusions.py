@@ -1,4 +1,4 @@
-"""Tools that the config leaves out: no model reaches them, whatever is selected."""
+"""Tools that the config leaves out: no model is offered them, whatever is selected."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from casual_mcp_nb.types.tool import Catalog, ToolName
 
 
 class Exclusions:
-    """What `include_tools` and `exclude_tools` of the servers leave out of a catalog; worked out once for each.
+    """The tools that `include_tools` and `exclude_tools` leave out of a catalog, computed once for each catalog.
 
     Args:
-        config_of: The config of a server, or None where it has none.
+        config_of: Returns the config of a server; None where it has none.
     """
 
     def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
@@ -25,16 +25,16 @@ class Exclusions:
         self._notices: tuple[Notice, ...] = ()
 
     def of(self, catalog: Catalog) -> frozenset[ToolName]:
-        """The tools of a catalog that are left out."""
-        self._look(catalog)
+        """Return the tools of a catalog that are left out."""
+        self._update(catalog)
         return self._excluded
 
     def notices(self, catalog: Catalog) -> tuple[Notice, ...]:
-        """A notice for each server whose lists name a tool that it does not have."""
-        self._look(catalog)
+        """Return a notice for each list of a server that names tools which the server does not have."""
+        self._update(catalog)
         return self._notices
 
-    def _look(self, catalog: Catalog) -> None:
+    def _update(self, catalog: Catalog) -> None:
         if catalog is not self._catalog:
             self._excluded = frozenset(
                 tool.tool_name
@@ -57,10 +57,9 @@ class Exclusions:
                 unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in names)]
                 if unknown:
                     hint = did_you_mean(closest(unknown[0], names), names)
-                    said = ", ".join(map(shown, unknown[:8]))
-                    yield Notice(
-                        f"{key} of server {shown(server)} names tools that it does not have: {said}. {hint}", server=server
-                    )
+                    listed_names = ", ".join(map(shown, unknown[:8]))
+                    text = f"{key} of server {shown(server)} names tools that it does not have: {listed_names}. {hint}"
+                    yield Notice(text, server=server)
 
 
 def _fits(name: str, pattern: str) -> bool:

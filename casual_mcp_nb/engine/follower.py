@@ -1,4 +1,4 @@
-"""The events of a turn on the loop of whoever follows it."""
+"""The events of a turn as an asynchronous iterator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Gives the events of a trace as they come. What comes faster than it is read waits in the trace, which has it anyway.
+    """Iterates over the events of a trace as they arrive; unread events wait in the trace, which stores them anyway.
 
-    Belongs to the loop on which it was made.
+    It belongs to the event loop on which it was created.
 
     Args:
         trace: The trace; events may be added on another thread.
@@ -23,29 +23,29 @@ class Follower:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._ended = False
 
     def on_event(self, event: Event) -> None:
-        """Take note that there is an event; called on whatever thread adds it."""
+        """Wake the iterator; called for each event, on whatever thread adds it."""
         # One wake-up is enough for whatever came since the last one.
-        if not self._news.is_set() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._news.set)
+        if not self._wake.is_set() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
 
     def on_end(self, _: object) -> None:
-        """Take note that nothing more comes; called on the follower's own loop."""
+        """Let the iterator end after the last event; called on the follower's own loop."""
         self._ended = True
-        self._news.set()
+        self._wake.set()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        seen = 0
+        count = 0
         while True:
-            self._news.clear()
+            self._wake.clear()
             ended = self._ended
-            for event in self._trace.since(seen):
-                seen += 1
+            for event in self._trace.since(count):
+                count += 1
                 yield event
             if ended:
                 return
-            if not self._ended and seen == len(self._trace):
-                await self._news.wait()
+            if not self._ended and count == len(self._trace):
+                await self._wake.wait()

@@ -1,9 +1,12 @@
-"""What servers say about their use, as a part of the system prompt: bounded, marked as theirs, and never a template."""
+"""The servers' instructions as a part of the system prompt: bounded, marked as theirs, and never a template.
+
+See `instructions` in https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,7 +31,7 @@ _TAGS = re.compile(rf"<(?=\s*/?\s*{_TAG})", re.IGNORECASE)
 
 
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
-    """Add to a system prompt what the servers in use say about their use.
+    """Add the instructions of the servers in use to a system prompt.
 
     Args:
         system: The system prompt.
@@ -38,21 +41,18 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
     if not view.selection.instructions:
         return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    said = instructions_of(status for name, status in _willing(server_manager).items() if name in used)
-    return "\n\n".join(filter(None, [system, said]))
+    statuses = server_manager.statuses.items()
+    instructions = instructions_of(status for name, status in statuses if name in used and _enabled(name, server_manager))
+    return "\n\n".join(filter(None, [system, instructions]))
 
 
-def _willing(server_manager: ServerManager) -> Mapping[str, ServerStatus]:
-    configs = {name: server_manager.config_of(name) for name in server_manager.statuses}
-    return {
-        name: status
-        for name, status in server_manager.statuses.items()
-        if (config := configs[name]) is None or config.instructions
-    }
+def _enabled(server: str, server_manager: ServerManager) -> bool:
+    config = server_manager.config_of(server)
+    return config is None or config.instructions
 
 
 def instructions_of(statuses: Iterable[ServerStatus]) -> str:
-    """The instructions of servers in one text of at most about 2,000 tokens; empty where they give none."""
+    """Return the instructions of servers in one text of at most about 2,000 tokens; empty where there are none."""
     blocks, left = [], TOKENS_IN_ALL
     for status in statuses:
         if not status.instructions.strip():
@@ -66,11 +66,10 @@ def instructions_of(statuses: Iterable[ServerStatus]) -> str:
 # The same texts go into each turn.
 @lru_cache(maxsize=256)
 def _bounded(text: str, tokens: int) -> tuple[str, int]:
-    """The text without what could end its block or hide in it, cut at so many tokens; and how many it takes."""
+    """Return the text, without what could end its block or hide in it and cut at a number of tokens; and its tokens."""
     clean = "".join(c if c in "\n\t" or c.isprintable() else " " for c in text.strip())
     clean = _TAGS.sub("(", clean)
-    room = characters_within(clean, tokens) if tokens else 0
-    if room >= len(clean):
+    length = characters_within(clean, tokens) if tokens else 0
+    if length >= len(clean):
         return clean, estimate_tokens(clean)
-    cut = clean[:room]
-    return f"{cut}\n[… cut: {room:,} of {len(clean):,} characters …]", tokens
+    return f"{clean[:length]}\n[… cut: {length:,} of {len(clean):,} characters …]", tokens

@@ -1,26 +1,28 @@
-"""What a turn may take."""
+"""The limits of a turn."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from casual_mcp_nb.config import Settings
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.result_text import ResultFormat
 
 
 @dataclass(frozen=True)
 class TurnLimits:
-    """What a turn may take.
+    """The limits of a turn.
 
     Args:
-        max_steps: Calls of the model.
-        max_calls_per_step: Calls of tools in one answer of the model; those beyond it are not run.
-        parallel_calls: Calls of tools that run at once; the others wait their turn.
-        result_tokens: Length of a result as the model reads it, in tokens; the full one stays on the trace, and the model can
-            read on in it.
-        result_format: How a result is put to the model.
-        answer_seconds: How long one answer of the model may take, all attempts and waits together.
-        answer_characters: Length of one answer of the model, its text and its calls together. No model of today can write as
-            much: a stream that goes on for longer has no end.
+        max_steps: Model calls.
+        max_calls_per_step: Tool calls in one response of the model; those beyond it are not run.
+        parallel_calls: Tool calls that run side by side; the others wait.
+        result_tokens: Tokens of a result that the model reads; the full result is on the trace, and the model can read on.
+        result_format: How a result is presented to the model.
+        answer_seconds: How long one response of the model may take, all attempts and waits together.
+        answer_characters: Length of one response of the model, its text and its calls together. No current model writes as
+            much: a longer stream is endless.
     """
 
     max_steps: int = 50
@@ -30,3 +32,13 @@ class TurnLimits:
     result_format: ResultFormat = "result"
     answer_seconds: float = 1_800.0
     answer_characters: int = 2_000_000
+
+    @classmethod
+    def of(cls, config: Config, settings: Settings) -> Self:
+        """Return the limits that a config and the environment set."""
+        return cls(
+            max_steps=settings.max_chat_iterations,
+            max_calls_per_step=settings.max_calls_per_step,
+            result_tokens=config.tool_results.max_tokens,
+            result_format=settings.tool_result_format,
+        )

@@ -18,7 +18,7 @@ class ChatNames:
     Args:
         server_manager: Knows the servers.
         tool_sets: The toolsets by name.
-        catalog: Gives the tools that are known now.
+        catalog: Returns the tools that are known now.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ChatNames:
         self._catalog = catalog
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
-        """Check that a toolset exists, and what it names.
+        """Check that a toolset exists, and that what it names does.
 
         Raises:
             UnknownNameError: No toolset has that name.

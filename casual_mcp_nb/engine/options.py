@@ -1,4 +1,4 @@
-"""What a turn starts from: its options, the selection that they make, the messages that they are for."""
+"""What a turn starts from: its options, the selection, the messages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class TurnOptions:
-    """What one turn does differently from the selection: the options that `AllTurnFields` declares, checked.
+    """The options of one turn, as `AllTurnFields` declares them, checked.
 
     Args:
-        options: As of `Session.chat`. One that is None is the same as one that is left out.
+        options: As for `Session.chat`. One that is None is the same as one that is left out.
 
     Attributes:
         given: The options as they were given.
-        request: What goes with each request of this turn, over what the model's config says.
+        request: The options of each model request of this turn; they override those of the model's config.
 
     Raises:
         UsageError: A name or a value is not valid.
@@ -54,7 +54,7 @@ class TurnOptions:
         return TurnOptions(**changed)
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Return the selection itself, or a copy of it with what this turn does differently."""
+        """Return the selection itself, or a changed copy where an option of this turn overrides it."""
         tool_set, discovery = self.given.get("tool_set"), self.given.get("discovery")
         if tool_set is None and discovery is None:
             return selection
@@ -67,7 +67,12 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """The selection that a config asks for; servers of the process are loaded unless the config says otherwise."""
+    """Return the selection of a config.
+
+    Args:
+        config: The config.
+        in_process: The servers of this process by name; they are loaded unless the config says otherwise.
+    """
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
     modes |= {name: _mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
@@ -94,13 +99,19 @@ def _mode_of(server: ServerConfig) -> Mode:
 def split_messages(
     messages: str | Sequence[ChatMessage], options: TurnOptions
 ) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
-    """History and new messages; a leading system message becomes the option, unless that is given."""
+    """Split a conversation into its history and the new messages at its end.
+
+    A leading system message becomes the option `system`, unless that is given.
+
+    Returns:
+        The history, the new messages, and the options.
+    """
     from casual_llm.messages import UserMessage
 
-    rest: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
-    if rest and rest[0].role == "system":
+    conversation: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    if conversation and conversation[0].role == "system":
         if options.given.get("system") is None:
-            options = options.replaced(system=rest[0].content)
-        rest = rest[1:]
-    last = max((i for i, message in enumerate(rest) if message.role in ("assistant", "tool")), default=-1)
-    return rest[: last + 1], rest[last + 1 :], options
+            options = options.replaced(system=conversation[0].content)
+        conversation = conversation[1:]
+    last = max((i for i, message in enumerate(conversation) if message.role in ("assistant", "tool")), default=-1)
+    return conversation[: last + 1], conversation[last + 1 :], options

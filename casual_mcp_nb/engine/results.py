@@ -1,4 +1,4 @@
-"""What a model reads of a tool's result."""
+"""The text of a tool's result that the model reads."""
 
 from __future__ import annotations
 
@@ -14,37 +14,42 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 
 NO_ERROR_TEXT = "the tool reported an error without text"
 STRUCTURED = "Structured content:"
-"""What stands before structured content that differs from the text."""
+"""The heading of structured content that differs from the text."""
 
 _LARGE = 100_000
 _MAX_CHARACTERS_PER_TOKEN = 4
 
 
 def result_text(result: ToolResult) -> str:
-    """The text of a result: its text parts and notes on the others, in order, then the structured content as JSON, unless the
-    text is the same. A failed result begins with `Error:`; one that returned nothing says so.
+    """Return the text of a result: its text parts and notes on the others, in order, then the structured content as JSON.
+
+    Structured content that only repeats the text is left out, as servers should send it in both forms; see
+    https://modelcontextprotocol.io/specification/2025-11-25/server/tools#structured-content. A failed result begins with
+    `Error:`; an empty one says that it is.
     """
-    text = "\n".join(filter(None, map(_words, result.content)))
-    if result.structured is not None and not _says_the_same(text, result.structured):
-        written = json.dumps(result.structured, ensure_ascii=False, default=str)
-        text = f"{text}\n{STRUCTURED}\n{written}" if text.strip() else written
+    text = "\n".join(filter(None, map(_part_text, result.content)))
+    if result.structured is not None and not _repeats(text, result.structured):
+        structured = json.dumps(result.structured, ensure_ascii=False, default=str)
+        text = f"{text}\n{STRUCTURED}\n{structured}" if text.strip() else structured
     if result.is_error:
         text = text if text.strip() else NO_ERROR_TEXT
         return text if text.lower().startswith("error") else f"Error: {text}"
     return text if text.strip() else EMPTY_RESULT
 
 
-async def result_words(result: ToolResult) -> str:
-    """`result_text`, on another thread where there is so much that it would hold the loop."""
+async def result_text_async(result: ToolResult) -> str:
+    """Return `result_text`, computed on another thread where the result is so large that it would hold the event loop."""
     if result.structured is None:
         return result_text(result)
     large = sum(len(part.text) for part in result.content) > _LARGE or is_large(result.structured)
     return await asyncio.to_thread(result_text, result) if large else result_text(result)
 
 
-def _says_the_same(text: str, structured: Any) -> bool:
-    """Whether a text is only the JSON of the structured content, or of the one value in it: servers of FastMCP put a result
-    that is not an object into `{"result": ...}`."""
+def _repeats(text: str, structured: Any) -> bool:
+    """Return whether a text is only the JSON of the structured content, or of the one value in it.
+
+    FastMCP's servers put a result that is not an object into `{"result": ...}`.
+    """
     values = [structured]
     if isinstance(structured, Mapping) and len(structured) == 1:
         values += structured.values()
@@ -56,29 +61,29 @@ def _says_the_same(text: str, structured: Any) -> bool:
         return False
 
 
-def _words(part: ContentPart) -> str:
+def _part_text(part: ContentPart) -> str:
     if part.kind == "text" or not part.uri:
         return part.text
     return f"{part.text} ({part.uri})" if part.text else part.uri
 
 
 def characters_within(text: str, tokens: int) -> int:
-    """How many characters from the beginning of a text take about so many tokens; its length where all of it does."""
-    # No character takes more than a token by the estimate, and few texts have more than four characters in one.
-    most = min(len(text), tokens * _MAX_CHARACTERS_PER_TOKEN)
-    if most <= tokens:
-        return most
-    estimated = estimate_tokens(text[:most])
-    return most if estimated <= tokens else max(1, most * tokens // estimated)
+    """Return how many characters from the start of a text fit into a number of tokens, by estimate."""
+    # By the estimate no character is more than a token, and few texts have more than four characters in one.
+    length = min(len(text), tokens * _MAX_CHARACTERS_PER_TOKEN)
+    if length <= tokens:
+        return length
+    estimated = estimate_tokens(text[:length])
+    return length if estimated <= tokens else max(1, length * tokens // estimated)
 
 
 def cut_text(text: str, tokens: int, how_to_read_on: Callable[[int], str]) -> str:
-    """`text`, or its beginning and end with a note of the full size where it takes more than so many tokens.
+    """Return a text, or its start and end with a note of the full size where it is too long.
 
     Args:
         text: Any text.
-        tokens: What it may take, by estimate.
-        how_to_read_on: Says for the character at which the text was cut how the rest can be read.
+        tokens: How many tokens it may have, by estimate.
+        how_to_read_on: Returns the advice for reading on from the character at which the text was cut.
     """
     limit = characters_within(text, tokens)
     if len(text) <= limit:
@@ -89,5 +94,5 @@ def cut_text(text: str, tokens: int, how_to_read_on: Callable[[int], str]) -> st
 
 
 def encodable(text: str) -> str:
-    """`text` with lone surrogates written out, so that it can be sent as UTF-8; everything else reaches the model unharmed."""
+    """Return a text with lone surrogates escaped, so that it can be sent as UTF-8; everything else is unchanged."""
     return text.encode("utf-8", "backslashreplace").decode()

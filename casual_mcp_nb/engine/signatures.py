@@ -1,4 +1,4 @@
-"""Signatures that spell out the options behind `**options`, and one check of their names."""
+"""Signatures that list the options behind `**options`, and a check of their names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Spell out what a method takes as `**options: Unpack[options]`.
+    """Return a decorator that lists the options of `**options: Unpack[options]` in a method's signature.
 
-    Its signature lists them, for `?` and for completion, and a name that is not among them is an `UnknownNameError` at the
-    call, before anything has begun. The names are also those of the method's other keyword arguments.
+    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before anything
+    has begun.
 
     Args:
-        options: A TypedDict.
+        options: A TypedDict of the options.
     """
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
@@ -29,8 +29,8 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
         names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
         names = names[1:] if names[:1] == ["self"] else names
 
-        def check(given: Mapping[str, Any]) -> None:
-            for name in given:
+        def check(kwargs: Mapping[str, Any]) -> None:
+            for name in kwargs:
                 if name not in names:
                     raise UnknownNameError("option", name, names)
 
@@ -44,24 +44,24 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
             check(kwargs)
             return await cast("Any", method)(*args, **kwargs)
 
-        # What is awaited must be recognisable as a coroutine function.
-        made: Any = awaited if inspect.iscoroutinefunction(method) else called
-        made.__signature__ = signature
-        return cast("Callable[P, T]", made)
+        # A coroutine function must be recognisable as one.
+        decorated: Any = awaited if inspect.iscoroutinefunction(method) else called
+        decorated.__signature__ = signature
+        return cast("Callable[P, T]", decorated)
 
     return decorate
 
 
 def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Signature:
     own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-    spelled = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_written(annotation))
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
         for name, annotation in in_order(options).items()
         if name not in signature.parameters
     ]
-    return signature.replace(parameters=[*own, *spelled])
+    return signature.replace(parameters=[*own, *listed])
 
 
-def _written(annotation: Any) -> Any:
+def _plain(annotation: Any) -> Any:
     annotation = annotation.__origin__ if hasattr(annotation, "__metadata__") else annotation
     return annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation

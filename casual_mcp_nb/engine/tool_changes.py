@@ -1,4 +1,4 @@
-"""Tools whose definition changes while a chat is open."""
+"""Tools whose definitions change while a chat is open."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 
 
 class ToolChangeTracker:
-    """Remembers how each tool was described, and tells of each change. A tool that went and came back is remembered too.
+    """Remembers how each tool was defined, and reports each change; a tool that disappears and comes back is remembered too.
 
     Args:
-        pinned: Tells for a server whether a changed tool is blocked until the change is accepted.
+        pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
+
+    Attributes:
+        catalog: The last catalog that was compared.
     """
 
     def __init__(self, pinned: Callable[[str], bool]) -> None:
         self._pinned = pinned
         self.catalog = Catalog()
-        """The catalog that was looked at last."""
-        self._known: dict[ToolName, ToolSpec] = {}
+        self._accepted: dict[ToolName, ToolSpec] = {}
         self._riskiest: dict[ToolName, ToolSpec] = {}
         self._changes: dict[ToolName, ToolChange] = {}
-        self._untold: list[ToolChange] = []
+        self._unreported: list[ToolChange] = []
 
     @property
     def changes(self) -> MappingProxyType[ToolName, ToolChange]:
-        """The last change of each tool that has changed and was not accepted since, with old and new text."""
+        """The last change of each tool that was not accepted since, with old and new definition."""
         return MappingProxyType(self._changes)
 
     @property
@@ -37,44 +39,44 @@ class ToolChangeTracker:
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """The definition of a tool that claimed the most harm, of those seen since one was accepted; the first of several."""
+        """Return the riskiest definition of a tool of those seen since one was accepted; the first of several."""
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
-        """All tools that a server has ever had, each as it was defined last."""
-        return {name: tool for name, tool in self._known.items() if name.server == server}
+        """Return all tools that a server has ever had, each as it was last defined."""
+        return {name: tool for name, tool in self._accepted.items() if name.server == server}
 
     def update(self, catalog: Catalog) -> None:
-        """Compare a catalog with what was there before."""
+        """Compare a catalog with the previous one."""
         if catalog is self.catalog:
             return
         self.catalog = catalog
         for tool in catalog:
-            before = self._known.setdefault(tool.tool_name, tool)
+            before = self._accepted.setdefault(tool.tool_name, tool)
             if before is not tool and before.said != tool.said:
                 self._changed(before, tool)
             elif tool.tool_name in self._changes and self._changes[tool.tool_name].blocked:
-                # It is again as it was accepted.
+                # Its definition is the accepted one again.
                 del self._changes[tool.tool_name]
-            seen = self._known[tool.tool_name]
+            seen = self._accepted[tool.tool_name]
             if seen.risk > self._riskiest.setdefault(tool.tool_name, seen).risk:
                 self._riskiest[tool.tool_name] = seen
 
     def accept(self, name: ToolName) -> None:
-        """Take the present definition of a tool as the right one.
+        """Accept the present definition of a tool.
 
         Raises:
             UnknownNameError: It has not changed.
         """
         if name not in self._changes:
             raise UnknownNameError("changed tool", str(name), map(str, self._changes))
-        self._known[name] = self._riskiest[name] = self._changes.pop(name).after
+        self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
 
     def notices(self) -> list[Notice]:
-        """What is to be said: each change once, and what is blocked for as long as it is."""
-        told, self._untold = self._untold, []
-        waiting = [change for change in self._changes.values() if change.blocked]
-        return [_notice(change) for change in dict.fromkeys([*told, *waiting])]
+        """Return the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
+        changes, self._unreported = self._unreported, []
+        blocked = [change for change in self._changes.values() if change.blocked]
+        return [_notice(change) for change in dict.fromkeys([*changes, *blocked])]
 
     def _changed(self, before: ToolSpec, after: ToolSpec) -> None:
         change = ToolChange(before, after, blocked=self._pinned(after.server))
@@ -82,8 +84,8 @@ class ToolChangeTracker:
             return
         self._changes[after.tool_name] = change
         if not change.blocked:
-            self._known[after.tool_name] = after
-            self._untold.append(change)
+            self._accepted[after.tool_name] = after
+            self._unreported.append(change)
 
 
 def _notice(change: ToolChange) -> Notice:

@@ -1,6 +1,6 @@
-"""The options of a turn as keyword arguments, each declared once. Imports nothing that takes time: the magics read it too."""
+"""The options of a turn as keyword arguments, each declared once. It imports nothing slow: the magics import it too."""
 
-# Without postponed annotations: what stands beside a type in `Annotated` is read.
+# Without postponed annotations: the metadata in `Annotated` is read.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class CommonTurnFields(ModelOptions, total=False):
-    """What every way to chat takes as options."""
+    """The options that every way to chat takes."""
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
     discovery: Annotated[bool | None, Flag("send all tools with every request", name="--no-discovery", value=False)]
-    max_steps: Annotated[int | None, Flag("the most model calls", "N", int)]
+    max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None
 
 
 class NamedTurnFields(CommonTurnFields, total=False):
-    """With those that `McpToolChat.chat` takes by position too."""
+    """The same with those that `McpToolChat.chat` also takes by position."""
 
     model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
     tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]

@@ -1,4 +1,4 @@
-"""What the model sees: compiled from the catalog and the selection, and kept until one of the two changes."""
+"""What the model sees: compiled from the catalog and the selection, and cached until one of them changes."""
 
 from __future__ import annotations
 
@@ -25,27 +25,26 @@ from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import SYNTHETIC, Notice
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-MAX_TOOLS_ON_LOOP = 1_000
 MAX_NOTICES = 20
 
 
 @dataclass(frozen=True)
 class ToolView:
-    """What a selection makes of a catalog.
+    """The tools of a catalog under a selection.
 
     Args:
         catalog: All tools.
         selection: What the person chose, as it was when the view was compiled; not to be edited.
-        loaded: The tools that are offered at once.
+        loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
-        blocked: Tools that are not offered, since their definitions changed and the change was not accepted.
-        problem: What is wrong with the selection: its toolset does not exist any more. Then nothing is offered.
-        excluded: Tools that are not offered, since the config leaves them out.
+        blocked: Tools that are not offered because their definitions changed and the change was not accepted.
+        problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
+        excluded: Tools that are not offered because the config leaves them out.
     """
 
     catalog: Catalog
@@ -57,15 +56,15 @@ class ToolView:
     excluded: frozenset[ToolName] = frozenset()
 
     async def measure(self) -> None:
-        """Have everything priced; on another thread where there is much, so that the loop is not held."""
+        """Count the tokens of everything, on another thread where there are many tools."""
         if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
     async def searchable(self, whole: bool = False) -> ToolSearchIndex:
-        """The search index, built on another thread, so that the loop is not held.
+        """Return the search index, built on another thread so that the event loop is not held.
 
         Args:
-            whole: That over everything and not only over the deferred tools.
+            whole: Whether it covers the loaded tools too.
         """
         name = "whole_index" if whole else "index"
         if name not in self.__dict__:
@@ -75,31 +74,31 @@ class ToolView:
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
-        """What is to be said about the loaded tools: those that a model cannot be given whole."""
+        """The notices on loaded tools whose definitions are too long for a model."""
         return cut_notices(self.loaded)
 
     @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The definitions of what a conversation begins with: the loaded tools, and the search tool or those for browsing."""
-        own = (tool.definition for tool in self.synthetic_tools().values())
-        return (*(tool.definition for tool in self.loaded), *own)
+        """The definitions that a conversation begins with: the loaded tools, and the search tool or those for browsing."""
+        synthetic = (tool.definition for tool in self.synthetic_tools().values())
+        return (*(tool.definition for tool in self.loaded), *synthetic)
 
     @cached_property
     def loaded_by_name(self) -> Mapping[str, ToolSpec]:
-        """The loaded tools by their names on the wire."""
+        """The loaded tools by wire name."""
         return {tool.wire_name: tool for tool in self.loaded}
 
     @cached_property
     def deferred_by_name(self) -> Mapping[str, ToolSpec]:
-        """The deferred tools by their names on the wire."""
+        """The deferred tools by wire name."""
         return {tool.wire_name: tool for tool in self.deferred}
 
     @cached_property
     def manifest(self) -> str:
         """What the model reads about the deferred tools; empty when there are none."""
         budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
-        made = list_servers if self.selection.strategy == "browse" else generate_manifest
-        return made(self.deferred, budget)
+        generate = list_servers if self.selection.strategy == "browse" else generate_manifest
+        return generate(self.deferred, budget)
 
     @cached_property
     def index(self) -> ToolSearchIndex:
@@ -110,52 +109,57 @@ class ToolView:
 
     @cached_property
     def whole_index(self) -> ToolSearchIndex:
-        """The search index over everything that the selection lets through."""
+        """The search index over all tools that the selection includes."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
         return ToolSearchIndex((*self.loaded, *self.deferred)) if self.loaded else self.index
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated price of the loaded tools' definitions."""
+        """Estimated tokens of the loaded tools' definitions."""
         return sum(tool.tokens for tool in self.loaded)
 
     @cached_property
     def manifest_tokens(self) -> int:
-        """Estimated price of the manifest."""
+        """Estimated tokens of the manifest."""
         return estimate_tokens(self.manifest)
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated price of the search tool, or those for browsing, without the manifest in it; 0 when nothing is deferred."""
+        """Estimated tokens of the search tool, or those for browsing, without the manifest in it; 0 where there is none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
         """The search tool, or those for browsing, as tools among others; none when nothing is deferred."""
-        said = [tool.definition for tool in self.synthetic_tools().values()]
-        return tuple(ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in said)
+        definitions = [tool.definition for tool in self.synthetic_tools().values()]
+        return tuple(
+            ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in definitions
+        )
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
-        """What a conversation begins with: the loaded tools, and the search tool."""
+        """The tools that a conversation begins with: the loaded tools, and the synthetic ones."""
         return (*self.loaded, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
-        """Estimated price of all definitions, were nothing deferred."""
+        """Estimated tokens of all definitions if every tool were loaded."""
         return self.loaded_tokens + sum(tool.tokens for tool in self.deferred)
 
     @property
     def first_call_tokens(self) -> int:
-        """Estimated price of what a conversation starts with: definitions, search tool and manifest."""
+        """Estimated tokens of what a conversation starts with: definitions, search tool and manifest."""
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
     def synthetic_tools(self, discovered: Iterable[ToolName] = ()) -> dict[str, SyntheticTool]:
-        """The search tool, or those for browsing, for one turn, by name; none when nothing is deferred.
+        """Create the search tool, or those for browsing, for one turn; none when nothing is deferred.
 
         Args:
             discovered: What the conversation has loaded already.
+
+        Returns:
+            The tools by name.
         """
         if not self.deferred:
             return {}
@@ -184,14 +188,14 @@ class ToolView:
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
-    """A notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
+    """Return a notice for each tool whose definition is too long for a model; the last one counts those over a limit."""
     cut = [tool for tool in tools if tool.cuts]
-    said = [
+    notices = [
         Notice(f"Tool {shown(tool.name)} is too long for a model; cut: {', '.join(tool.cuts)}.", server=tool.server)
         for tool in cut[:MAX_NOTICES]
     ]
     more = [Notice(f"{len(cut) - MAX_NOTICES:,} more tools are too long for a model and were cut.")]
-    return (*said, *more) if len(cut) > MAX_NOTICES else tuple(said)
+    return (*notices, *more) if len(cut) > MAX_NOTICES else tuple(notices)
 
 
 def compile_view(
@@ -203,14 +207,14 @@ def compile_view(
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
-    A toolset that does not exist any more permits nothing; a turn refuses it, and what is only shown has to show it.
+    A toolset that does not exist any more includes nothing; a turn refuses it, and displays show the problem.
 
     Args:
         catalog: All tools.
         selection: What the person chose; every server of the catalog has a mode in it or counts as loaded.
         tool_sets: The toolsets that the selection can name.
-        blocked: Tools that are left out in any case, since they changed.
-        excluded: Tools that are left out in any case, since the config says so.
+        blocked: Tools that are left out because they changed.
+        excluded: Tools that are left out by the config.
     """
     selection = selection.snapshot()
     problem = ""
@@ -231,7 +235,7 @@ def compile_view(
 
 
 class ViewCache:
-    """Keeps the last compiled views: those of the session's selection and of single turns that differ from it."""
+    """Caches the last compiled views: those of the chat's selection and of single turns that differ from it."""
 
     def __init__(self, size: int = 8) -> None:
         self._size = size
@@ -248,7 +252,7 @@ class ViewCache:
         blocked: frozenset[ToolName] = frozenset(),
         excluded: frozenset[ToolName] = frozenset(),
     ) -> ToolView:
-        """The view for these, compiled if they have changed; on any thread."""
+        """Return the view for these, compiled if they have changed; for any thread."""
         with self._lock:
             return self._get(catalog, selection, tool_sets, blocked, excluded)
 

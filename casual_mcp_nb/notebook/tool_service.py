@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.names import ChatNames
-from casual_mcp_nb.engine.results import result_words
+from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.interaction.pending import Questions
@@ -141,7 +141,7 @@ class ToolService:
 
     async def look(self) -> None:
         """Read the tools of the servers that are ready. Does not connect."""
-        await self._chat.look()
+        await self._chat.tools.update()
 
     async def view(self) -> ToolView:
         """Return what the model sees; connects what is not connected yet.
@@ -210,7 +210,7 @@ class ToolService:
             tool=tool.tool_name,
             arguments=dict(arguments),
             status="error" if result.is_error else "ok",
-            result=await result_words(result),
+            result=await result_text_async(result),
             content=result.content,
             structured=result.structured,
             seconds=time.monotonic() - start,

@@ -172,10 +172,10 @@ def test_room_is_kept_for_the_answer(window: int | None, most: int | None, reser
 def test_a_message_that_was_changed_is_measured_anew() -> None:
     messages: list[ChatMessage] = [asked(LONG), said("One."), asked(LONG)]
     context = ContextWindow()
-    before = context.fit(messages, 0).history
+    before = context.trim(messages, 0).history
     messages[2] = asked("Short.")
     context.forget(2)
-    assert context.fit(messages, 0).history < before - 400
+    assert context.trim(messages, 0).history < before - 400
 
 
 def test_an_image_is_counted_as_an_image_and_not_by_its_text() -> None:

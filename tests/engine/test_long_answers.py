@@ -85,8 +85,8 @@ async def test_whoever_reads_a_stream_slowly_holds_nothing_up_and_reads_what_the
     assert 100 < len(deltas) < 1_000
     assert isinstance(read[-1], TurnFinished)
     # The trace is the only store.
-    assert chat._last is not None
-    assert all(event is kept for event, kept in zip(read, chat._last.trace, strict=True))
+    assert chat._last_turn is not None
+    assert all(event is kept for event, kept in zip(read, chat._last_turn.trace, strict=True))
 
 
 @pytest.mark.defect("B4")

@@ -15,8 +15,8 @@ from kit.history import assert_valid
 from casual_mcp_nb.connections import Handlers, ServerManager
 from casual_mcp_nb.engine.approval import ApprovalRequest
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.run import TurnLimits
 from casual_mcp_nb.errors import MaxIterationsError, ProviderError, ToolSetError, UnknownNameError
 from casual_mcp_nb.providers import ModelFactory, ModelResponse, call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig

@@ -15,7 +15,8 @@ from kit.secrets import planted
 from kit.turns import ask
 
 from casual_mcp_nb.connections._stderr import KEPT_BYTES
-from casual_mcp_nb.engine.run import MAX_LOGS, TurnLimits
+from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.notices import MAX_LOGS
 from casual_mcp_nb.providers import call, calls
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.secret import MASK

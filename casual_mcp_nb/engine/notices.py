@@ -1,0 +1,96 @@
+"""What a turn tells the person besides its steps: each thing once, and never more than can be read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.event import Event, Notice, ServerLog
+from casual_mcp_nb.types.tool import ToolName
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.engine.view import ToolView
+
+MAX_LOGS = 1_000
+"""How many log messages of servers a turn keeps."""
+MAX_LOG_CHARACTERS = 500_000
+"""How long they may be together."""
+_MAX_NAMES = 12
+
+
+class NoticeHistory:
+    """What the person was told in this conversation, so that nothing is said twice."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
+        """Return the texts that were not said yet, and remember them.
+
+        Args:
+            texts: What there is to say.
+            first: Whether a conversation begins.
+        """
+        if first:
+            self._texts = set()
+        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
+        self._texts.update(new)
+        return new
+
+
+class ServerLogs:
+    """The log messages that servers send during a turn, up to a limit.
+
+    Args:
+        emit: Called with each event.
+        now: Returns the seconds since the turn began.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], now: Callable[[], float]) -> None:
+        self._emit = emit
+        self._now = now
+        self._count = 0
+        self._characters = 0
+        self._full = False
+
+    def add(self, server: str, level: str, text: str) -> None:
+        """Emit a log message, unless there were too many already."""
+        self._count += 1
+        self._characters += len(text)
+        if self._count <= MAX_LOGS and self._characters <= MAX_LOG_CHARACTERS:
+            self._emit(ServerLog(server, level, text, self._now()))
+        elif not self._full:
+            self._full = True
+            limit = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
+            self._emit(Notice(f"There were more than {limit}; the others are left out.", server, self._now()))
+
+
+def view_changes(before: ToolView, after: ToolView) -> list[Notice]:
+    """Return a notice for each server that offers more or fewer tools in one view than in the other."""
+    old, new = _names(before), _names(after)
+    return [*_by_server("now offers {count} more", new - old), *_by_server("no longer offers {count}", old - new)]
+
+
+def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
+    """Return the notices whose server and text are not those of a notice that was seen."""
+    texts = {(notice.server, notice.text) for notice in seen}
+    return [notice for notice in notices if (notice.server, notice.text) not in texts]
+
+
+def _names(view: ToolView) -> set[ToolName]:
+    return {tool.tool_name for tool in (*view.loaded, *view.deferred)}
+
+
+def _by_server(change: str, names: set[ToolName]) -> list[Notice]:
+    by_server: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        by_server[name.server].append(name.tool)
+    return [Notice(_sentence(server, change, tools), server=server) for server, tools in by_server.items()]
+
+
+def _sentence(server: str, change: str, tools: list[str]) -> str:
+    count = "1 tool" if len(tools) == 1 else f"{len(tools):,} tools"
+    more = f" and {len(tools) - _MAX_NAMES:,} more" if len(tools) > _MAX_NAMES else ""
+    return f"Server {shown(server)} {change.format(count=count)}: {', '.join(map(shown, tools[:_MAX_NAMES]))}{more}."

@@ -1,0 +1,83 @@
+"""The tools of a chat as they are now: listed, compared with what they were, compiled into views."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.engine.exclusions import Exclusions
+from casual_mcp_nb.engine.relisting import Relisting
+from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
+from casual_mcp_nb.engine.view import ToolView, ViewCache
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP
+
+
+class ChatTools:
+    """Knows the tools of a chat's servers, and what a model sees of them under a selection.
+
+    Args:
+        server_manager: The connections.
+        tool_sets: The toolsets that a selection can name.
+
+    Attributes:
+        changes: The changes of definitions.
+        exclusions: What the config leaves out.
+    """
+
+    def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]) -> None:
+        self._server_manager = server_manager
+        self._tool_sets = tool_sets
+        self._views = ViewCache()
+        self._relisting = Relisting(lambda: server_manager.fresh, self.update)
+        self.changes = ToolChangeTracker(self._is_pinned)
+        self.exclusions = Exclusions(server_manager.config_of)
+
+    async def update(self) -> None:
+        """Take over the tools of the servers that are ready, listed again where their lists are stale. Does not connect."""
+        catalog = await self._server_manager.catalog()
+        if catalog is not self.changes.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
+            await asyncio.to_thread(self.changes.update, catalog)
+        else:
+            self.changes.update(catalog)
+
+    async def connected_view(self, selection: Selection) -> ToolView:
+        """Connect the servers that a selection needs, and return what the model sees under it."""
+        self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
+        await self._server_manager.connect()
+        await self.update()
+        view = self.view(selection)
+        await view.measure()
+        return view
+
+    async def refreshed_view(self, view: ToolView) -> ToolView:
+        """Return the view of a running turn after what servers have changed; the same one where that is nothing.
+
+        Waits for servers that list their tools again, for a few seconds at most.
+        """
+        await self._relisting.wait()
+        if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked:
+            return view
+        refreshed = self.view(view.selection)
+        await refreshed.measure()
+        return refreshed
+
+    def view(self, selection: Selection) -> ToolView:
+        """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread."""
+        catalog = self.changes.catalog
+        excluded = self.exclusions.of(catalog)
+        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded)
+
+    def close(self) -> None:
+        """Cancel a listing that is under way."""
+        self._relisting.close()
+
+    def abandon(self) -> None:
+        """Forget the views, in a forked child: the lock of the cache may have been held at the fork."""
+        self._views = ViewCache()
+
+    def _is_pinned(self, server: str) -> bool:
+        config = self._server_manager.config_of(server)
+        return config is not None and config.pin_tools
