@@ -183,7 +183,7 @@ async def test_a_listing_without_end_and_a_tool_listed_twice_are_cut_with_a_warn
     connection = opened(Connection("endless", raw(listing="endless", calls={"a": {}, "b": {}})))
     await connection.connect()
     assert [tool.name for tool in await connection.list_tools()] == ["a", "b"]
-    assert "has no end" in caplog.text
+    assert "does not end" in caplog.text
     assert "twice" in caplog.text
 
 

@@ -158,7 +158,7 @@ async def test_what_the_provider_reports_is_believed_before_the_estimate(chat: M
 def test_a_report_that_cannot_be_right_is_not_believed(usage: TokenUsage | None, known: int) -> None:
     measure = TokenCalibration()
     measure.learn(100, usage)
-    assert measure.of(100) == known
+    assert measure.predict(100) == known
 
 
 @pytest.mark.parametrize(
