@@ -142,5 +142,9 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation) -> float |
     # Names of parameters alone, such as `order`, say nothing of what the tool is about.
     if not any((part.asked or part.term) in wanted and part.field not in _SAYS_LITTLE for part in explanation.shares):
         return 0.0
+    first = words[0]
+    if first.start == 0 and not need.implied and not any(term in worth or emphasis(term) < 1 for term in first.terms):
+        # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
+        return 0.0
     wanted.update(term for word in need.implied for term in terms(word))
     return sum(emphasis(term) * worth.get(term, 0.0) for term in wanted) / sum(map(emphasis, wanted))

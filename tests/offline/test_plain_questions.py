@@ -75,6 +75,7 @@ PLAIN_QUESTIONS = [
     ("How big is pyproject.toml?", "files__file_info", {"path": "pyproject.toml"}),
     ("Show me the orders", None, {}),
     ("Write me a poem", None, {}),
+    ("Reverse the text 'abc'", None, {}),
     ("Tell me a joke", None, {}),
     ("How likely is rain with 3 and 7 clouds?", None, {}),
 ]
