@@ -6,7 +6,8 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.selection import Selection, Strategy
+from casual_mcp_nb.types.discovery_options import Strategy, option_limits
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
 
 PLANNER = "a deterministic planner, not a language model"
@@ -106,9 +107,7 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
         ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
         ("Defer all", _defer_all(selection)),
         ("Strategy", f"{selection.strategy}: {_FOUND[selection.strategy]}"),
-        ("A search finds", f"at most {words.count(selection.max_search_results, 'tool')}"),
-        ("Browsing loads", f"at most {words.count(selection.max_active_tools, 'tool')} at a time"),
-        ("The manifest costs", f"at most {words.tokens(selection.manifest_max_tokens, 'estimated')}"),
+        *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
         ("Single tools off", ", ".join(off) if off else "none"),
     ]
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])

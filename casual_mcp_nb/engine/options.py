@@ -80,12 +80,8 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
         {
             "servers": modes,
             "discovery": discovery.enabled,
-            "defer_all": discovery.defer_all,
             "always_loaded": tuple(name for name, server in config.servers.items() if server.always_load),
-            "max_search_results": discovery.max_search_results,
-            "strategy": discovery.strategy,
-            "manifest_max_tokens": discovery.manifest_max_tokens,
-            "max_active_tools": discovery.max_active_tools,
+            **discovery.discovery_options(),
         }
     )
 

@@ -12,7 +12,8 @@ from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_call, parse_pl
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
-    from casual_mcp_nb.types.selection import Mode, Strategy
+    from casual_mcp_nb.types.discovery_options import Strategy
+    from casual_mcp_nb.types.selection import Mode
     from casual_mcp_nb.types.step import Step
 
 
@@ -211,6 +212,17 @@ def _panel(session: Session, _rest: str) -> Any:
     return session.panel()
 
 
+def _option(session: Session, rest: str) -> Any:
+    """Set an option of discovery."""
+    if rest:
+        name, *values = words_of(rest)
+        if len(values) != 1:
+            raise UsageError("%mcp option takes a name and a value.", hint="For example: %mcp option max_active_tools 30")
+        value = {"true": True, "false": False}.get(values[0], values[0])
+        session.selection.set_option(name, value)
+    return session.selection
+
+
 def _reconnect(session: Session, rest: str) -> Any:
     return session.reconnect(one_word("reconnect", rest, "server", "time"))
 
@@ -257,6 +269,13 @@ COMMANDS: dict[str, Command] = {
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
     "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: session.toolsets),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
+    "option": Command(
+        _CHOOSE,
+        "how deferred tools are found",
+        "[NAME VALUE]",
+        "%mcp option max_active_tools 30",
+        run=_option,
+    ),
     "strategy": Command(
         _CHOOSE, "how the model finds deferred tools", "search | browse", "%mcp strategy browse", "strategies", strategy
     ),

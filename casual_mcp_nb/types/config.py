@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
 from casual_mcp_nb.types.base_config import BaseConfig, HeaderName, HeaderText, RemoteConfig, Seconds
+from casual_mcp_nb.types.discovery_options import DiscoveryOptions
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import PriceTable
 from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, with_tokens
@@ -116,24 +117,14 @@ class ToolSetConfig(BaseConfig):
     servers: dict[str, StrictBool | tuple[str, ...] | ExcludeSpec] = Field(default_factory=dict)
 
 
-class DiscoveryConfig(BaseConfig):
-    """How deferred tools are found.
+class DiscoveryConfig(DiscoveryOptions, BaseConfig):
+    """How deferred tools are found at first; a selection changes it.
 
     Args:
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool.
-        defer_all: Defer every server.
-        max_search_results: How many tools one search finds at most.
-        strategy: How they are found: by `search`, or by `browse`, which looks through categories and loads and unloads by name.
-        manifest_max_tokens: What the manifest may cost at most, in estimated tokens; over it its lines shorten.
-        max_active_tools: How many tools may be loaded at a time by browsing.
     """
 
     enabled: StrictBool = False
-    defer_all: StrictBool = False
-    max_search_results: int = Field(default=5, ge=1)
-    strategy: Literal["search", "browse"] = "search"
-    manifest_max_tokens: int = Field(default=2_000, ge=1)
-    max_active_tools: int = Field(default=20, ge=1)
 
 
 class ToolResultsConfig(BaseConfig):

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.discovery_options import DiscoveryOptions, Strategy
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.listeners import Listeners
 
 Mode = Literal["loaded", "deferred", "off"]
 """Whether the model sees a server's tools at once, finds them by search, or never sees them."""
-
-Strategy = Literal["search", "browse"]
-"""How the model finds deferred tools: by words, or by looking through categories."""
 
 
 class SelectionNames(Protocol):
@@ -95,23 +93,19 @@ class ToolsOff(MutableSet[str]):
         return repr(set(self))
 
 
-class Selection(Displayable, BaseModel):
+class Selection(Displayable, DiscoveryOptions):
     """What the model is shown. Assign to a field, or to an entry of `servers`; it holds from the next turn on.
 
     A name that does not exist and a value out of range are refused at the assignment, with a `UsageError`. The names of tools
-    are known once their server has listed them.
+    are known once their server has listed them. How deferred tools are found is declared in `DiscoveryOptions`, whose fields
+    are fields of a selection too.
 
     Args:
         tool_set: Name of a toolset of the config, a toolset of its own, or None for all tools.
         servers: `loaded`, `deferred` or `off` for each server; one that is not named has the mode of its config.
         tools_off: Single tools that are left out.
         discovery: Whether deferred tools are hidden behind the search tool. When False nothing is deferred.
-        defer_all: Treat every loaded server as deferred.
         always_loaded: Servers that `defer_all` leaves loaded.
-        max_search_results: How many tools one search finds at most; 1 or more.
-        strategy: How deferred tools are found: `search` or `browse`.
-        manifest_max_tokens: What the manifest may cost at most, in estimated tokens.
-        max_active_tools: How many tools may be loaded at a time by browsing; 1 or more.
         instructions: Whether what servers say about their use goes into the system prompt.
     """
 
@@ -129,12 +123,7 @@ class Selection(Displayable, BaseModel):
         PlainSerializer(list),
     ] = Field(default_factory=ToolsOff)
     discovery: bool = False
-    defer_all: bool = False
     always_loaded: tuple[str, ...] = ()
-    max_search_results: int = Field(default=5, ge=1)
-    strategy: Strategy = "search"
-    manifest_max_tokens: int = Field(default=2_000, ge=1)
-    max_active_tools: int = Field(default=20, ge=1)
     instructions: bool = True
 
     _listeners: Listeners[[]] = PrivateAttr(default_factory=lambda: Listeners[[]]())
@@ -192,6 +181,21 @@ class Selection(Displayable, BaseModel):
         for field in type(self).model_fields:
             self._check_names(field, getattr(self, field), before=False)
         self._listen()
+
+    def set_option(self, name: str, value: object) -> None:
+        """Set one of the `DiscoveryOptions` by its name.
+
+        Args:
+            name: The option.
+            value: Its value; a number can be given as text.
+
+        Raises:
+            UnknownNameError: There is no such option.
+            UsageError: The value is not one of its values.
+        """
+        if name not in DiscoveryOptions.model_fields:
+            raise UnknownNameError("option", name, DiscoveryOptions.model_fields)
+        setattr(self, name, value)
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Have `listener` called after each change, on the thread that made it.

@@ -8,8 +8,9 @@ from typing import Literal, overload
 
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.discovery_options import Strategy
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList, DisplayableMapping
-from casual_mcp_nb.types.selection import Mode, Selection, Strategy
+from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 

@@ -10,10 +10,11 @@ from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.display.text import clean
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ConnectError, UsageError
+from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.selection import Mode, Selection, Strategy
+from casual_mcp_nb.types.discovery_options import DiscoveryOptions, option_limits
+from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.widgets._fields import arguments_of
 from casual_mcp_nb.widgets._rows import (
@@ -31,7 +32,7 @@ from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
 from casual_mcp_nb.widgets.state import SessionParts, command
 
-_OPTIONS = {"discovery", "defer_all", "max_search_results", "strategy"}
+_OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 
 
 class SelectionState(ToolsState):
@@ -68,6 +69,7 @@ class SelectionState(ToolsState):
                 name: server_row(status, selection, servers.modes[name], inside[name]) for name, status in servers.items()
             },
             "options": selection.model_dump(include=_OPTIONS),
+            "limits": {name: {"label": limit.label, "help": limit.help} for name, limit in option_limits()},
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
@@ -112,25 +114,13 @@ class SelectionState(ToolsState):
         self._tools.selection.discovery = on
 
     @command
-    def set_defer_all(self, on: bool) -> None:
-        """Choose whether loaded servers count as deferred."""
-        self._tools.selection.defer_all = on
-
-    @command
-    def set_limit(self, tools: int) -> None:
-        """Set how many tools one search returns at most.
+    def set_option(self, name: str, value: bool | int | str) -> None:
+        """Set one of the `DiscoveryOptions`.
 
         Raises:
-            UsageError: It is less than 1.
+            UsageError: There is no such option, or the value is not one of its values.
         """
-        if tools < 1:
-            raise UsageError("A search must return at least 1 tool.")
-        self._tools.selection.max_search_results = tools
-
-    @command
-    def set_strategy(self, strategy: Strategy) -> None:
-        """Choose how deferred tools are found: `search` or `browse`."""
-        self._tools.selection.strategy = strategy
+        self._tools.selection.set_option(name, value)
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:

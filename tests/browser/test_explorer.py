@@ -325,7 +325,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "strategy").focus()
     page.keyboard.press("b")
     sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.manifest)"))
-    at(page, "limit").fill("3")
+    at(page, "max_search_results").fill("3")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('[data-testid=found]') !== null")
     chosen = selection(page)
@@ -333,15 +333,15 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "discovery").focus()
     page.keyboard.press("Space")
     reads(page, "manifest-text", "Nothing is deferred")
-    assert at(page, "limit").is_disabled()
+    assert at(page, "max_search_results").is_disabled()
     reads(page, "verdict", "Nothing is deferred.")
 
 
 def test_a_limit_that_cannot_be_is_refused_and_taken_back(page: Any) -> None:
-    at(page, "limit").fill("0")
+    at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")
-    reads(page, "alert", "at least 1 tool")
-    sync_api.expect(at(page, "limit")).to_have_value("5")
+    reads(page, "alert", "max_search_results")
+    sync_api.expect(at(page, "max_search_results")).to_have_value("5")
 
 
 # --- toolsets
@@ -503,7 +503,7 @@ def test_there_are_no_barriers_in_either_theme(page: Any, axe: Path, theme: str,
     at(page, "query").fill("add two numbers")
     at(page, "why-hit").click()
     at(page, "edit-tool-set").click()
-    at(page, "limit").fill("0")
+    at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")
     tool(page, "shop__stock").get_by_test_id("open").click()
     at(page, "field-kind").select_option('"tea"')

@@ -79,9 +79,9 @@ def test_the_manifest_is_exactly_what_the_model_reads(session: Session, state: S
     ("command", "arguments", "field", "value"),
     [
         ("set_discovery", {"on": False}, "discovery", False),
-        ("set_defer_all", {"on": True}, "defer_all", True),
-        ("set_limit", {"tools": 9}, "max_search_results", 9),
-        ("set_strategy", {"strategy": "browse"}, "strategy", "browse"),
+        ("set_option", {"name": "defer_all", "value": True}, "defer_all", True),
+        ("set_option", {"name": "max_active_tools", "value": 9}, "max_active_tools", 9),
+        ("set_option", {"name": "strategy", "value": "browse"}, "strategy", "browse"),
         ("set_tool_set", {"name": "numbers"}, "tool_set", "numbers"),
     ],
 )
@@ -95,9 +95,10 @@ def test_each_choice_edits_the_selection(
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        ("set_limit", {"tools": 0}),
-        ("set_limit", {"tools": "many"}),
-        ("set_strategy", {"strategy": "guess"}),
+        ("set_option", {"name": "max_search_results", "value": 0}),
+        ("set_option", {"name": "max_search_results", "value": "many"}),
+        ("set_option", {"name": "strategy", "value": "guess"}),
+        ("set_option", {"name": "instructions", "value": False}),
         ("set_mode", {"server": "math", "mode": "sometimes"}),
         ("set_mode", {"server": "maths", "mode": "off"}),
         ("set_tools", {"server": "maths", "on": False}),
@@ -380,7 +381,7 @@ def test_ten_thousand_tools_open_in_two_megabytes_and_a_toggle_is_small() -> Non
             lambda: state.set_mode("shelf-00", "deferred"),
             lambda: state.set_tool("shelf-01__create_event_0", False),
             lambda: state.set_tools("shelf-02", False),
-            lambda: state.set_defer_all(True),
+            lambda: state.set_option("defer_all", True),
             lambda: state.set_discovery(False),
         ):
             change()

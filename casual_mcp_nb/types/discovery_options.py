@@ -1,0 +1,64 @@
+"""How deferred tools are found: what a config sets first and a selection changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, StrictBool
+
+Strategy = Literal["search", "browse"]
+"""How the model finds deferred tools: by words, or by looking through categories."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How a limit is presented to people.
+
+    Args:
+        label: Its name in displays and beside its control.
+        unit: What it counts.
+        help: What it limits.
+    """
+
+    label: str
+    unit: str
+    help: str
+
+
+class DiscoveryOptions(BaseModel):
+    """How deferred tools are found.
+
+    Each option is declared here alone. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of
+    `%mcp option`; one with a `Limit` is a row of the selection's display and a control of the explorer too.
+
+    Args:
+        defer_all: Whether every loaded server counts as deferred.
+        max_search_results: How many tools one search finds at most; 1 or more.
+        strategy: How they are found: by `search`, or by `browse`, which looks through categories and loads and unloads by name.
+        manifest_max_tokens: What the manifest may cost at most, in estimated tokens; over it its lines shorten.
+        max_active_tools: How many tools may be loaded at a time by browsing; 1 or more.
+    """
+
+    defer_all: StrictBool = False
+    max_search_results: Annotated[int, Limit("A search finds at most", "tool", "Each result costs its definition")] = Field(
+        default=5, ge=1
+    )
+    strategy: Strategy = "search"
+    manifest_max_tokens: Annotated[
+        int, Limit("The manifest costs at most", "estimated token", "Over it the lines of the manifest shorten")
+    ] = Field(default=2_000, ge=1)
+    max_active_tools: Annotated[
+        int, Limit("Browsing loads at most", "tool", "Beyond it the model has to unload a tool first")
+    ] = Field(default=20, ge=1)
+
+    def discovery_options(self) -> dict[str, object]:
+        """Return the options by name."""
+        return {name: getattr(self, name) for name in DiscoveryOptions.model_fields}
+
+
+def option_limits() -> Iterator[tuple[str, Limit]]:
+    """Yield the name and the presentation of each option that is a limit."""
+    for name, field in DiscoveryOptions.model_fields.items():
+        yield from ((name, item) for item in field.metadata if isinstance(item, Limit))
