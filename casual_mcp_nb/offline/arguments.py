@@ -76,7 +76,7 @@ class Filling:
         """Return the parameters that have no argument yet."""
         return [parameter for parameter in parameters if parameter.name not in self.arguments]
 
-    def put(self, name: str, value: Any, start: int, end: int) -> bool:
+    def _put(self, name: str, value: Any, start: int, end: int) -> bool:
         """Use a stretch of the request as an argument."""
         self.arguments[name] = value
         self._spans.append((start, end))
@@ -84,27 +84,27 @@ class Filling:
         self._free = [mention for mention in self._free if mention.end <= start or mention.start >= end]
         return True
 
-    def take(self, parameter: Parameter, mention: Mention) -> bool:
+    def _take(self, parameter: Parameter, mention: Mention) -> bool:
         value = parameter.value_of(mention)
         if value is None:
             return False
-        self.put(parameter.name, value, mention.start, mention.end)
+        self._put(parameter.name, value, mention.start, mention.end)
         if mention.kind == "quantity" and parameter.kind == "unit":
             # Its number is still wanted by another parameter.
             self._free.insert(0, replace(mention, kind="number", unit=""))
         return True
 
     def by_name(self, parameter: Parameter) -> None:
-        """`name=value` and `name: value`, which say it in so many words."""
+        """Take `name=value` or `name: value`, which say it in so many words."""
         spoken = re.escape(parameter.name).replace("_", "[_ ]")
         match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]+))", self._text)
         if match:
             value = parameter.cast(next(group for group in match.groups() if group is not None))
             if value is not None:
-                self.put(parameter.name, value, match.start(), match.end())
+                self._put(parameter.name, value, match.start(), match.end())
 
     def pairs(self, parameters: Sequence[Parameter]) -> None:
-        """Parameters that are the two ends of something: from and to, source and destination, start and end."""
+        """Fill parameters that are the two ends of something: from and to, source and destination, start and end."""
         for source in (parameter for parameter in parameters if parameter.direction == "source" and _kinds(parameter)):
             ends = (one for one in parameters if one.direction == "target" and _kinds(one) == _kinds(source))
             target = next(ends, None)
@@ -112,10 +112,10 @@ class Filling:
                 first, second = self._ends([mention for mention in self._free if mention.kind in _kinds(source)])
                 for parameter, mention in ((source, first), (target, second)):
                     if mention is not None:
-                        self.take(parameter, mention)
+                        self._take(parameter, mention)
 
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
-        """Which of the mentions is where something comes from, and which where it goes to."""
+        """Return which of the mentions is where something comes from, and which is where it goes to."""
         source = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
         source = source or next((one for one in mentions if self._beside_a_time(one)), None)
         others = [mention for mention in mentions if mention is not source]
@@ -131,7 +131,7 @@ class Filling:
         return mention.kind == "zone" and (bool(_TIME_BEFORE.search(self._text[: mention.start])) or after.startswith("time"))
 
     def by_kind(self, parameter: Parameter) -> None:
-        """A parameter on its own: by its type, then by the kind of value that its name promises."""
+        """Fill a parameter on its own: by its type, then by the kind of value that its name promises."""
         if parameter.options:
             self._option(parameter)
         elif parameter.type == "boolean":
@@ -147,13 +147,13 @@ class Filling:
 
     def _first(self, parameter: Parameter, kinds: Sequence[str]) -> bool:
         kinds = [kind for kind in kinds if kind != "quoted" or parameter.required]
-        return any(mention.kind == kind and self.take(parameter, mention) for kind in kinds for mention in self._free)
+        return any(mention.kind == kind and self._take(parameter, mention) for kind in kinds for mention in self._free)
 
     def _option(self, parameter: Parameter) -> None:
         for match in re.finditer(r"[^\W\d_]\w*", self._text):
             option = matching_option(match[0], parameter.options)
             if option is not None and (parameter.required or terms(match[0])):
-                self.put(parameter.name, option, match.start(), match.end())
+                self._put(parameter.name, option, match.start(), match.end())
                 return
 
     def _boolean(self, parameter: Parameter) -> None:
@@ -161,12 +161,12 @@ class Filling:
         parts = terms(parameter.name)
         if parts and all(part in words for part in parts):
             first, last = words[parts[0]], words[parts[-1]]
-            self.put(parameter.name, _NO.search(self._text[: first.start]) is None, first.start, last.end)
+            self._put(parameter.name, _NO.search(self._text[: first.start]) is None, first.start, last.end)
 
     def _number(self, parameter: Parameter) -> None:
         month = _MONTH.search(self._text) if parameter.name == "month" else None
         if month:
-            self.put(parameter.name, _MONTHS.index(month[1].casefold()) + 1, month.start(), month.end())
+            self._put(parameter.name, _MONTHS.index(month[1].casefold()) + 1, month.start(), month.end())
             return
         spoken = re.compile(rf"\b{re.escape(parameter.name.replace('_', ' '))}\b", re.I)
         for mention in self._free:
@@ -176,33 +176,33 @@ class Filling:
                 amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
                 beside = self._text[max(0, mention.start - 30) : mention.end + 30]
                 wanted = amount or parameter.required or spoken.search(beside) is not None
-            if wanted and self.take(parameter, mention):
+            if wanted and self._take(parameter, mention):
                 return
 
     def _array(self, parameter: Parameter) -> None:
         for mention in self._free:
             if mention.kind == "json" and isinstance(mention.value, list) and len(mention.value) >= parameter.min_items:
-                self.put(parameter.name, mention.value, mention.start, mention.end)
+                self._put(parameter.name, mention.value, mention.start, mention.end)
                 return
         kinds = ("number",) if parameter.item_type in ("number", "integer") else _ACCEPTED[parameter.kind]
         mentions = [mention for mention in self._free if mention.kind in kinds]
         if parameter.required and mentions and len(mentions) >= parameter.min_items:
             for mention in mentions:
-                self.put(parameter.name, [one.value for one in mentions], mention.start, mention.end)
+                self._put(parameter.name, [one.value for one in mentions], mention.start, mention.end)
 
     def _beside_its_name(self, parameter: Parameter) -> None:
-        """`the table orders`, `the orders table`, `folder notes`: a value beside the parameter's name."""
+        """Take a value beside the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
         names = [parameter.name.replace("_", " ")] + (["folder", "directory", "file"] if parameter.kind == "path" else [])
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
             for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
                 match = re.search(pattern, self._text, re.I)
                 if match and (said := terms(match[1])) and said[0] not in _GENERIC:
-                    self.put(parameter.name, match[1], match.start(1), match.end(1))
+                    self._put(parameter.name, match[1], match.start(1), match.end(1))
                     return
 
     def words(self, parameter: Parameter) -> bool:
-        """Mere words of the request, for a text that anything can be."""
+        """Take mere words of the request, for a text that anything can be; return whether there are any."""
         if parameter.type != "string" or parameter.options or parameter.kind not in ("text", "search", ""):
             return False
         if parameter.kind == "":
@@ -226,7 +226,7 @@ class Filling:
         if match is None or self.covers(match.start(1), match.end(1)):
             return False
         end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
-        return self.put(parameter.name, self._text[match.start(1) : end].strip(), match.start(1), end)
+        return self._put(parameter.name, self._text[match.start(1) : end].strip(), match.start(1), end)
 
 
 def fill(
