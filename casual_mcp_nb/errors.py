@@ -52,12 +52,12 @@ class CasualMcpError(Exception):
         return _unpickled, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows for this error: the message, which says all, without a stack of our own frames."""
+        """Return what IPython shows for this error: the message, which says all, without a stack of our own frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
 def _unpickled(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
-    """The error without its `__init__`, whose arguments became the message."""
+    """Return the error without its `__init__`, whose arguments became the message."""
     return kind.__new__(kind, *args)
 
 
@@ -321,13 +321,13 @@ class AnswerLimitError(LimitError):
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """The names in `valid` most like `name`, best first; at most `n`, and none that is less alike than `cutoff` (0 to 1)."""
+    """Return the names in `valid` most like `name`, best first: at most `n`, none less alike than `cutoff` (0 to 1)."""
     folded = {candidate.casefold(): candidate for candidate in valid}
     return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
-    """A sentence with the closest names, or with the valid ones where none is close."""
+    """Return a sentence with the closest names, or with the valid ones where none is close."""
     if matches:
         return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
     names = sorted(set(valid))
@@ -338,7 +338,7 @@ def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
 
 
 def brief(value: object, limit: int = 80) -> str:
-    """The repr of a value for a message, cut at `limit` characters."""
+    """Return the repr of a value for a message, cut at `limit` characters."""
     text = ascii(value) if not repr(value).isprintable() else repr(value)
     return f"{text[:limit]}…" if len(text) > limit else text
 

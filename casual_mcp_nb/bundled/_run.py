@@ -1,6 +1,6 @@
-"""Run one bundled server, started by the path of this file: the package need not be installed, and no file beside it or in the
-working folder hides what it imports.
+"""Run one bundled server, started by the path of this file.
 
+The package need not be installed, and no file beside it or in the working folder hides what it imports.
 `python -m casual_mcp_nb.bundled` does the same for a person whose package is installed.
 """
 

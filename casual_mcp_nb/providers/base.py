@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from casual_mcp_nb.types.model_response import ModelResponse
-
-__all__ = ["ModelResponse", "RequestAdapted", "Retries", "RetryScheduled"]
-
 
 @dataclass(frozen=True)
 class RetryScheduled:

@@ -18,7 +18,7 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 
 
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
-    """The tools that a toolset lets through.
+    """Return the tools that a toolset lets through.
 
     Args:
         tools: All tools.
@@ -68,7 +68,7 @@ def check_tool_set(
 
 
 def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:
-    """A notice for each server whose tools are missing because it is not there, with the reason.
+    """Return a notice for each server whose tools are missing because it is not there, with the reason.
 
     Args:
         tool_set: The toolset whose servers count, or None for all.
@@ -81,7 +81,7 @@ def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, Server
 def resolve_tool_set(
     value: str | ToolSetConfig | Mapping[str, Any] | None, tool_sets: Mapping[str, ToolSetConfig]
 ) -> ToolSetConfig | None:
-    """The toolset that a person means.
+    """Return the toolset that a person means.
 
     Args:
         value: The name of one, a toolset, the same as a mapping with `servers`, or None for all tools.
@@ -114,7 +114,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
 
 
 def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
-    """The tools of one server that its entry in a toolset lets through."""
+    """Return the tools of one server that its entry in a toolset lets through."""
     if isinstance(spec, bool):
         yield from owned if spec else ()
         return
@@ -125,7 +125,7 @@ def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
 
 
 def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """The tools of one server that a name means: the one that is called exactly so, else those that can be."""
+    """Return the tools of one server that a name means: the one that is called exactly so, else those that can be."""
     possible = [tool for tool in owned if name == tool.wire_name or name in tool.aliases]
     return [tool for tool in possible if tool.name == name] or possible
 
@@ -158,7 +158,7 @@ def _missing(status: ServerStatus) -> Notice:
 
 
 def _wrong_parts(error: ValidationError) -> str:
-    """What is wrong, one phrase for each part; pydantic words a union as one error for each of its members."""
+    """Return what is wrong, one phrase for each part; pydantic words a union as one error for each of its members."""
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
         where = [str(step) for step in problem["loc"][:2]]

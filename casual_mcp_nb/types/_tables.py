@@ -87,7 +87,7 @@ def read_message(row: Any) -> ChatMessage:
 
 @cache
 def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
-    """The classes of messages by role, those that ask for more fields first."""
+    """Return the classes of messages by role, those that ask for more fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
     from casual_mcp_nb.types.provider_state import StatefulAssistantMessage, ToolOutcomeMessage
@@ -112,7 +112,7 @@ def _named(kind: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def _open(kind: type[BaseModel]) -> type[BaseModel]:
-    """The same class of messages, which keeps fields that it does not know."""
+    """Return the same class of messages, which keeps fields that it does not know."""
     from pydantic import ConfigDict
 
     return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})

@@ -38,11 +38,14 @@ class ConfigOrigin:
 
 
 class BaseConfig(BaseModel):
+    """A part of a config: unknown keys are errors, and it never changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     _origin: ConfigOrigin = PrivateAttr(default=ConfigOrigin())
 
     def model_post_init(self, context: Any, /) -> None:
+        """Keep where the config came from."""
         if isinstance(context, ConfigOrigin):
             self._origin = context
 
@@ -81,8 +84,10 @@ class RemoteConfig(BaseConfig):
         return Secrets(filter(can_be_masked, self._secrets()))
 
     def high_confidence_secrets(self) -> Secrets:
-        """Those of `secrets` that are no mere settings: what is masked in the results of tools too, where a time zone or a year
-        out of `env` may stand rightly."""
+        """Return those of `secrets` that are more than settings.
+
+        They are masked in the results of tools too, where a time zone or a year from `env` may rightly appear.
+        """
         return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
 
     def _secrets(self) -> set[str]:

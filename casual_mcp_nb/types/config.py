@@ -60,7 +60,7 @@ class ClientConfig(RemoteConfig):
         return self._origin.key_variable
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
-        """This client with a key from an environment variable."""
+        """Return this client with a key from an environment variable."""
         made = self.model_copy(update={"api_key": SecretStr(key)})
         made._origin = replace(self._origin, key_variable=variable)
         return made
@@ -185,12 +185,15 @@ class Config(BaseConfig):
         return self._origin.notes
 
     def secrets(self) -> Secrets:
-        """Every value to mask in text: keys, headers, server environment, credentials in addresses, and what variables put
-        into commands, arguments and addresses. Values too short or too common to be told from other text are left out."""
+        """Return every value to mask in text.
+
+        These are keys, headers, the environment of servers, credentials in addresses, and what variables put into commands,
+        arguments and addresses. Values too short or too common to be told from other text are left out.
+        """
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Those of `secrets` that are no mere settings of servers: what is masked also in the results of tools."""
+        """Return those of `secrets` that are more than settings of servers; they are masked in the results of tools too."""
         return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
     def _reached(self) -> list[RemoteConfig]:
@@ -200,7 +203,7 @@ class Config(BaseConfig):
 def unknown_references(
     clients: Collection[str], models: Mapping[str, Any], servers: Collection[str], tool_sets: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The key paths of models and toolsets that name a client or server which does not exist, each with the reason.
+    """Return the key paths of models and toolsets that name a client or server which does not exist, each with the reason.
 
     Args:
         clients: Names of the clients.

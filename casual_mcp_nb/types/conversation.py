@@ -94,7 +94,7 @@ class Conversation(Sequence[Turn], Displayable):
 
 
 def _ended(trace: Trace) -> Trace:
-    """The trace of a turn from a file, where none is running any more."""
+    """Return the trace of a turn from a file, where none is running any more."""
     if not trace.of(TurnFinished):
         trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
     return trace

@@ -113,7 +113,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
         return f"<Evaluation: {', '.join(self)} over {self.cases} cases>"
 
     def rows(self) -> list[dict[str, Any]]:
-        """A plain table: a row for each strategy, for a DataFrame or a CSV file."""
+        """Return a plain table: a row for each strategy, for a DataFrame or a CSV file."""
         return [
             {
                 "strategy": score.name,
@@ -167,12 +167,12 @@ class Lint(DisplayableList[LintFinding]):
         return f"<Lint: {len(self)} findings in {self.tools} tools>"
 
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
-        """The findings of each kind that there is."""
+        """Return the findings of each kind that there is."""
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
         return {kind: tuple(finding for finding in self.findings if finding.kind == kind) for kind in kinds}
 
     def rows(self) -> list[dict[str, str]]:
-        """A plain table: a row for each finding, for a DataFrame or a CSV file."""
+        """Return a plain table: a row for each finding, for a DataFrame or a CSV file."""
         return [
             {
                 "kind": finding.kind,

@@ -45,15 +45,18 @@ def media_type_of(data: bytes) -> str | None:
 
 
 def images_of(result: ToolResult) -> list[bytes]:
-    """The images in a tool's result that a model can be shown, at most `MAX_IMAGES`: by how their bytes begin, whatever the
-    server calls them, and of at most `MAX_BYTES` each. On the others the text of the result has a note."""
+    """Return the images in a tool's result that a model can be shown.
+
+    How their bytes begin counts, whatever the server calls them. They are at most `MAX_IMAGES` of at most `MAX_BYTES` each; the
+    text of the result has a note on the others.
+    """
     candidates = (part.data for part in result.content if part.data and part.kind in ("image", "resource"))
     shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
     return list(islice(shown, MAX_IMAGES))
 
 
 def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
-    """The images in messages, in their order."""
+    """Return the images in messages, in their order."""
     contents = [message.content for message in messages if isinstance(message.content, list)]
     return [_picture(part) for content in contents for part in content if part.type == "image"]
 

@@ -69,7 +69,7 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """The options of one call.
+        """Return the options of one call.
 
         Args:
             options: Values by the names of `ModelOptions`; None is the same as not given.
@@ -85,17 +85,17 @@ class RequestOptions(RemoteConfig):
         raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
 
     def given(self) -> dict[str, Any]:
-        """The options that are not None, by name; headers as secrets."""
+        """Return the options that are not None, by name; headers as secrets."""
         return {name: value for name in OPTION_NAMES if (value := getattr(self, name)) is not None}
 
     def shown(self) -> dict[str, Any]:
-        """The options that are given, as plain JSON for a record: without headers, and without the values of variables."""
+        """Return the options that are given, as plain JSON for a record: without headers and the values of variables."""
         given = self.given()
         given.pop("extra_headers", None)
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
-        """These options with those that `other` has; bodies and headers are put together."""
+        """Return these options with those that `other` has; bodies and headers are put together."""
         merged = {**self.given(), **other.given()}
         for name in ("extra_body", "extra_headers"):
             if name in merged:
@@ -104,7 +104,7 @@ class RequestOptions(RemoteConfig):
         return self._copied(merged, replace(self._origin, sensitive=sensitive))
 
     def without(self, names: Iterable[str]) -> RequestOptions:
-        """These options without some."""
+        """Return these options without some."""
         left_out = set(names)
         return self._copied({name: value for name, value in self.given().items() if name not in left_out}, self._origin)
 
@@ -114,7 +114,7 @@ class RequestOptions(RemoteConfig):
         return copied
 
     def headers(self) -> dict[str, str]:
-        """The extra headers with their values."""
+        """Return the extra headers with their values."""
         return {name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()}
 
     def _secrets(self) -> set[str]:

@@ -54,7 +54,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None) -> Cost | None:
-        """What a call cost, or None where its tokens are not known."""
+        """Return what a call cost, or None where its tokens are not known."""
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
@@ -74,12 +74,12 @@ PriceTable = Annotated[dict[str, Price], AfterValidator(_in_one_currency)]
 
 
 def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
-    """The price under the first of these names that has one, or None."""
+    """Return the price under the first of these names that has one, or None."""
     return next((prices[name] for name in names if name in prices), None)
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """What answered calls cost together; None where none has a cost, or where they have several currencies."""
+    """Return what answered calls cost together; None where none has a cost, or where they have several currencies."""
     known = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in known}) != 1:
         return None

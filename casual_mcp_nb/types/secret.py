@@ -62,7 +62,7 @@ class Secrets(Set[str]):
         return "<secrets>"
 
     def union(self, *others: Iterable[str]) -> Secrets:
-        """These and others."""
+        """Return these and others."""
         return Secrets(self._values.union(*others))
 
 
@@ -79,8 +79,10 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def forms_of(secrets: Iterable[str]) -> list[str]:
-    """How secrets occur in texts: as they are, without the space around them, and as JSON and addresses write them; the longest
-    first, so that one which is a part of another leaves no rest of that."""
+    """Return how secrets occur in texts: as they are, without the space around them, and as JSON and addresses write them.
+
+    The longest come first, so that one which is part of another leaves nothing of that.
+    """
     return sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
 
 
@@ -102,19 +104,23 @@ def can_be_masked(value: str) -> bool:
 
 
 def certain(name: str, value: str) -> bool:
-    """Whether a value is a secret beyond doubt, and no mere setting such as a time zone: by its name, or since it is long, has
-    letters and digits, and is no path and no address."""
+    """Return whether a value is a secret beyond doubt, rather than a setting such as a time zone.
+
+    It is by its name, or because it is long, has letters and digits, and is neither a path nor an address.
+    """
     return bool(_NAME_OF_SECRET.search(name) or _LOOKS_SECRET.fullmatch(value))
 
 
 def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
-    """The values of the secrets that there are."""
+    """Return the values of the secrets that there are."""
     return {secret.get_secret_value() for secret in secrets if secret is not None}
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """The password in an address, what its query gives as a key, token or the like, and what looks random in it: as they are
-    written, decoded, and as a request carries user and password."""
+    """Return the secrets in an address: the password, keys and tokens in its query, and what looks random.
+
+    Each comes as it is written, decoded, and as a request carries user and password.
+    """
     try:
         parts = urlsplit(url or "")
         user, password = parts.username or "", parts.password or ""
@@ -131,7 +137,7 @@ def url_secrets(url: str | None) -> set[str]:
 
 
 def header_secrets(value: str) -> set[str]:
-    """The value of a header that is a secret: whole, without the scheme before it, and what `Basic` encodes."""
+    """Return the value of a header that is a secret: whole, without the scheme before it, and what `Basic` encodes."""
     words = value.split()
     found = {value, *words[-1:]}
     if len(words) == 2 and words[0].lower() == "basic":
@@ -144,13 +150,16 @@ def header_secrets(value: str) -> set[str]:
 
 
 def with_tokens(values: Iterable[str]) -> set[str]:
-    """The values of headers that are secrets, with what is secret in them: "Bearer x" as a whole, and x."""
+    """Return the values of headers that are secrets, with what is secret in them: "Bearer x" as a whole, and x."""
     return {part for value in values if value.strip() for part in header_secrets(value)}
 
 
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
-    """What in a command line is secret by its name or its looks: `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`,
-    `--header "X-Key: x"`, a password in an address, a token that says what it is."""
+    """Yield what in a command line is secret by its name or its looks.
+
+    For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a password in an address, or a token
+    that says what it is.
+    """
     before = ""
     for arg in args:
         name, equals, value = arg.partition("=")
@@ -171,8 +180,11 @@ def option_secrets(args: Iterable[str]) -> Iterator[str]:
 
 
 def _addresses(text: str) -> Iterator[str]:
-    """The addresses in a text. What follows a scheme is looked for first: to try each letter of a long word as the beginning
-    of one would take time in the square of its length."""
+    """Yield the addresses in a text.
+
+    What follows a scheme is looked for first: trying each letter of a long word as the beginning of one would take time in the
+    square of its length.
+    """
     for rest in _AFTER_SCHEME.finditer(text):
         scheme = _SCHEME.search(text[max(0, rest.start() - MAX_SCHEME) : rest.start()])
         if scheme:
@@ -187,7 +199,7 @@ def _is_key(option: str, value: str) -> bool:
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
-    """The value of `NAME=value`, or of a header that is an argument, where its name says that it is secret."""
+    """Return the value of `NAME=value`, or of a header that is an argument, where its name says that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
     match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
@@ -195,5 +207,5 @@ def _assigned(before: str, arg: str) -> Iterator[str]:
 
 
 def random_parts(path: str) -> list[str]:
-    """The parts of a path that look like a token: long, with digits and letters."""
+    """Return the parts of a path that look like a token: long, with digits and letters."""
     return _RANDOM.findall(path)

@@ -63,8 +63,10 @@ class ServerModes(MutableMapping[str, Mode]):
 
 
 class ToolsOff(MutableSet[str]):
-    """The tools that are taken out one by one, by any name that the catalog resolves; refuses unknown names, and tells its
-    owner of each change."""
+    """The tools that are left out one by one, by any name that the catalog resolves.
+
+    It refuses unknown names, and tells its owner of each change.
+    """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.changed: Callable[[], object] = _nothing
@@ -81,11 +83,13 @@ class ToolsOff(MutableSet[str]):
         return len(self._names)
 
     def add(self, value: str) -> None:
+        """Leave out a tool."""
         self.check(value)
         self._names.add(value)
         self.changed()
 
     def discard(self, value: str) -> None:
+        """Leave out a tool no longer."""
         self._names.discard(value)
         self.changed()
 
@@ -223,11 +227,11 @@ class Selection(Displayable, DiscoveryOptions):
                 setattr(self, name, getattr(new, name))
 
     def snapshot(self) -> Selection:
-        """A copy that later changes do not touch."""
+        """Return a copy that later changes do not touch."""
         return Selection.model_validate(self.model_dump())
 
     def key(self) -> str:
-        """A text that is the same for equal selections: what a compiled view is cached by."""
+        """Return a text that is the same for equal selections: what a compiled view is cached by."""
         return self.model_dump_json()
 
     def _check_field(self, name: str) -> None:
@@ -285,7 +289,7 @@ def _texts(value: object) -> Iterable[str]:
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
-    """The error for a value that a field cannot have."""
+    """Return the error for a value that a field cannot have."""
     value = values.get(field)
     if field == "strategy":
         return UnknownNameError("strategy", str(value), get_args(Strategy))

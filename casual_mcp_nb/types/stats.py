@@ -161,12 +161,14 @@ class ChatStats(Displayable):
 
     @property
     def cost(self) -> Cost | None:
-        """What the answered calls of the model cost by the person's own price table, an estimate; None where none has a price
-        and a count, or where they were priced in several currencies."""
+        """What the answered calls of the model cost by the person's own price table, an estimate.
+
+        None where none has a price and a count, or where they were priced in several currencies.
+        """
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with a row for each call of the model.
+        """Return a pandas DataFrame with a row for each call of the model.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -174,7 +176,7 @@ class ChatStats(Displayable):
         return display().frame_of(self)
 
     def plot(self) -> Any:
-        """A matplotlib figure: what each request was made of, as stacked bars.
+        """Return a matplotlib figure: what each request was made of, as stacked bars.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -193,7 +195,7 @@ class ChatStats(Displayable):
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
-        """The stats of the turn that these events tell of."""
+        """Return the stats of the turn that these events tell of."""
         events = list(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]

@@ -152,7 +152,7 @@ class Step(Displayable):
 
 
 def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
-    """The messages from the first on that the earlier request does not have in its place; and a system prompt that changed."""
+    """Return the messages from the first one that differs from the earlier request, and a system prompt that changed."""
     system, messages = _parts(request)
     old_system, old = _parts(before)
     old = old[max(request.left_out - before.left_out, 0) :]
@@ -174,6 +174,7 @@ def step_of(
     previous: Request | None,
     price: Price | None = None,
 ) -> Step:
+    """Return a step of a turn, put together from its events."""
     usage = answer.usage if answer else None
     request = event.request
     counted = request.tokens.as_counted(usage)
@@ -204,6 +205,7 @@ def call_of(
     approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
     running: bool = True,
 ) -> ToolCall:
+    """Return a call of a tool, put together from its events."""
     call = (event.call_id, event.name, event.tool, event.arguments)
     asked, answered = approval
     until = answered or end
@@ -228,6 +230,7 @@ def call_of(
 
 
 def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edited: Mapping[str, str]) -> list[ChatMessage]:
+    """Return an answer and the results of its calls, as the conversation has them."""
     asked = answer.tool_calls or []
     if not asked and not text_of(answer.content):
         return []
@@ -244,7 +247,7 @@ def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | 
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, which is a text, a list of parts, or nothing."""
+    """Return the text of a message's content, which is a text, a list of parts, or nothing."""
     if isinstance(content, list):
         return "\n".join(part.text for part in content if part.type == "text")
     return content or ""

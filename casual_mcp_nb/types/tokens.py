@@ -135,7 +135,7 @@ class TokenParts:
         return self.tools + self.manifest
 
     def as_dict(self) -> dict[str, int]:
-        """The parts by name, in the order in which they are sent."""
+        """Return the parts by name, in the order in which they are sent."""
         return {
             "system": self.system,
             "manifest": self.manifest,
@@ -145,19 +145,19 @@ class TokenParts:
         }
 
     def __add__(self, other: TokenParts) -> TokenParts:
-        """The make-up of both together; `estimated` as soon as one of them is."""
+        """Return the make-up of both together; `estimated` as soon as one of them is."""
         mine, theirs = self.as_dict(), other.as_dict()
         origin: Origin = "reported" if self.origin == other.origin == "reported" else "estimated"
         return TokenParts(**{name: mine[name] + theirs[name] for name in mine}, origin=origin)
 
     def as_counted(self, usage: TokenUsage | None) -> TokenParts:
-        """The make-up scaled to the provider's count of the request, where there is one."""
+        """Return the make-up scaled to the provider's count of the request, where there is one."""
         if usage is None or usage.prompt_tokens is None or usage.origin != "reported":
             return self
         return self.scaled_to(usage.prompt_tokens)
 
     def scaled_to(self, reported: int) -> TokenParts:
-        """The same make-up with parts that add up to `reported`, the provider's count; the largest part takes the rest."""
+        """Return the make-up with parts that add up to `reported`, the provider's count; the largest takes the rest."""
         parts = self.as_dict()
         total = self.total
         if total == 0:

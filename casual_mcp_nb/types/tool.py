@@ -41,7 +41,7 @@ class ToolName:
 
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
-    """The name of a tool as providers accept it: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+    """Return the name of a tool as providers accept it: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
 
     Args:
         name: The tool.
@@ -145,8 +145,10 @@ class ToolSpec(Displayable):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema). Of a very long
-        description, and of very many parameters, it is the beginning; see `cuts`."""
+        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema).
+
+        Of a very long description, and of very many parameters, it is the beginning; see `cuts`.
+        """
         return self._defined[0]
 
     @property
@@ -302,12 +304,12 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """The tool with this name in any of the forms of `resolve`, or None where there is none or more than one."""
+        """Return the tool with this name in any of the forms of `resolve`, or None where there is none or more than one."""
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
     def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
-        """The tools with this name in any of the forms of `resolve`: one for a name on the wire, else all that share it."""
+        """Return the tools with this name in a form of `resolve`: one for a name on the wire, else all that share it."""
         if isinstance(name, str) and name in self.by_wire_name:
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
@@ -317,7 +319,7 @@ class Catalog(Sequence[ToolSpec]):
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
-        """The tool that a person or a model means.
+        """Return the tool that a person or a model means.
 
         Args:
             name: The wire name, `server:tool`, `server_tool`, or the bare tool name where it is unique.
@@ -338,7 +340,7 @@ class Catalog(Sequence[ToolSpec]):
         )
 
     def _suggestion(self, name: str) -> str:
-        """The closest tools, each by one name, whichever of its names is close."""
+        """Return the closest tools, each by one name, whichever of its names is close."""
         spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
         nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])

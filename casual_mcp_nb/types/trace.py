@@ -68,11 +68,11 @@ class Trace:
         return iter(tuple(self._events))
 
     def since(self, count: int) -> list[Event]:
-        """The events after the first `count`."""
+        """Return the events after the first `count`."""
         return self._events[count:]
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one kind, in order."""
+        """Return the events of one kind, in order."""
         return list(self._by_kind.get(kind, ()))
 
     def to_json(self) -> str:
@@ -81,7 +81,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Trace:
-        """The trace that `to_json` wrote.
+        """Return the trace that `to_json` wrote.
 
         Raises:
             UsageError: It is something else, or holds more than one turn.

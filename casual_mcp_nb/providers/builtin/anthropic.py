@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     )
     from casual_llm import AnthropicClient, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
 
-    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_options import ReasoningEffort
+    from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from google.genai import types
     from httpx2 import Request, Response
 
-    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.tokens import TokenUsage
 
 WIRE = "gemini"

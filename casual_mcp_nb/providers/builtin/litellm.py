@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from casual_llm import AssistantMessage, ChatMessage, ChatOptions, LLMClient, StreamChunk
     from casual_llm.usage import Usage
 
-    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 WIRE = "litellm"
 # At its import LiteLLM would fetch a table of prices and read a .env file into the environment; later, a table of headers.

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
     from ollama import ChatResponse, Message
 
-    from casual_mcp_nb.providers.base import ModelResponse
     from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.model_response import ModelResponse
 
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
