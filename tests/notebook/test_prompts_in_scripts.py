@@ -34,7 +34,7 @@ def statuses(turn):
 ANSWERED = """
 def answer(times=1):
     for _ in range(times):
-        session.questions.wait(20).approve()
+        session.questions.wait(60).approve()
 """
 
 
@@ -73,7 +73,7 @@ statuses(session.chat("x", model=scripted_model(ADD, "3")))
 STOPPED = """
 session = Session.from_config(MATH)
 def stop():
-    session.questions.wait(20)
+    session.questions.wait(60)
     session.stop()
 threading.Thread(target=stop, daemon=True).start()
 statuses(session.chat("x", model=scripted_model(ADD, "3")))
