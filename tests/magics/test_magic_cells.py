@@ -56,7 +56,7 @@ def kernel() -> Iterator[Kernel]:
         ("%mcp strategy", "search: deferred tools are found by search"),
         ("%mcp help strategy", "search | browse"),
         ("%mcp help diff", "%mcp diff 2"),
-        ("%mcp help", "When something does not work"),
+        ("%mcp help", "Troubleshooting"),
     ],
 )
 def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> None:
@@ -73,10 +73,10 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp diff 2.1", "There are turns 1 to 1."),
         ("%mcp preview no-such", "no template 'no-such"),
         ("%mcp server mth", "Did you mean 'math'"),
-        ("%mcp export", "needs one file"),
+        ("%mcp export", "Which file"),
         ("%mcp strategy brows", "Did you mean 'browse'"),
-        ("%mcp evaluate", "needs a file of cases"),
-        ("%mcp evaluate cases.jsonl five", "may have a number"),
+        ("%mcp evaluate", "takes a file of cases"),
+        ("%mcp evaluate cases.jsonl five", "a number of tools"),
         ("%mcp evaluate no-such.jsonl", "cannot be read"),
         ("%mcp export talk.pdf", "Did you mean '.md'"),
         ("%mcp helo", "Did you mean 'help'"),
