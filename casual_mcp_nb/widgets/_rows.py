@@ -102,7 +102,7 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 def not_connected(status: ServerStatus) -> ConnectError:
     """Return a short error: the whole reason is shown with the server."""
     reason = (status.stderr_tail.strip() or status.error or "no reason was given").splitlines()[-1]
-    text = f"Could not connect to server {shown(status.name)}: {first(clean(reason), _MAX_ALERT)}"
+    text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _MAX_ALERT)}"
     return ConnectError(text, server=status.name)
 
 

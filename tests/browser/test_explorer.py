@@ -294,7 +294,7 @@ def test_a_tool_is_tried_from_its_card(page: Any) -> None:
     at(page, "field-kind").select_option('"tea"')
     at(page, "field-most").fill("seven")
     at(page, "call").click()
-    reads(page, "alert", "'most' is no whole number")
+    reads(page, "alert", "'most' is not a whole number")
     at(page, "field-most").fill("7")
     at(page, "field-filters").fill('{"price": 3}')
     at(page, "field-most").press("Enter")

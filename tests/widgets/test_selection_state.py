@@ -315,7 +315,7 @@ def test_a_tool_is_tried_from_a_form(state: SelectionState, do: Do) -> None:
     failed = do(state, "try_tool", name="shop__burn", filled={"reason": "<b>cold</b>"})
     assert failed["status"] == "error"
     assert "&lt;b&gt;cold&lt;/b&gt;" in failed["html"]
-    with pytest.raises(UsageError, match=r"'kind' is required; 'most' is no whole number: 'x'\."):
+    with pytest.raises(UsageError, match=r"'kind' is required; 'most' is not a whole number: 'x'\."):
         do(state, "try_tool", name="shop__stock", filled={"most": "x"})
 
 
@@ -408,7 +408,7 @@ def test_a_closed_state_hears_nothing(session: Session, state: SelectionState) -
 
 
 def test_a_server_of_this_process_cannot_stand_in_a_saved_toolset(session: Session, state: SelectionState, do: Do) -> None:
-    with pytest.raises(UsageError, match=r"'shop' lives in this process.*Leave it out"):
+    with pytest.raises(UsageError, match=r"'shop' runs in this process.*Leave it out"):
         do(state, "save_tool_set", name="all", **do(state, "draft"))
     with pytest.raises(ConfigError, match="maths"):
         session.save_tool_set("all", {"servers": {"maths": True}})

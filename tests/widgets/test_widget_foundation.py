@@ -249,7 +249,7 @@ def test_a_call_from_the_front_end_is_answered_after_what_it_changed(kernel: Ker
     ("call", "words"),
     [
         ("counter.fail", "That went wrong. Do this."),
-        ("counter.add", "called wrongly"),
+        ("counter.add", "Invalid arguments"),
         ("counter.none", "There is no command"),
         ("none.add", "There is no command"),
         ("", "There is no command"),
