@@ -364,7 +364,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     at(page, "edit-tool-set").click()
     at(page, "tool-set-name").fill("few")
     at(page, "save-tool-set").click()
-    reads(page, "alert", "'shop' lives in this process")
+    reads(page, "alert", "'shop' runs in this process")
     at(page, "rule-shop").get_by_test_id("rule").select_option("none")
     assert at(page, "rule-math").get_by_test_id("rule-tools").input_value() == "add"
     at(page, "tool-set-name").fill("few")
