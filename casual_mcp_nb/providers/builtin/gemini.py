@@ -110,12 +110,13 @@ class _Connection:
 
         trusted = httpx2.create_ssl_context()
         self.api_key = api_key
-        self.base_url = base_url
+        # The SDK would find out in the first request that an address is none.
+        self.base_url = str(httpx2.URL(base_url))
         self._client = httpx2.AsyncClient(
             verify=trusted, event_hooks={"request": [limit_silence], "response": [note]}, headers=headers
         )
         options = types.HttpOptions(
-            base_url=base_url,
+            base_url=self.base_url,
             headers=headers,
             httpx_async_client=self._client,
             # Never used; the SDK would read the trusted certificates for it once more.
