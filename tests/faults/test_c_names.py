@@ -121,7 +121,7 @@ async def test_a_listing_without_end_stops_with_a_warning_and_the_chat_goes_on_w
     turn = await ask(chat, calls(call("endless__a"), call("sound__b")), "done")
     assert [c.result for c in turn.tool_calls] == ["A", "B"]
     assert [one["name"] for one in turn.steps[0].request.tools] == ["endless__a", "sound__b"]
-    assert caplog.text.count("The list of tools of server 'endless' has no end") == 1
+    assert caplog.text.count("The list of tools of server 'endless' does not end") == 1
     assert "Tool 'a' of server 'endless' is left out: it is listed twice" in caplog.text
 
 
