@@ -82,7 +82,7 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                     [turn, *turn.trace, *turn.steps, chat, chat.server_manager, chat.models, session.engine, session._runner],
                     [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],
                     [chat.models.get_client("desk").client] if provider != "openai" else [],
-                    [*connections, *links, *(link.route for link in links if link), *(link.client for link in links if link)],
+                    [*connections, *links, *(link.context for link in links if link), *(link.client for link in links if link)],
                 )
 
 
