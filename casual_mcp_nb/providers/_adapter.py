@@ -18,7 +18,7 @@ from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ChatOptions
+    from casual_llm import ChatMessage, ChatOptions, LLMClient
 
 
 def wire_of(client: Any) -> ProviderAdapter:
@@ -55,6 +55,6 @@ async def _stream_own(client: Any, model: str, messages: list[ChatMessage], opti
     return answer
 
 
-async def _ask_protocol(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def _ask_protocol(client: LLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     message, usage = await client._chat(model=model, messages=messages, options=options)
     return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)

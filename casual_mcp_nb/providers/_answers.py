@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ class Reported(Exception):
         status: The HTTP status that the error would have had, where it says one.
     """
 
-    def __init__(self, error: Any, status: Any = None) -> None:
+    def __init__(self, error: object, status: object = None) -> None:
         said = error.get("message") or error.get("error") if isinstance(error, dict) else error
         super().__init__(said if isinstance(said, str) else json.dumps(error, default=str))
         code = (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
@@ -74,7 +75,7 @@ def message_of(text: str | None, calls: list[AssistantToolCall]) -> AssistantMes
     return AssistantMessage(content=text or "", tool_calls=calls or None)
 
 
-def call_of(call_id: str | None, name: str | None, arguments: Any) -> AssistantToolCall:
+def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
     """Return a call of a tool; arguments that are a text stay as they are."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
@@ -98,7 +99,7 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
     return Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
 
 
-def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
+def taken_by(create: Callable[..., object], request: dict[str, Any]) -> dict[str, Any]:
     """Return the request in arguments that the SDK takes.
 
     What it has no argument for, such as temperature in Anthropic's SDK 2, goes into the body as it is: the API can know it.
@@ -112,7 +113,7 @@ def taken_by(create: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _parameters(function: Any) -> frozenset[str]:
+def _parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -132,7 +133,7 @@ async def whole_body(response: Any) -> Any | None:
         raise InvalidResponse(response.text) from None
 
 
-def as_sent(response: Any) -> str:
+def as_sent(response: object) -> str:
     """Return an SDK's answer as the text that came."""
     dump = getattr(response, "to_json", None)
     return str(dump(indent=None)) if dump is not None else str(response)

@@ -6,7 +6,7 @@ What is sent of a conversation, and what an answer has beside text and calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order, sendable
 from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned
@@ -16,13 +16,14 @@ from casual_mcp_nb.providers._provider_state import kept_fields
 if TYPE_CHECKING:
     from casual_llm import ChatMessage
 
+_Kind = TypeVar("_Kind")
 # What a stream gives piece by piece; everything else in a part of a list is whole in each piece that has it.
 _IN_PIECES = ("text", "summary", "thinking", "content", "reasoning")
 # What Gemini takes for the signature of a call that another model made.
 _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
-def conversation(client: Any, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
+def conversation(client: object, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
     """Return the messages as this model takes them.
 
     Args:
@@ -37,7 +38,7 @@ def conversation(client: Any, model: str, messages: Sequence[ChatMessage], wire:
     return in_strict_order(sent) if known.strict_order else sent
 
 
-def give_back(client: Any, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
+def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
     """Put what this model gave with its answers into the messages of a request.
 
     Args:
@@ -98,34 +99,38 @@ class StreamedFields:
         return {name: _joined(values) for name, values in self._pieces.items()}
 
 
-def _joined(values: Sequence[Any]) -> Any:
-    if all(isinstance(value, str) for value in values):
+def _all(values: Sequence[object], kind: type[_Kind]) -> TypeGuard[Sequence[_Kind]]:
+    return all(isinstance(value, kind) for value in values)
+
+
+def _joined(values: Sequence[object]) -> object:
+    if _all(values, str):
         return "".join(values)
-    if all(isinstance(value, list) for value in values):
+    if _all(values, list):
         return [_part(pieces) for pieces in _groups([part for value in values for part in value])]
-    if all(isinstance(value, dict) for value in values):
+    if _all(values, dict):
         names = dict.fromkeys(name for value in values for name in value)
         return {name: _last_or_tree([value[name] for value in values if name in value]) for name in names}
     return values[-1]
 
 
-def _last_or_tree(values: Sequence[Any]) -> Any:
+def _last_or_tree(values: Sequence[object]) -> object:
     return _joined(values) if all(isinstance(value, dict | list) for value in values) else values[-1]
 
 
-def _part(pieces: Sequence[Any]) -> Any:
+def _part(pieces: Sequence[Any]) -> object:
     if len(pieces) == 1:
         return pieces[0]
-    whole: dict[str, Any] = {}
+    whole: dict[str, object] = {}
     for name in dict.fromkeys(name for piece in pieces for name in piece):
         values = [piece[name] for piece in pieces if piece.get(name) is not None]
         whole[name] = (_joined(values) if name in _IN_PIECES else values[-1]) if values else None
     return whole
 
 
-def _groups(parts: Sequence[Any]) -> list[list[Any]]:
-    groups: list[list[Any]] = []
-    by_index: dict[Any, list[Any]] = {}
+def _groups(parts: Sequence[object]) -> list[list[object]]:
+    groups: list[list[object]] = []
+    by_index: dict[int, list[object]] = {}
     for part in parts:
         index = part.get("index") if isinstance(part, dict) else None
         group = by_index.get(index) if isinstance(index, int) else groups[-1] if groups and _goes_on(groups[-1], part) else None
@@ -138,7 +143,7 @@ def _groups(parts: Sequence[Any]) -> list[list[Any]]:
     return groups
 
 
-def _goes_on(group: Sequence[Any], part: Any) -> bool:
+def _goes_on(group: Sequence[object], part: object) -> bool:
     """Whether a part without an index is a piece of the one before it: of its kind, and that one is not signed yet."""
     last = group[-1]
     if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):

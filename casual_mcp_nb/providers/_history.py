@@ -17,7 +17,7 @@ from casual_mcp_nb.providers._provider_state import own_ids
 from casual_mcp_nb.types.nesting import parse_arguments
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantToolCall, ChatMessage
+    from casual_llm import AssistantToolCall, ChatMessage, ImageContent, TextContent
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
@@ -105,7 +105,7 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
     return message.model_copy(update=changed) if changed else message
 
 
-def _part(part: Any) -> Any:
+def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
     return part.model_copy(update={"text": encodable(part.text)}) if part.type == "text" else part
 
 
@@ -180,10 +180,10 @@ def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
     return None
 
 
-def _parts(content: Any) -> list[Any]:
+def _parts(content: str | list[TextContent | ImageContent] | None) -> list[TextContent | ImageContent]:
     from casual_llm.messages import TextContent
 
-    return list(content) if isinstance(content, list) else [TextContent(text=content)] if content else []
+    return content if isinstance(content, list) else [TextContent(text=content)] if content else []
 
 
 def _lines(*texts: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -54,10 +54,10 @@ class Learned:
     options: LearnedOptions = field(default_factory=LearnedOptions)
 
 
-_known: WeakKeyDictionary[Any, dict[str, Learned]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
 
 
-def learned(client: Any, model: str) -> Learned:
+def learned(client: object, model: str) -> Learned:
     """Return what is known of this model; at first what its name tells.
 
     Args:

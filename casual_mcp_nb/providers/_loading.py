@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import Any
 
 from casual_mcp_nb.providers.registry import spec_of
 
@@ -19,7 +18,7 @@ async def load(*modules: str) -> None:
         _loaded.update(missing)
 
 
-def touch(provider: str, client: Any) -> None:
+def touch(provider: str, client: object) -> None:
     """Have an SDK, and our adapter of it, import what they leave for the first request."""
     from casual_mcp_nb.providers._adapter import wire_of
 

@@ -208,7 +208,7 @@ class ModelRequest:
             self._known.options.left_out["reasoning_effort"] = notice
             self._adapt(notice)
 
-    def _say(self, text: str, response: Any = None, /) -> None:
+    def _say(self, text: str, response: object = None, /) -> None:
         if getattr(response, "num_bytes_downloaded", 0) > MAX_STREAM_BYTES:
             raise AnswerLimitError(
                 f"The stream of model {shown(self._model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.image import pictures_of
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ImageContent
+    from casual_llm import ChatMessage, ImageContent, TextContent, ToolResultMessage
 
 MAX_CHARACTERS = 16_000_000
 """Of all images of tools in a request, as base64: Anthropic takes 32 MB for the whole of it."""
@@ -88,27 +88,27 @@ def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
 
     The results of chat completions, of Ollama and of many of Google's models are texts.
     """
-    waiting: list[Any] = []
+    waiting: list[ToolResultMessage] = []
     for message in messages:
         if message.role != "tool" and waiting:
             yield _shown(waiting)
             waiting = []
         yield message
-        if images(message):
+        if message.role == "tool" and images(message):
             waiting.append(message)
     if waiting:
         yield _shown(waiting)
 
 
-def _shown(results: list[Any]) -> ChatMessage:
+def _shown(results: list[ToolResultMessage]) -> ChatMessage:
     from casual_llm.messages import TextContent, UserMessage
 
-    parts: list[Any] = []
+    parts: list[TextContent | ImageContent] = []
     for result in results:
-        parts += [TextContent(text=label_of(result)), *result.images]
+        parts += [TextContent(text=label_of(result)), *images(result)]
     return UserMessage(content=parts)
 
 
-def label_of(result: Any) -> str:
+def label_of(result: ToolResultMessage) -> str:
     """Return which call images belong to, in words."""
-    return f"{'Image' if len(result.images) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"
+    return f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
+    from casual_mcp_nb.types.provider_state import ProviderState
+
 Part = dict[str, Any]
 Fields = Mapping[str, Any]
 _PLAIN = {"type", "text"}
@@ -99,7 +101,7 @@ def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
 
 
 def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] | None:
-    own = getattr(message, "kept", None)
+    own: ProviderState | None = getattr(message, "kept", None)
     if own is None or (own.wire, own.model) != (wire, model):
         return None
     calls = getattr(message, "tool_calls", None) or ()
@@ -107,8 +109,7 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
     text = "".join(str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text")
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
-    parts: tuple[Part, ...] = own.parts
-    return parts
+    return own.parts
 
 
 def _with_ids(parts: Sequence[Part], calls: Sequence[AssistantToolCall]) -> list[Part]:

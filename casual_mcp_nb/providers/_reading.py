@@ -6,8 +6,9 @@ import json
 import math
 import re
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.secret import can_be_masked, forms_of, redacted
@@ -48,7 +49,7 @@ _RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
 
 
-def response_of(error: Exception) -> Any:
+def response_of(error: Exception) -> object:
     """Return the HTTP response that an error is about, or None.
 
     Ollama's SDK drops it, or fails over its body: it is in the error that its own took the place of.
@@ -107,14 +108,14 @@ def _content_of(error: Exception) -> bytes:
     if not getattr(response, "is_error", False):
         return b""
     try:
-        content = response.content
+        content = getattr(response, "content", None)
     except Exception:
         # In the middle of a stream it is not there to be read.
         return b""
     return content if isinstance(content, bytes) else b""
 
 
-def _first(said: Any) -> str:
+def _first(said: object) -> str:
     return (said if isinstance(said, str) else str(said))[:_WINDOW]
 
 
@@ -147,7 +148,7 @@ def _unescaped(text: str) -> str | None:
     return None
 
 
-def _sentence(body: Any, depth: int = 0) -> str | None:
+def _sentence(body: object, depth: int = 0) -> str | None:
     """Return the first text at one of the places where providers put what they have to say."""
     if depth > _DEEPEST:
         return None
@@ -197,7 +198,7 @@ def asked_wait(error: Exception) -> float | None:
 
     They stand in `retry-after-ms`, in `Retry-After`, or with Google in the body, as `google.rpc.RetryInfo`.
     """
-    headers: Any = getattr(response_of(error), "headers", None) or {}
+    headers: Mapping[str, str] = getattr(response_of(error), "headers", None) or {}
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -226,7 +227,7 @@ def _until(date: str | None) -> float | None:
 def secrets_of(model: BoundModel) -> list[str]:
     """Return every secret that is known where this model is asked."""
     sdk = getattr(model.client, "client", None)
-    headers = getattr(getattr(sdk, "_client", None), "headers", None) or {}
+    headers: Mapping[str, str] = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(_raw_address(model.client)).password
     bearer = headers.get("authorization", "").removeprefix("Bearer ")
     found = [
@@ -240,7 +241,7 @@ def secrets_of(model: BoundModel) -> list[str]:
     return [secret for secret in found if isinstance(secret, str) and can_be_masked(secret)]
 
 
-def address_of(client: Any) -> str:
+def address_of(client: object) -> str:
     """Return where a client asks, without credentials."""
     parts = urlsplit(_raw_address(client))
     if not parts.hostname:
@@ -248,5 +249,5 @@ def address_of(client: Any) -> str:
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
-def _raw_address(client: Any) -> str:
+def _raw_address(client: object) -> str:
     return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))

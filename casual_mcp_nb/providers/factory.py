@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import (
     CasualMcpError,
@@ -32,6 +32,7 @@ from casual_mcp_nb.types.secret import redacted
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
+_Named = TypeVar("_Named")
 _ANSWER_TOKENS = 4_096
 """What a model that has a budget for thinking may answer beside it, unless the config says."""
 
@@ -156,7 +157,7 @@ class ModelFactory:
                 await sdk.close()
 
 
-def _known(noun: str, name: str, there: Mapping[str, Any]) -> Any:
+def _known(noun: str, name: str, there: Mapping[str, _Named]) -> _Named:
     if name not in there:
         raise UnknownNameError(noun, name, there)
     return there[name]

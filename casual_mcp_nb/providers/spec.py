@@ -21,7 +21,7 @@ Definitions = Sequence[Mapping[str, Any]]
 class OnText(Protocol):
     """What is told of an answer while it comes."""
 
-    def __call__(self, text: str, response: Any = None, /) -> None:
+    def __call__(self, text: str, response: object = None, /) -> None:
         """Take the next piece of text; an empty one means that something else arrived.
 
         With the response that it came in, how much has come altogether is bounded too.

@@ -36,13 +36,23 @@ if TYPE_CHECKING:
         RawMessageStreamEvent,
         Usage,
     )
-    from casual_llm import AnthropicClient, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
+    from casual_llm import (
+        AnthropicClient,
+        AssistantToolCall,
+        ChatMessage,
+        ChatOptions,
+        ImageContent,
+        LLMClient,
+        ToolResultMessage,
+    )
 
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_options import ReasoningEffort
     from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
+
+_Blocks = list[dict[str, object]]
 
 WIRE = "anthropic"
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens_details")
@@ -105,7 +115,7 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": call.function.name, "input": json.loads(call.function.arguments)}
 
 
-def _result(message: Any) -> list[dict[str, Any]]:
+def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
     """Return the result of a call. One that failed has text only, and some: "content cannot be empty if `is_error` is true"."""
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
     shown = [_image(image) for image in images(message)]
@@ -117,11 +127,11 @@ def _result(message: Any) -> list[dict[str, Any]]:
     return [result]
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text(text: str) -> dict[str, object]:
     return {"type": "text", "text": text}
 
 
-def _image(image: Any) -> dict[str, Any]:
+def _image(image: ImageContent) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data_of(image)}}
 
 
@@ -133,7 +143,8 @@ def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     joined: list[dict[str, Any]] = []
     for message in messages:
-        content = [block for block in message["content"] if block["type"] != "text" or block["text"].strip()]
+        blocks: _Blocks = message["content"]
+        content = [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
         if joined and joined[-1]["role"] == message["role"]:
             joined[-1] = {**message, "content": [*joined[-1]["content"], *content]}
         elif content or message["role"] == "user":
@@ -141,7 +152,7 @@ def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**message, "content": _in_order(message["content"])} for message in joined]
 
 
-def _in_order(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_order(content: _Blocks) -> _Blocks:
     results = [block for block in content if block["type"] == "tool_result"]
     return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
 
@@ -204,7 +215,7 @@ class _Block:
     kind: str
     id: str | None = None
     name: str = ""
-    given: Any = None
+    given: object = None
     signature: str = ""
     data: str = ""
     pieces: list[str] = field(default_factory=list)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from casual_llm.usage import Usage
     from google.genai import types
     from httpx2 import Request, Response
+    from pydantic import BaseModel
 
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
@@ -335,10 +336,10 @@ def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) 
     return types.ThinkingConfig(thinking_level=types.ThinkingLevel(_LEVELS.get(effort, effort).upper()))
 
 
-def _format(wanted: Any) -> dict[str, Any]:
+def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
     if wanted == "text":
         return {}
-    schema = {} if wanted == "json" else {"response_json_schema": wanted.model_json_schema()}
+    schema = {} if isinstance(wanted, str) else {"response_json_schema": wanted.model_json_schema()}
     return {"response_mime_type": "application/json", **schema}
 
 

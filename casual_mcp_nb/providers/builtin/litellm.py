@@ -117,7 +117,7 @@ class _Address:
 class LiteLLMError(Exception):
     """What LiteLLM says about a request that failed."""
 
-    def __init__(self, text: str, status: int | None, headers: Any) -> None:
+    def __init__(self, text: str, status: int | None, headers: Mapping[str, str] | None) -> None:
         super().__init__(text)
         self.status_code = status
         self.response = SimpleNamespace(headers={str(name).lower(): value for name, value in dict(headers or {}).items()})
@@ -200,20 +200,21 @@ def _request(
     if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
         refuse_addresses(messages, "LiteLLM would fetch the address of an image from here")
     request = request_for(client, model, messages, options, WIRE, **more)
-    for made in request["messages"]:
+    sent: list[dict[str, object]] = request["messages"]
+    for made in sent:
         if made["role"] == "assistant" and not made["content"]:
             # LiteLLM would put words of its own in the place of an empty text.
             made["content"] = None
     return request
 
 
-def _reasoning(said: Any) -> dict[str, Any]:
+def _reasoning(said: object) -> dict[str, Any]:
     """Reasoning and its signatures, which go back in the fields of LiteLLM's own messages."""
     names = ("reasoning_content", "thinking_blocks", "reasoning_details")
     return {name: value for name in names if (value := getattr(said, name, None))}
 
 
-def _signature(call: Any) -> dict[str, Any]:
+def _signature(call: object) -> dict[str, Any]:
     """Gemini's signature of a call; what else LiteLLM notes of a provider is for reading only."""
     own = getattr(call, "provider_specific_fields", None)
     signed = isinstance(own, dict) and own.get("thought_signature")

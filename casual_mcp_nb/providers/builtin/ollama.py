@@ -113,7 +113,8 @@ async def _request(
     if NUM_CTX in request:
         # casual-llm puts what it does not know beside the options.
         request["options"][NUM_CTX] = request.pop(NUM_CTX)
-    for message in request["messages"]:
+    made: list[dict[str, object]] = request["messages"]
+    for message in made:
         if message["role"] == "tool":
             message["tool_name"] = message.get("name")
     headers = request.pop("extra_headers", None) or {}
@@ -126,7 +127,7 @@ async def _request(
 def _chunk(line: str) -> ChatResponse:
     from ollama import ChatResponse
 
-    part = json.loads(line)
+    part: object = json.loads(line)
     if isinstance(part, dict) and "error" in part:
         raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
     if not isinstance(part, dict) or "message" not in part:
@@ -153,10 +154,10 @@ def _calls_in(message: ChatMessage) -> int:
 _LEVELS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _ORDER = ("low", "medium", "high", "max")
 
-_shown: WeakKeyDictionary[Any, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
+_shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
 
 
-async def _facts_of(client: Any, model: str) -> Mapping[str, Any]:
+async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
     """Return what `/api/show` says about a model, asked once; empty where the server does not say.
 
     Args:
@@ -209,7 +210,7 @@ def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
     return wanted if wanted in levels else levels[-1]
 
 
-def _values(facts: Mapping[str, Any]) -> list[Any] | None:
+def _values(facts: Mapping[str, Any]) -> list[object] | None:
     thinking = facts.get("thinking")
     values = thinking.get("values") if isinstance(thinking, dict) else None
     return values if isinstance(values, list) else None
@@ -247,7 +248,7 @@ def _client() -> type[Any] | None:
     return casual_llm.OllamaClient
 
 
-async def _think(client: Any, model: str, effort: str) -> bool | str | None:
+async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | None:
     return _think_value(await _facts_of(client, model), effort)
 
 

@@ -93,9 +93,9 @@ def request_for(
     return request
 
 
-def unknown_fields(part: Any) -> dict[str, Any]:
+def unknown_fields(part: object) -> dict[str, Any]:
     """Return what a provider gave a message, a call or a piece of one beside what OpenAI gives: thinking, signatures."""
-    extra: Mapping[str, Any] = getattr(part, "model_extra", None) or {}
+    extra: Mapping[str, object] = getattr(part, "model_extra", None) or {}
     # The index is for putting a stream together.
     return {name: value for name, value in extra.items() if value is not None and name != "index"}
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LLMClient,
         StreamChunk,
         TextContent,
+        ToolResultMessage,
     )
     from casual_llm.usage import Usage
     from openai.types.responses import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         ResponseStreamEvent,
         ResponseUsage,
     )
+    from pydantic import BaseModel
 
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
@@ -99,7 +101,7 @@ class ResponseFailed(Exception):
         error: What it said: `code` and `message`.
     """
 
-    def __init__(self, error: Any) -> None:
+    def __init__(self, error: object) -> None:
         code = getattr(error, "code", None) or "failed"
         super().__init__(f"{code}: {getattr(error, 'message', None) or error}")
         self.status_code = _STATUS_OF_CODE.get(code, 400)
@@ -137,7 +139,7 @@ async def stream(
     return parts.answer()
 
 
-def _request(client: Any, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
+def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
     """Return what `responses.create` is called with.
 
     Nothing is stored at OpenAI: each request has the whole conversation.
@@ -190,8 +192,8 @@ def _tool_choice(choice: str | None) -> str | dict[str, str]:
     return choice or "auto" if choice in (None, "auto", "none", "required") else {"type": "function", "name": choice or ""}
 
 
-def _format(wanted: Any) -> dict[str, Any]:
-    if wanted == "json":
+def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
+    if isinstance(wanted, str):
         return {"type": "json_object"}
     schema = wanted.model_json_schema()
     strict = strict_schema(all_required(schema))
@@ -210,15 +212,14 @@ def _items(message: ChatMessage, model: str) -> Iterator[dict[str, Any]]:
             yield {"role": role, "content": message.content or ""}
 
 
-def _output(message: Any) -> str | list[dict[str, Any]]:
+def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     shown = images(message)
     if not shown:
-        text: str = message.content
-        return text
+        return message.content
     return [*([{"type": "input_text", "text": message.content}] if message.content else []), *map(_input_part, shown)]
 
 
-def _answered(message: Any, model: str) -> Iterator[dict[str, Any]]:
+def _answered(message: AssistantMessage, model: str) -> Iterator[dict[str, Any]]:
     parts = kept(message, WIRE, model)
     if parts is None:
         parts = [*([{"type": "text", "text": message.content}] if message.content else []), *(message.tool_calls or ())]
@@ -274,9 +275,9 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
     return finished(keep(message, WIRE, model, parts), _usage(response.usage), reason or status)
 
 
-def _failure(error: Any) -> Exception:
+def _failure(error: object) -> Exception:
     if "policy" in (getattr(error, "code", None) or ""):
-        return ContentFiltered(error.message)
+        return ContentFiltered(getattr(error, "message", ""))
     return ResponseFailed(error)
 
 
