@@ -20,7 +20,7 @@ import numpy as np
 from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats, Ints, query_weight
 from casual_mcp_nb.discovery._lookup import Lookup
 from casual_mcp_nb.discovery._servers import ServerRanker
-from casual_mcp_nb.discovery.text import clauses, emphasis, readable, terms
+from casual_mcp_nb.discovery.text import clauses, emphasis, joined, readable, terms
 
 NAME_COVERED = 0.4
 """What the idf of the name's words in the query counts, times the part of the whole name's idf that they are."""
@@ -128,7 +128,8 @@ class Scorer:
 
     def _weights(self, text: str) -> dict[str, float]:
         """Return the terms of a text with what each counts."""
-        return {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
+        weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
+        return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 
     def _names(self, weights: Mapping[str, float]) -> Floats:
         covered = np.zeros(self.bm25.corpus_size)

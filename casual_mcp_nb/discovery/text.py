@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 
 from casual_mcp_nb.discovery import _vocabulary
 
@@ -90,7 +90,8 @@ def stem(word: str) -> str:
     """Cut the endings off an English word (`translating`, `translations`, `translator` → `transl`).
 
     Its steps are those of Porter, An Algorithm for Suffix Stripping (1980), with fewer endings and without his measure of
-    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools."""
+    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools.
+    """
     if len(word) < 4 or not word.isascii():
         return word
     word = _singular(word)
@@ -159,6 +160,12 @@ def emphasis(term: str) -> float:
     if term in _weak_terms():
         return _WEAK
     return _NUMBER if term.isdigit() else 1.0
+
+
+def joined(text: str) -> list[str]:
+    """Return each two neighbouring words as one term: what one writes apart, another writes as one (`time zone`)."""
+    words = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
+    return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
 
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())

@@ -36,6 +36,10 @@ def _import_all() -> None:
     try:
         from casual_mcp_nb.display import mimebundle  # noqa: F401, I001
         from casual_mcp_nb.discovery.index import ToolSearchIndex  # noqa: F401
+        from casual_mcp_nb.providers.registry import specs
+
+        # Reads the metadata of every package that is installed.
+        specs()
 
         # Last, as it imports the SDK of every provider that is installed, which takes seconds.
         import casual_llm  # noqa: F401

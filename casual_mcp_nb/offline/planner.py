@@ -134,10 +134,11 @@ class _Planner:
             return self._after_failure(one)
         fitting = [candidate for candidate in one.candidates if candidate.fits]
         best = next((one for one in fitting if one.complete and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
-        sure = bool(fitting) and fitting[0].confidence >= SURE
         if best is not None and best.confidence >= SURE:
             return _call(best)
-        finding = None if one.need.is_talk or (sure and best is None) else self.finder.next_call(one.need, bool(one.searches))
+        # One that is meant beyond doubt and lacks an argument: the person has it, and no other tool would.
+        lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
+        finding = None if one.need.is_talk or lacking else self.finder.next_call(one.need, bool(one.searches))
         if finding is not None:
             return finding
         if best is not None:

@@ -63,7 +63,7 @@ class ModelFactory:
         """
         if name not in self._clients:
             config = _known("client", name, self._config.clients)
-            if config.provider not in specs():
+            if not spec_of(config.provider).name:
                 raise UsageError(
                     f"Client {shown(name)}: provider {shown(config.provider)} is not supported.",
                     hint=f"Supported are {', '.join(specs())}.",

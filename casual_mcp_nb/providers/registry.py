@@ -29,16 +29,17 @@ _logger = logging.getLogger(GROUP)
 def specs() -> Mapping[str, ProviderSpec]:
     """Return every provider by name. One that ships with the package is not replaced by another of its name."""
     found: dict[str, ProviderSpec] = {}
-    for spec in (*_built_in(), *_added()):
+    for spec in (*_built_in().values(), *_added()):
         if found.setdefault(spec.name, spec) is not spec:
             _logger.warning("There are two providers %s: the first one counts.", shown(spec.name))
     return MappingProxyType(found)
 
 
-def _built_in() -> list[ProviderSpec]:
+@cache
+def _built_in() -> Mapping[str, ProviderSpec]:
     modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
     found: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
-    return sorted(found, key=lambda spec: spec.place)
+    return {spec.name: spec for spec in sorted(found, key=lambda spec: spec.place)}
 
 
 def _added() -> Iterator[ProviderSpec]:
@@ -57,7 +58,8 @@ def _added() -> Iterator[ProviderSpec]:
 
 def spec_of(name: str) -> ProviderSpec:
     """Return the provider of that name; for a client of another kind, what holds for a server in OpenAI's format."""
-    return specs().get(name, _UNKNOWN)
+    # Looking for entry points reads the metadata of every package that is installed.
+    return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
 
 def _refuse(name: str, config: object) -> Any:

@@ -557,6 +557,14 @@ def test_what_was_looked_up_is_found_once_and_forgotten_where_it_becomes_too_muc
 # the base
 
 
+@pytest.mark.parametrize(
+    ("query", "name"), [("time zone", "timezone_of"), ("timezone", "timezone_of"), ("File System", "filesystem")]
+)
+def test_words_that_one_writes_apart_find_what_another_writes_as_one(query: str, name: str) -> None:
+    tools = [tool("a", "timezone_of", ""), tool("a", "filesystem", ""), tool("a", "time_card", ""), tool("a", "zone", "")]
+    assert found(query, 1, index=ToolSearchIndex(tools)) == [f"a:{name}"]
+
+
 def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
     from rank_bm25 import BM25Plus
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, readable, stem, synonyms, terms, topics
+from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, joined, readable, stem, synonyms, terms, topics
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,10 @@ def test_the_number_of_parts_is_limited() -> None:
 @pytest.mark.parametrize("written", ["GitHub", "github", "searchGitHubIssues", "the GitHub."])
 def test_a_name_with_a_capital_inside_is_one_word(written: str) -> None:
     assert "github" in terms(written)
+
+
+def test_neighbouring_words_are_joined_and_stop_words_are_not() -> None:
+    assert joined("Time zone of a web site to do") == [stem("timezone"), stem("website")]
 
 
 def test_fillers_and_numbers_count_less() -> None:

@@ -63,7 +63,6 @@ def test_an_interrupt_in_a_call_stops_it_tells_the_server_and_the_next_cell_work
             (error,) = [output for output in ran.outputs if "traceback" in output]
             assert error["ename"] == {"blocking": "KeyboardInterrupt", "awaited": "CancelledError"}[way]
             assert len(error["traceback"]) == 1
-            assert "stopped before the end" in error["traceback"][0]
             statuses = kernel.printed("print(*(call.status for call in session.turns[-1].tool_calls))")
             assert statuses == "ok stopped"
             wait_for_text(record, "notifications/cancelled", count)

@@ -65,11 +65,16 @@ def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopG
 
 @pytest.mark.holds_the_loop("that is what is tested")
 def test_a_thread_that_keeps_the_interpreter_holds_all_loops(guard: LoopGuard) -> None:
-    # The watcher looks again while the thread is still there.
-    worker = threading.Thread(target=code("sum(range(30_000_000)); wait(2)", wait=threading.Event().wait))
-    worker.start()
-    worker.join()
-    assert any("casual_mcp_nb/culprit.py:" in each.place for each in guard.take())
+    seen: list[Held] = []
+    # Where the machine is so busy that the thread has no processor for long, the guard says nothing.
+    for _ in range(20):
+        # The watcher looks again while the thread is still there.
+        worker = threading.Thread(target=code("sum(range(30_000_000)); wait(1)", wait=threading.Event().wait))
+        worker.start()
+        worker.join()
+        if seen := guard.take():
+            break
+    assert any("casual_mcp_nb/culprit.py:" in each.place for each in seen)
 
 
 def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:

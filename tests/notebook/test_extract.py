@@ -76,7 +76,7 @@ def test_what_is_no_json_is_told_back_and_a_corrected_answer_counts(session: Ses
 
 def test_after_two_repairs_the_error_holds_what_was_said_last(session: Session) -> None:
     model = scripted_model("no", "no again", '{"age": "never"}')
-    with pytest.raises(ExtractionError, match=r"(?s)no Person, also after 2 repairs.*name: Field required") as caught:
+    with pytest.raises(ExtractionError, match=r"(?s)Person.* 2 .*name: Field required") as caught:
         session.extract("Ada is 36.", Person, model=model)
     assert caught.value.text == '{"age": "never"}'
     assert "`text`" in caught.value.hint
@@ -117,13 +117,13 @@ async def test_the_awaited_twin_and_lists_and_strict_classes(session: Session) -
 
 
 def test_the_offline_planner_says_that_it_cannot(session: Session) -> None:
-    with Session.demo() as demo, pytest.raises(UsageError, match="no language model and cannot extract"):
+    with Session.demo() as demo, pytest.raises(UsageError, match="offline planner"):
         demo.extract("Ada is 36.", Person)
 
 
 @pytest.mark.parametrize("schema", [dict, {"name": str}, Person(name="x", age=1), int])
 def test_what_is_no_pydantic_class_is_refused(session: Session, schema: Any) -> None:
-    with pytest.raises(UsageError, match="class of pydantic"):
+    with pytest.raises(UsageError, match="pydantic"):
         session.extract("x", schema, model=scripted_model(GOOD))
 
 

@@ -82,11 +82,11 @@ def test_a_figure_and_an_image_save_themselves() -> None:
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no PNG, JPEG, GIF or WebP"),
-        (PNG + b"\0" * MAX_IMAGE_BYTES, r"3,750,\d+ bytes, and 3,750,000 are possible"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "PNG, JPEG, GIF or WebP"),
+        (PNG + b"\0" * MAX_IMAGE_BYTES, r"3,750,\d+ bytes.* 3,750,000"),
         (Path("/no/such/file.png"), "cannot be read"),
-        (3.5, "A float is no image"),
-        ([None], "A NoneType is no image"),
+        (3.5, "A float "),
+        ([None], "A NoneType "),
     ],
 )
 def test_what_cannot_be_sent_is_refused_before_anything_is_sent(session: Session, image: Any, reason: str) -> None:

@@ -65,7 +65,7 @@ async def test_a_cancelled_await_cancels_the_work_and_waits_for_its_clean_up(eng
     with pytest.raises(asyncio.CancelledError) as interrupted:
         await task
     assert cleaned.is_set()
-    assert "what was done up to there is kept" in interrupted.value._render_traceback_()[0]  # type: ignore[attr-defined]
+    assert len(interrupted.value._render_traceback_()) == 1  # type: ignore[attr-defined]
 
 
 def test_a_blocking_call_from_the_engine_thread_itself_is_refused_at_once(engine: EngineThread) -> None:

@@ -48,8 +48,7 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     cuts = []
     if len(properties) > MAX_PROPERTIES:
         cuts.append(f"its parameters to {MAX_PROPERTIES:,} of {len(properties):,}")
-        required = SchemaReader(schema).required
-        first = [name for name in properties if name in required]
+        first = [name for name in SchemaReader(schema).required if name in properties]
         kept = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
         properties = {name: properties[name] for name in kept}
         if first:

@@ -37,9 +37,9 @@ class SchemaReader:
         return {str(name): SchemaReader(part, self._root) for name, part in properties.items()}
 
     @cached_property
-    def required(self) -> frozenset[str]:
-        """The names of the properties that an object must have."""
-        return frozenset(name for name in self._list("required") if isinstance(name, str))
+    def required(self) -> tuple[str, ...]:
+        """The names of the properties that an object must have, in their order."""
+        return tuple(dict.fromkeys(name for name in self._list("required") if isinstance(name, str)))
 
     @property
     def description(self) -> str:
