@@ -9,9 +9,11 @@ import asyncio
 import contextlib
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -44,16 +46,23 @@ def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) ->
         kind: `http` or `sse`.
         monitor: Sees every response.
     """
+    tls = _tls()
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
         # A silent stream is cut by the limit of its call; the client's own limit only frees what was forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
-        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, follow_redirects=True)
+        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=tls, follow_redirects=True)
 
     transport = SSETransport if kind == "sse" else HttpTransport
     headers = {key: value.get_secret_value() for key, value in config.headers.items()}
     auth = config.auth.get_secret_value() if config.auth else None
     return transport(config.url or "", headers=headers, auth=auth, httpx_client_factory=make_client)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return what all clients share: reading the certificates takes long, and each client would do it again."""
+    return httpx2.create_ssl_context()
 
 
 @dataclass

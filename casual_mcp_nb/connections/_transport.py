@@ -63,8 +63,8 @@ def transport_kind(config: ServerConfig | None) -> str:
 async def open_transport(
     kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
 ) -> TransportContext:
-    """Call `make_transport`, on another thread where it builds a bundled server, which would hold the event loop."""
-    if config is not None and kind == "in-process":
+    """Call `make_transport`, on another thread where it builds a bundled server or reads certificates."""
+    if config is not None and kind != "stdio":
         return await asyncio.to_thread(make_transport, kind, config, server, secrets)
     return make_transport(kind, config, server, secrets)
 

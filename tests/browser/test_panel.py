@@ -408,7 +408,7 @@ def test_turns_are_edited_asked_again_taken_back_and_forgotten(page: Any) -> Non
     assert value(page, "[turn.prompt for turn in session.turns]") == ["one", "another question"]
     at(page, "undo").click()
     gone(page, "turn-2")
-    assert at(page, "message").input_value() == "another question"
+    sync_api.expect(at(page, "message")).to_have_value("another question")
     at(page, "message").fill("")
     at(page, "clear").click()
     reads(at(page, "clear-confirm"), "Forget 1 turn")

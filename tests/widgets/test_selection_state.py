@@ -289,7 +289,7 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
         with pytest.raises(ConnectError) as failed:
             session.engine.run(state.call("reconnect", {"server": "shy"}))
         assert str(failed.value) == "Server 'shy' could not be connected: KeyError: TOKEN"
-        with pytest.raises(ConnectError, match=r"KeyError: TOKEN\nReconnect it"):
+        with pytest.raises(ConnectError, match=r"KeyError: TOKEN\n"):
             session.reconnect("shy")
         state.close()
 
