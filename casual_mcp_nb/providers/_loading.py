@@ -19,16 +19,18 @@ async def load(*modules: str) -> None:
 
 
 def touch(provider: str, client: object) -> None:
-    """Have an SDK, and our adapter of it, import what they leave for the first request."""
+    """Have an SDK, and our adapter of it, import and build what they leave for the first request."""
     from casual_mcp_nb.providers._adapter import wire_of
 
     wire_of(client)
     # Its backend for asyncio is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
-    for path in spec_of(provider).first_used:
+    spec = spec_of(provider)
+    for path in spec.first_used:
         part = getattr(client, "client", None)
         for name in path.split("."):
             part = getattr(part, name, None)
+    spec.warm_up()
 
 
 def _import(names: list[str]) -> None:

@@ -95,6 +95,7 @@ class ProviderSpec:
         renames_max_tokens: Whether the limit of an answer has another name for some of its models.
         counted_by_tiktoken: Whether tiktoken knows its vocabularies.
         first_used: What its SDK imports when it is first looked at, as attributes of its client.
+        warm_up: Has its SDK build what it leaves for its first answer.
     """
 
     name: str
@@ -127,3 +128,4 @@ class ProviderSpec:
     renames_max_tokens: bool = False
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()
+    warm_up: Callable[[], None] = lambda: None

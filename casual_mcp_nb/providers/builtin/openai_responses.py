@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
@@ -358,6 +358,14 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
     return {} if options.parallel_tool_calls is None else {"parallel_tool_calls": options.parallel_tool_calls}
 
 
+def _build_events() -> None:
+    """Build the classes of streamed events: the SDK builds them all at the first one, and holds the loop meanwhile."""
+    from openai.types.responses import ResponseStreamEvent
+
+    for kind in (kind for part in get_args(ResponseStreamEvent)[:1] for kind in get_args(part)):
+        kind.model_rebuild()
+
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, which gives back what its models thought",
@@ -375,4 +383,5 @@ SPEC = ProviderSpec(
     effort=lambda effort: {"reasoning": {"effort": effort}},
     counted_by_tiktoken=True,
     first_used=("responses",),
+    warm_up=_build_events,
 )
