@@ -21,8 +21,22 @@ from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.widgets.state import SessionParts, State
 
 STATIC = Path(__file__).parent / "static"
+LEGACY = Path(__file__).parent / "legacy"
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
+
+
+@cache
+def bundle_of(name: str) -> tuple[str, str]:
+    """Return the ES module and the style sheet of a widget, as `frontend/build.mjs` bundled them.
+
+    Args:
+        name: The file in `static/`, without extension.
+
+    Returns:
+        JavaScript and CSS.
+    """
+    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -39,7 +53,7 @@ def assets(*names: str) -> tuple[str, str]:
 
 
 def _joined(names: tuple[str, ...], ending: str) -> str:
-    paths = [(STATIC / name).with_suffix(ending) for name in ("common", *names)]
+    paths = [(LEGACY / name).with_suffix(ending) for name in ("common", *names)]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
@@ -101,12 +115,14 @@ class SessionWidget(anywidget.AnyWidget):
         states: What it shows, by name; the front end calls their commands as `name.command`.
 
     Attributes:
-        files: The front-end files of a subclass, see `assets`.
+        bundle: The front end of a subclass, see `bundle_of`.
+        files: The front-end files of a subclass that has no bundle, see `assets`.
         more_css: Goes before their style sheet.
         shown: What the front end has been sent, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 
+    bundle: ClassVar[str] = ""
     files: ClassVar[tuple[str, ...]] = ()
     more_css: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
@@ -124,7 +140,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._displays: list[_Display] = []
         self._run = _CellRun()
         self._closed = False
-        self._esm, css = assets(*self.files)
+        self._esm, css = bundle_of(self.bundle) if self.bundle else assets(*self.files)
         self._css = f"{self.more_css}\n{css}"
         super().__init__(picture_key=uuid.uuid4().hex[:12])
         self.on_msg(self._on_message)

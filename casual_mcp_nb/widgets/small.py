@@ -47,7 +47,7 @@ class ServerToggles(SessionWidget):
 class ManifestView(SessionWidget):
     """The present manifest as the model reads it. In Python: `session.manifest`."""
 
-    files = ("parts/look", "parts/prices", "parts/manifest", "manifest_view")
+    bundle = "manifest_view"
 
     def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)

@@ -1,0 +1,118 @@
+// The connection of one view to its widget in the kernel: the state, its changes, and calls of commands.
+
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { type Json, mergePatch } from "./merge_patch";
+
+/** What anywidget gives a front end, as far as it is used here. */
+export interface Model {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  send(content: unknown): void;
+  on(event: string, listener: (content: Message) => void): void;
+  off(event: string, listener: (content: Message) => void): void;
+}
+
+interface Message {
+  id?: string;
+  patch?: Json;
+  result?: unknown;
+  error?: string;
+}
+
+interface Waiting {
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+}
+
+export const GONE = "The kernel restarted. Run the notebook from the top to reconnect.";
+
+/** Once for each model, whoever looks at it: patches are merged into its state. */
+export function followPatches(model: Model): () => void {
+  const onMessage = (message: Message) => {
+    if (message?.patch) model.set("state", mergePatch(model.get("state") as Json, message.patch));
+  };
+  model.on("msg:custom", onMessage);
+  return () => model.off("msg:custom", onMessage);
+}
+
+/** Once for each view. `S` is the state of the widget, by the names of its states in Python. */
+export class Bridge<S> {
+  /** The present state. */
+  readonly state: ReadonlySignal<S>;
+  /** Whether the kernel still knows the widget. */
+  readonly live = signal(true);
+  /** The last error of a command, for a person; null after one that succeeded. */
+  readonly error: Signal<string | null> = signal(null);
+  /** What a screen reader says next. */
+  readonly announcement = signal("");
+
+  #waiting = new Map<string, Waiting>();
+  #page = Math.random().toString(36).slice(2);
+  #count = 0;
+  #model: Model;
+  #listeners: [string, (content: Message) => void][];
+
+  constructor(model: Model) {
+    const state = signal(model.get("state") as S);
+    this.state = state;
+    this.#model = model;
+    this.#listeners = [
+      ["msg:custom", (message) => this.#onMessage(message)],
+      ["change:state", () => (state.value = model.get("state") as S)],
+      // The front end tells that the connection changed, but not how; a message without a command finds out and changes nothing.
+      ["comm_live_update", () => setTimeout(() => this.#send({ id: null, call: "" }))],
+    ];
+    for (const [event, listener] of this.#listeners) model.on(event, listener);
+  }
+
+  /** Run a command of a state, as `name.command`; reject with an error whose message is for a person. */
+  request<T>(command: string, args: object = {}): Promise<T> {
+    const id = `${this.#page}-${this.#count++}`;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve: resolve as (result: unknown) => void, reject });
+      if (this.#send({ id, call: command, args })) return;
+      this.#waiting.delete(id);
+      reject(new Error(GONE));
+    });
+  }
+
+  /** Run a command; an error shows in the widget, and undefined comes back. */
+  async call<T = null>(command: string, args: object = {}): Promise<T | undefined> {
+    try {
+      const result = await this.request<T>(command, args);
+      this.error.value = null;
+      return result;
+    } catch (error) {
+      this.error.value = (error as Error).message;
+      return undefined;
+    }
+  }
+
+  /** Have a screen reader say a text. */
+  say(text: string): void {
+    this.announcement.value = text;
+  }
+
+  close(): void {
+    for (const [event, listener] of this.#listeners) this.#model.off(event, listener);
+  }
+
+  #send(message: object): boolean {
+    try {
+      this.#model.send(message);
+      this.live.value = true;
+    } catch {
+      // What stands for the kernel refuses messages once the kernel that knew the widget is gone.
+      this.live.value = false;
+    }
+    return this.live.value;
+  }
+
+  #onMessage(message: Message): void {
+    const waiting = message?.id === undefined ? undefined : this.#waiting.get(message.id);
+    if (!waiting) return;
+    this.#waiting.delete(message.id as string);
+    if (message.error === undefined) waiting.resolve(message.result);
+    else waiting.reject(new Error(message.error));
+  }
+}

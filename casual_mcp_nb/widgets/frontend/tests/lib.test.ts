@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Bridge, type Model } from "../src/lib/bridge";
+import { mergePatch } from "../src/lib/merge_patch";
+import { compared, counted, signed, tokens } from "../src/lib/words";
+
+test("a patch changes what it names, removes nulls and leaves the rest the same object", () => {
+  const before = { tools: { math: ["add"] }, budget: { now: 3, before: 4 } };
+  const after = mergePatch(before, { budget: { now: 5, before: null } }) as typeof before;
+  assert.deepEqual(after, { tools: { math: ["add"] }, budget: { now: 5 } });
+  assert.equal(after.tools, before.tools);
+});
+
+test("a patch cannot reach the prototype", () => {
+  const after = mergePatch({}, JSON.parse('{"__proto__": {"bad": true}}'));
+  assert.equal((after as { bad?: boolean }).bad, undefined);
+});
+
+test("numbers read as people write them", () => {
+  assert.equal(tokens(1204), "≈ 1,204 tokens");
+  assert.equal(tokens(1, "reported"), "1 token");
+  assert.equal(counted(2, "server"), "2 servers");
+  assert.deepEqual([signed(-3), signed(0), signed(12)], ["−3", "±0", "+12"]);
+  assert.deepEqual([compared(40, 100), compared(194, 100), compared(0, 0)], ["60% less", "94% more", "the same"]);
+});
+
+function loopback(send: (message: { id: string; call: string; args: object }) => object) {
+  const listeners = new Map<string, (content: never) => void>();
+  const model: Model = {
+    get: () => ({ count: 1 }),
+    set: () => {},
+    send: (message) => listeners.get("msg:custom")?.(send(message as never) as never),
+    on: (event, listener) => void listeners.set(event, listener as never),
+    off: (event) => void listeners.delete(event),
+  };
+  return model;
+}
+
+test("a command gets its own answer, and its error shows until one succeeds", async () => {
+  const bridge = new Bridge<{ count: number }>(
+    loopback(({ id, call }) => (call === "good.one" ? { id, result: 42 } : { id, error: "It is not there." })),
+  );
+  assert.equal(await bridge.call("bad.one"), undefined);
+  assert.equal(bridge.error.value, "It is not there.");
+  assert.equal(await bridge.call("good.one"), 42);
+  assert.equal(bridge.error.value, null);
+});
+
+test("a widget whose kernel is gone says so and rejects commands", async () => {
+  const model = loopback(() => ({}));
+  model.send = () => {
+    throw new Error("closed");
+  };
+  const bridge = new Bridge(model);
+  await assert.rejects(bridge.request("any.one"));
+  assert.equal(bridge.live.value, false);
+});
