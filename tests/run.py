@@ -3,6 +3,7 @@
 Without options all of them run, on all processors, the files of tests side by side.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,4 +17,6 @@ import environment  # noqa: E402
 ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
 
 if __name__ == "__main__":
+    # Without it each of the thousand processes that the tests start would compile every library that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *(sys.argv[1:] or ALL)], cwd=ROOT).returncode)
