@@ -24,6 +24,9 @@ STATIC = Path(__file__).parent / "static"
 LEGACY = Path(__file__).parent / "legacy"
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
+# JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone: the picture that follows
+# says more. A widget that lives has elements in this place. The rule holds where the notebook is trusted.
+_NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) { display: none; }"
 
 
 @cache
@@ -253,7 +256,9 @@ class SessionWidget(anywidget.AnyWidget):
     def _picture_bundle(self) -> dict[str, str]:
         bundle = self._static_bundle()
         # A live widget hides the picture by this class.
-        return {**bundle, "text/html": f'<div class="cmn-picture-{self.picture_key}">{bundle["text/html"]}</div>'}
+        picture = f"cmn-picture-{self.picture_key}"
+        style = f"<style>{_NO_MODEL.replace('PICTURE', picture)}</style>"
+        return {**bundle, "text/html": f'{style}<div class="{picture}">{bundle["text/html"]}</div>'}
 
     def _draw_picture(self) -> None:
         bundle = self._picture_bundle()

@@ -556,6 +556,9 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     other.goto(lab.address("again.ipynb"))
     other.wait_for_selector(".cmn-exploration >> visible=true")
     assert "16 tools to be found" in other.locator(".cmn-exploration").first.inner_text()
+    lost = other.get_by_text("model not found").first
+    lost.wait_for(state="attached")
+    assert not lost.is_visible()
     pictured(other, "explorer-reopened")
     other.close()
 

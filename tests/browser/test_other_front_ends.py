@@ -113,6 +113,15 @@ def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> N
     sync_api.expect(at(page, "explorer", "manifest-text")).to_contain_text("units")
     asks_what_is_two_plus_two(page)
     pictured(page, "notebook-7")
+    # Opened again, it shows the pictures, without a line about lost widgets.
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    (lab.folder / "seven-again.ipynb").write_text((lab.folder / "seven.ipynb").read_text())
+    page.goto(f"{lab.url}/notebooks/seven-again.ipynb?token=test")
+    lost = page.get_by_text("model not found")
+    sync_api.expect(lost).to_have_count(2)
+    page.locator(".cmn-exploration").wait_for()
+    assert not any(line.is_visible() for line in lost.all())
 
 
 def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
