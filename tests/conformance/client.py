@@ -1,7 +1,8 @@
 """The client that the official conformance suite runs: a `Session` in ordinary use, which calls each tool of a server once.
 
-The suite gives the server's address as the last argument; the scenario, the protocol version and what a scenario needs beside
-are in variables of the environment. What goes over the wire is judged there.
+The suite starts `launch.py` with the server's address as its last argument; the scenario, the protocol version and what a
+scenario needs beside are in variables of the environment. What goes over the wire is judged there. Imports take most of a
+client's time, so they are made once: `python client.py PLACE` listens at a place and forks a client for each `launch.py`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import select
 import shlex
+import signal
+import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import casual_llm  # noqa: F401
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.connections import _http, _mcp_session  # noqa: F401
 from casual_mcp_nb.errors import ServerError, UsageError
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion
 from casual_mcp_nb.types.tool import ToolSpec
@@ -83,6 +91,50 @@ def _example(schema: dict[str, Any]) -> dict[str, Any]:
     return {name: EXAMPLES.get(properties.get(name, {}).get("type"), "text") for name in schema.get("required", ())}
 
 
+def serve(place: str) -> None:
+    """Fork a client for each connection, until a line or the end of the input comes.
+
+    Args:
+        place: The path of the socket.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as here:
+        here.bind(place)
+        here.listen()
+        print("ready", flush=True)
+        while here in select.select([here, sys.stdin], [], [])[0]:
+            there, _ = here.accept()
+            with there:
+                if os.fork() == 0:
+                    here.close()
+                    be_client(there)
+
+
+def be_client(there: socket.socket) -> NoReturn:
+    """Take over streams, environment and address of a `launch.py`, and tell it how it ended."""
+    code: Any = 1
+    try:
+        faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        message, streams, _, _ = socket.recv_fds(there, 1, 3)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        address, variables = json.loads(message + there.makefile("rb").read())
+        os.environ.clear()
+        os.environ.update(variables)
+        main(address)
+        code = 0
+    except SystemExit as end:
+        print(end, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        there.send(b"%d" % code)
+        os._exit(code)
+
+
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
-    main(sys.argv[-1])
+    serve(sys.argv[1])

@@ -25,6 +25,7 @@ THIRD_PARTY = ROOT / ".third-party"
 PACKAGE = THIRD_PARTY / "conformance" / "node_modules" / "@modelcontextprotocol" / "conformance"
 PAGE = ROOT / "docs" / "conformance.md"
 CLIENT = Path(__file__).with_name("client.py")
+LAUNCH = Path(__file__).with_name("launch.py")
 VERSIONS = ("2025-11-25", "2026-07-28")
 TIME_LIMIT = 110
 _LISTED = re.compile(r"  - (\S+) \[(.+)\]")
@@ -80,17 +81,32 @@ def scenarios() -> list[tuple[str, str]]:
     return pairs
 
 
-def run(scenario: str, version: str) -> tuple[Row, str]:
+@contextlib.contextmanager
+def clients() -> Iterator[Path]:
+    """Start the process that forks the clients; give the place where it listens."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "clients"
+        command = [sys.executable, "-P", str(CLIENT), str(place)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield place
+            process.communicate()
+
+
+def run(scenario: str, version: str, place: Path) -> tuple[Row, str]:
     """Run one scenario.
 
     Args:
         scenario: Its name.
         version: A protocol version, or `-`.
+        place: Where clients are forked, from `clients`.
 
     Returns:
         What came of it, and what the suite and the client wrote.
     """
-    client = f"{sys.executable} -P {CLIENT}"
+    # Nothing but the standard library: -S, without which the site's packages are looked through at each start.
+    client = f"{sys.executable} -I -S {LAUNCH} {place}"
     with tempfile.TemporaryDirectory() as folder:
         options = ["--timeout", str(TIME_LIMIT * 1000), "--output-dir", folder]
         options += [] if version == "-" else ["--spec-version", version]
@@ -162,8 +178,8 @@ def main(arguments: Sequence[str]) -> int:
     names = {argument for argument in arguments if not argument.startswith("--")}
     wanted = [pair for pair in scenarios() if not names or pair[0] in names]
     rows: list[Row] = []
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for row, said in pool.map(lambda pair: run(*pair), wanted):
+    with clients() as place, ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for row, said in pool.map(lambda pair: run(*pair, place), wanted):
             print(row, flush=True)
             if row.result == "fails" and not row.sign_in:
                 print(said)

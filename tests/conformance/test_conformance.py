@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from conformance import suite
 from kit.processes import MARK, new_mark, wait_gone
@@ -11,13 +14,19 @@ ROWS = suite.rows_of_page()
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(suite.missing() is not None, reason=suite.missing() or "")]
 
 
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    with suite.clients() as place:
+        yield place
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.defect("E3", "E4")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.scenario}-{row.version}")
-def test_a_scenario_has_the_result_that_the_docs_say(row: suite.Row, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_has_the_result_that_the_docs_say(row: suite.Row, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
-    now, said = suite.run(row.scenario, row.version)
+    now, said = suite.run(row.scenario, row.version, place)
     print(now)
     assert now.result == row.result, said
     wait_gone(mark)
