@@ -1,13 +1,13 @@
-"""One error tree, sorted by who must act.
+"""One error tree, organised by who has to act.
 
 Every error of this package is a `CasualMcpError`. Its message says what failed, why, and what to do next; its fields let a
-program decide. The branches say who can put it right:
+program decide. The branches say who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
 - `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
 - `ServerError`: whoever runs the MCP server
 - `ProviderError`: whoever runs the model
-- `LimitError`: a limit of ours was reached; the person can raise it
+- `LimitError`: a limit of this package was reached; the user can raise it
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 
 class CasualMcpError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package.
 
     Args:
-        message: What failed, where and why, in words for a person.
+        message: What failed, where and why, in plain words.
         hint: What to do next; appended to the message.
-        server: The MCP server concerned, if one is.
-        tool: The tool concerned (its name on the wire), if one is.
-        retryable: Whether the same call can succeed when it is made again.
+        server: The MCP server concerned, if any.
+        tool: The wire name of the tool concerned, if any.
+        retryable: Whether the same call can succeed if repeated.
     """
 
     kind = "error"
@@ -48,11 +48,11 @@ class CasualMcpError(Exception):
         self.retryable = retryable
 
     def __reduce__(self) -> Any:
-        # An error of a worker process comes back pickled, and a pool that cannot read it waits for ever.
+        # Worker processes send errors back pickled, and a pool that cannot unpickle one waits forever.
         return _unpickled, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows for this error: the message, which says all, without a stack of our own frames."""
+        """Return what IPython shows for this error: the message, without a stack of our own frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -66,7 +66,7 @@ class ConfigError(CasualMcpError):
 
     Args:
         message: What is wrong.
-        path: The file, where there is one.
+        path: The file, if there is one.
         line: Line in that file, from 1.
         column: Column in that line, from 1.
         key: Dotted path of the key concerned, such as `servers.time.command`.
@@ -100,16 +100,16 @@ class TemplateError(ConfigError):
 
 
 class UsageError(CasualMcpError):
-    """The call itself is wrong: an unknown name, a closed session, a call from the wrong thread."""
+    """The call itself is invalid: an unknown name, a closed session, the wrong thread."""
 
     kind = "usage"
 
 
 class UnknownNameError(UsageError):
-    """A name that does not exist; the message names the closest ones.
+    """A name does not exist; the message suggests the closest ones.
 
     Args:
-        noun: What was looked for, such as `tool` or `server`.
+        noun: What kind of thing it is, such as `tool` or `server`.
         name: The name as it was given.
         valid: The names that exist.
         hint: Replaces the hint about close matches.
@@ -120,7 +120,7 @@ class UnknownNameError(UsageError):
     def __init__(self, noun: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
         self.noun = noun
         self.name = name
-        # Read once: an iterator would be empty when the hint is made.
+        # An iterator would be exhausted by the time the hint is made.
         valid = list(dict.fromkeys(valid))
         self.matches = closest(name, valid)
         super().__init__(f"Unknown {noun} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
@@ -139,19 +139,19 @@ class ClosedError(UsageError):
 
 
 class ServerError(CasualMcpError):
-    """An MCP server failed: it could not be started, listed, reached or called."""
+    """An MCP server could not be started, listed, reached or called."""
 
     kind = "server"
 
 
 class ConnectError(ServerError):
-    """A server could not be connected; the message has its reason and the end of its stderr."""
+    """A server could not be connected; the message has the reason and the end of its stderr."""
 
     kind = "connect"
 
 
 class ToolCallError(ServerError):
-    """A call could not be brought to an end because the server failed in it."""
+    """A call could not be completed because the server failed."""
 
     kind = "tool_call"
 
@@ -163,17 +163,17 @@ class ToolTimeoutError(ToolCallError):
 
 
 class ProviderError(CasualMcpError):
-    """The model provider failed or answered something that cannot be used.
+    """The model provider failed or returned an unusable response.
 
     Args:
         message: What failed, where and why.
         hint: What to do next.
-        client: Name of the client in the config, if one is concerned.
-        model: The provider's name of the model, if one is concerned.
-        status: The HTTP status of the answer, if there was one.
-        reason: What went wrong in few words, without the names of client and model.
-        retry_after: Seconds that the provider asks to wait before the next request; None where it did not say.
-        retryable: Whether the same request can succeed when it is made again.
+        client: Name of the client in the config, if any.
+        model: The provider's name of the model, if any.
+        status: The HTTP status of the response, if there was one.
+        reason: What went wrong, in short, without the names of client and model.
+        retry_after: Seconds to wait before the next request, as the provider reported; None if it did not.
+        retryable: Whether the same request can succeed if repeated.
     """
 
     kind = "provider"
@@ -199,66 +199,66 @@ class ProviderError(CasualMcpError):
 
 
 class AuthenticationError(ProviderError):
-    """The provider does not accept the key, or there is none."""
+    """The API key is missing, or the provider rejects it."""
 
     kind = "authentication"
 
 
 class PermissionDeniedError(ProviderError):
-    """The provider knows the key, and it may not do this."""
+    """The API key is valid but not allowed to do this."""
 
     kind = "permission_denied"
 
 
 class RateLimitError(ProviderError):
-    """The provider's limit of requests or tokens was reached; `retry_after` has what it asks to wait."""
+    """The provider's rate limit was reached; see `retry_after` for how long to wait."""
 
     kind = "rate_limit"
 
 
 class ContextOverflowError(ProviderError):
-    """The conversation and the tools are more than the model can read."""
+    """The conversation and the tools do not fit in the model's context window."""
 
     kind = "context_overflow"
 
 
 class ProviderTimeout(ProviderError):
-    """The provider did not answer within the client's timeout, or said that it took too long itself."""
+    """The provider did not answer within the client's timeout, or reported a timeout itself."""
 
     kind = "provider_timeout"
 
 
 class OverloadedError(ProviderError):
-    """The provider is overloaded or broken at the moment."""
+    """The provider is overloaded or temporarily unavailable."""
 
     kind = "overloaded"
 
 
 class BadRequestError(ProviderError):
-    """The provider refuses the request as it is."""
+    """The provider rejects the request as invalid."""
 
     kind = "bad_request"
 
 
 class ContentRefusedError(ProviderError):
-    """The provider's rules on content kept the model from answering."""
+    """The provider's content policy blocked the answer."""
 
     kind = "content_refused"
 
 
 class MalformedAnswerError(ProviderError):
-    """The provider sent something that is no answer."""
+    """The provider's response cannot be parsed."""
 
     kind = "malformed_answer"
 
 
 class IncompleteStreamError(ProviderError):
-    """An answer stopped before its end.
+    """A response ended early.
 
     Args:
         message: What failed, where and why.
-        partial: The answer's text up to there.
-        more: What `ProviderError` takes.
+        partial: The text received so far.
+        more: The other arguments of `ProviderError`.
     """
 
     kind = "incomplete_stream"
@@ -269,12 +269,12 @@ class IncompleteStreamError(ProviderError):
 
 
 class ExtractionError(ProviderError):
-    """Nothing that the model said fits what was to be extracted.
+    """The model returned nothing that matches the type to extract.
 
     Args:
         message: What failed, where and why.
-        text: What the model said last.
-        more: What `ProviderError` takes.
+        text: The model's last answer.
+        more: The other arguments of `ProviderError`.
     """
 
     kind = "extraction"
@@ -285,66 +285,66 @@ class ExtractionError(ProviderError):
 
 
 class MissingDependencyError(ProviderError):
-    """An optional package is not installed; the message says what to install."""
+    """An optional package is not installed; the message says how to install it."""
 
     kind = "missing_dependency"
 
 
 class LimitError(CasualMcpError):
-    """A limit of ours was reached."""
+    """A limit of this package was reached."""
 
     kind = "limit"
 
 
 class AnswerCutError(LimitError):
-    """The model's answers were cut at the limit of tokens again and again, in the middle of a call of a tool."""
+    """The model's answers were repeatedly cut off at the token limit, in the middle of a tool call."""
 
     kind = "answer_cut"
 
 
 class MaxIterationsError(LimitError):
-    """The model went on calling tools until the round limit."""
+    """The model kept calling tools until the step limit."""
 
     kind = "max_iterations"
 
 
 class RepeatedCallError(LimitError):
-    """The model made one call again and again, and it failed each time in the same way."""
+    """The model repeated a call that failed in the same way each time."""
 
     kind = "repeated_call"
 
 
 class AnswerLimitError(LimitError):
-    """An answer of the model took longer, or became longer, than one may."""
+    """A model response took too long, or became too long."""
 
     kind = "answer_limit"
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Return the names in `valid` most like `name`, best first: at most `n`, none less alike than `cutoff` (0 to 1)."""
+    """Return up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of at least `cutoff`."""
     folded = {candidate.casefold(): candidate for candidate in valid}
     return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
-    """Return a sentence with the closest names, or with the valid ones where none is close."""
+    """Return a sentence that suggests the closest names, or lists the valid ones if none is close."""
     if matches:
         return f"Did you mean {' or '.join(shown(match) for match in matches)}?"
     names = sorted(set(valid))
     if not names:
         return "There are none."
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"There are: {', '.join(shown(name) for name in names[:12])}{more}."
+    return f"Available: {', '.join(shown(name) for name in names[:12])}{more}."
 
 
 def brief(value: object, limit: int = 80) -> str:
-    """Return the repr of a value for a message, cut at `limit` characters."""
+    """Return a value's repr for a message, cut to `limit` characters."""
     text = ascii(value) if not repr(value).isprintable() else repr(value)
     return f"{text[:limit]}…" if len(text) > limit else text
 
 
 def shown(value: str | PurePath, limit: int = 80) -> str:
-    """Quote a text for a message: control characters escaped, cut at `limit` characters. Of a path the end is kept."""
+    """Quote a string for a message: control characters escaped, cut to `limit` characters. Paths keep their end."""
     text = str(value)
     escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
     if len(escaped) <= limit:

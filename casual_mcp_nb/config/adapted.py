@@ -1,4 +1,4 @@
-"""A config on its way from the form of another host into ours."""
+"""A config being converted from another host's format to ours."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from casual_mcp_nb.config.problems import KeyPath, Problem
 
 
 def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and entries of a config's servers, without what is malformed."""
+    """Return the names and entries of a config's servers, skipping malformed ones."""
     servers = data.get("servers")
     return [(name, server) for name, server in servers.items() if isinstance(server, dict)] if isinstance(servers, dict) else []
 
 
 @dataclass
 class AdaptedConfig:
-    """A config in our own form. Its repr has no value.
+    """A config in our own format. Its repr shows no values.
 
     Args:
-        data: The config as plain objects; none of them belongs to the caller.
-        written: For key paths that moved, the path as it was written.
-        inputs: What a person is asked for.
+        data: The config as plain objects, copied from the caller's.
+        written: For key paths that moved, the original path.
+        inputs: The inputs that a person is prompted for.
         of_host: Whether the file is another host's.
         notes: What was ignored or left out.
-        remarks: For servers by name, what was ignored in them.
-        problems: What could not be brought into our form.
+        remarks: What was ignored, by server name.
+        problems: What could not be converted.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -46,5 +46,5 @@ class AdaptedConfig:
         return path
 
     def problem(self, path: KeyPath, text: str) -> None:
-        """Something is wrong at a key path, which may have moved."""
+        """Report a problem at a key path, which may have moved."""
         self.problems.append(Problem(self.as_written(path), text))

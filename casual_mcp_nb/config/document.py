@@ -1,4 +1,4 @@
-"""A config file, JSON (with comments) or TOML, as plain objects, and where each of its keys stands."""
+"""Parse config files, JSON (with comments) or TOML, into plain objects and the position of each key."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from casual_mcp_nb.config.problems import KeyPath, Position, Problem
 from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
 
 MAX_BYTES = 16_000_000
-"""What a file may hold at most: far more than any config, and little enough to be read in a second or two."""
+"""Maximum size of a file: far more than any config needs, and small enough to read in a second or two."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True)
 class Document:
-    """What was read.
+    """A parsed config file.
 
     Args:
         data: The config as plain objects.
         path: The file; None when it did not come from one.
         positions: Line and column of each key and list item.
-        problems: Keys that stand twice in one object.
+        problems: Duplicate keys within one object.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -43,7 +43,7 @@ class Document:
         return self.path.parent if self.path else None
 
     def locate(self, path: KeyPath) -> Position | None:
-        """Where a key stands, or the nearest key around it."""
+        """Return the position of a key, or of its nearest enclosing key."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path)
@@ -53,7 +53,7 @@ def read_document(path: Path) -> Document:
     """Read a file in UTF-8, with or without a byte order mark: TOML where its name says so, otherwise JSON.
 
     Raises:
-        ConfigError: It cannot be read, or is not an object; with line and column where there is one.
+        ConfigError: It cannot be read or is not an object; with line and column if known.
     """
     return _or_raised(_parsed(read_text(path), path))
 
@@ -62,14 +62,14 @@ def parse_document(text: str, path: Path) -> Document:
     """Parse the text of a file into objects.
 
     Args:
-        text: What stands in the file, or will.
-        path: The file that errors name; its ending says what the text is.
+        text: The content of the file.
+        path: The file that errors name; its suffix determines the format.
 
     Raises:
-        ConfigError: It is not an object; with line and column where there is one.
+        ConfigError: It is not an object; with line and column if known.
     """
     parsed = _parsed(text, path)
-    # A traceback that shows the values of variables would show the keys in it.
+    # A traceback that shows local variables would show the keys in the text.
     del text
     return _or_raised(parsed)
 
@@ -81,9 +81,9 @@ def _or_raised(parsed: Document | ConfigError) -> Document:
 
 
 def _parsed(text: str, path: Path) -> Document | ConfigError:
-    """Parse a document, or return what is wrong with it: nothing is raised where the text is in a variable."""
+    """Parse a document, or return what is wrong with it. Nothing is raised while a local variable holds the text."""
     if not text.strip():
-        return ConfigError("the file is empty; a JSON object is expected.", path=str(path))
+        return ConfigError("the file is empty; it must contain a JSON object.", path=str(path))
     if path.suffix.casefold() == ".toml":
         return _parsed_toml(text, path)
     text = plain_json(text)
@@ -91,7 +91,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     if isinstance(data, ConfigError):
         return data
     if not isinstance(data, dict):
-        return ConfigError("a JSON object is expected at the top.", path=str(path), line=1, column=1)
+        return ConfigError("the top level must be a JSON object.", path=str(path), line=1, column=1)
     positions, doubles = _scan(text)
     return Document(data, path, positions, tuple(Problem(key, "the same key twice in one object") for key in doubles))
 
@@ -101,10 +101,10 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
 
     Args:
         path: The file.
-        error: What to raise.
+        error: The exception class to raise.
 
     Raises:
-        ConfigError: It is missing, no plain file, not readable or not UTF-8. Nothing of its content is in the error.
+        ConfigError: It is missing, not a regular file, not readable or not UTF-8. The error contains none of its content.
     """
     try:
         if not path.is_file():
@@ -114,7 +114,7 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
         content = path.read_bytes()
     except OSError as cause:
         raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
-    # The codec's error carries the whole content, so ours is raised when it is gone, and what was read with it.
+    # The codec's error carries the whole content, so ours is raised after both are gone.
     text, wrong = _decoded(content)
     del content
     if wrong is not None:
@@ -136,7 +136,7 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
     if path.is_dir():
         return error("this is a folder, not a file.", path=str(path))
     if path.exists():
-        return error("this is not a plain file.", path=str(path))
+        return error("this is not a regular file.", path=str(path))
     near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else [])
     return error("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
 
@@ -165,7 +165,7 @@ def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
-    """Return the position of each key and list item of a text that is known to be JSON, and the keys that occur twice."""
+    """Return the position of each key and list item in valid JSON, and any duplicate keys."""
     starts = _line_starts(text)
     found: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}
@@ -177,7 +177,7 @@ def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
 
 
 def _walk(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Each key and list item with its offset, in the order of the text."""
+    """Yield each key and list item with its offset, in order."""
     path: list[str | int] = []
     key_next = False
     for match in _TOKEN.finditer(text):

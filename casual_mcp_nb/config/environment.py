@@ -1,4 +1,4 @@
-"""The environment, read once at the edge."""
+"""Read environment variables and `.env` files, once, when a session starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _INVALID = object()
 
 
 class Environment(Mapping[str, str]):
-    """Variables by name, looked up when they are asked for. Its repr says nothing, so that no traceback shows them.
+    """Variables by name, looked up on access. Its repr shows nothing, so that tracebacks never contain them.
 
-    No `dict`, and it keeps none in a variable of a method that can fail: tools that print the locals of a frame look into it.
+    It is not a `dict`, and no method that can fail holds one in a local variable: traceback tools would print its contents.
 
     Args:
-        layers: Where to look, the first one first.
+        layers: Where to look, in this order.
     """
 
     __slots__ = ("_layers",)
@@ -52,14 +52,15 @@ class Environment(Mapping[str, str]):
         return "<environment>"
 
     def behind(self, other: Mapping[str, str]) -> Environment:
-        """Return this environment with what another adds to it."""
+        """Return this environment with another one's variables added."""
         return Environment(*self._layers, other)
 
 
 def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Environment:
-    """Read the environment and what `.env` files add to it: one in `folder`, then one in the working directory.
+    """Read the environment and the `.env` files in `folder` and the working directory.
 
-    What is set already wins over the files, and the first file over the second. The process's environment is not changed.
+    Variables that are already set override the files, and the first file overrides the second. The process's environment is
+    not changed.
 
     Args:
         folder: The config file's folder, if there is one.
@@ -69,7 +70,7 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
         ConfigError: A `.env` file cannot be read.
     """
     if not isinstance(environ, Mapping | None):
-        raise ConfigError("environ must be a mapping of names to texts.")
+        raise ConfigError("environ must map names to strings.")
     merged = Environment(os.environ if environ is None else environ)
     for place in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
         path = place / ".env"
@@ -79,7 +80,7 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
 
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
-    """Read what an env file sets, each `${NAME}` in it replaced from the environment and the entries above.
+    """Read the variables in an env file, replacing each `${NAME}` from the environment and the entries above it.
 
     Args:
         path: The file.
@@ -90,20 +91,21 @@ def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
     """
     from dotenv import dotenv_values
 
-    # dotenv would look variables up in the process's environment, which need not be the one that was given.
+    # dotenv would look variables up in the process's environment instead of the one passed in.
     return Environment(expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says about how the package behaves.
+    """Settings of the package that come from environment variables.
 
     Args:
-        tool_result_format: What the model reads of a call: its result, with the function's name, or with its arguments too.
-        tool_cache_ttl: How many seconds a list of tools is used before it is fetched again; None for ever.
-        max_chat_iterations: How often the model is called in one turn at most.
-        log_level: What is logged.
-        max_calls_per_step: How many calls of tools in one answer of the model are run at most.
+        tool_result_format: What the model sees of a tool call: the result alone, with the function name, or with the arguments
+            too.
+        tool_cache_ttl: Seconds for which a server's tool list is cached; None means it never expires.
+        max_chat_iterations: Maximum number of model calls in one turn.
+        log_level: The logging level.
+        max_calls_per_step: Maximum number of tool calls run for one model response.
     """
 
     tool_result_format: ToolResultFormat = "result"
@@ -122,7 +124,7 @@ class Settings:
             environ: Variables by name; None for `read_environment()`.
 
         Raises:
-            ConfigError: A value is not valid; the error names the variable and what is.
+            ConfigError: A value is not valid; the error names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
         formats, levels = get_args(ToolResultFormat), get_args(LogLevel)
@@ -131,20 +133,20 @@ class Settings:
                 values, "TOOL_RESULT_FORMAT", _choice(formats), cls.tool_result_format, f"one of {', '.join(formats)}"
             ),
             tool_cache_ttl=_setting(
-                values, "MCP_TOOL_CACHE_TTL", _seconds, cls.tool_cache_ttl, "a number of seconds, 0 for ever"
+                values, "MCP_TOOL_CACHE_TTL", _seconds, cls.tool_cache_ttl, "a number of seconds (0 = never expires)"
             ),
             max_chat_iterations=_setting(
-                values, "MCP_MAX_CHAT_ITERATIONS", _count, cls.max_chat_iterations, "a whole number from 1 on"
+                values, "MCP_MAX_CHAT_ITERATIONS", _count, cls.max_chat_iterations, "a whole number, 1 or more"
             ),
             max_calls_per_step=_setting(
-                values, "MCP_MAX_CALLS_PER_STEP", _count, cls.max_calls_per_step, "a whole number from 1 on"
+                values, "MCP_MAX_CALLS_PER_STEP", _count, cls.max_calls_per_step, "a whole number, 1 or more"
             ),
             log_level=_setting(values, "LOG_LEVEL", _choice(levels), cls.log_level, f"one of {', '.join(levels)}"),
         )
 
 
 def _setting(values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str) -> Any:
-    """Read a variable, or return the default where it is not set. The text itself is in no local when this fails."""
+    """Read a variable, or return the default if it is not set. No local variable holds the value when this raises."""
     if not values.get(name, "").strip():
         return default
     value = read(values[name].strip())

@@ -1,4 +1,4 @@
-"""One server as another host writes it, brought into our own form; for the hosts see `hosts`."""
+"""Convert one server entry from another host's format to ours; for the hosts see `hosts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from casual_mcp_nb.errors import closest, did_you_mean
 from casual_mcp_nb.types.server import ServerConfig
 
 ENV_FILE = "env_file"
-"""Where the path of an env file stands until the loader has read it."""
+"""Key that holds the path of an env file until the loader has read it."""
 
 _NAMES = {
     "serverUrl": "url",
@@ -48,17 +48,18 @@ sandboxEnabled settings source sse_read_timeout timeout title trust version watc
 """
 _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
-"""A key like one of these is an error where others are ignored: ignored, it would leave on what was to be off."""
+"""A misspelling of one of these is an error, while other unknown keys are ignored: ignoring it would leave something
+enabled."""
 
 _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
 def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Bring one server into our form; one that only its host can start is left out.
+    """Convert one server to our format; a server that only its host can start is left out.
 
     Args:
-        adapted: The config; what moved, was ignored or is wrong is noted in it.
+        adapted: The config, which records what moved, was ignored or is wrong.
         name: The server's name.
         server: Its entry in `adapted.data`.
     """
@@ -66,7 +67,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     for key in [key for key, value in server.items() if value is None]:
         del server[key]
     if _is_of_the_host_alone(server):
-        adapted.notes.append(f"{_where(adapted, name)} can be started by its host only and is left out.")
+        adapted.notes.append(f"{_where(adapted, name)} can only be started by its host and is left out.")
         _drop(adapted, name)
         return
     _switch(adapted, at, server)
@@ -81,14 +82,14 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
 
 
 def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
-    """Whether only the host can start it: it lives in the host, or in an extension of it, or speaks what MCP does not."""
+    """Return whether only the host can start it: it is part of the host or an extension, or does not use an MCP transport."""
     kind = server.get("type", server.get("transport"))
     unusual = isinstance(kind, str) and kind.casefold() in _OF_THE_HOST_ALONE
     return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())
 
 
 def _drop(adapted: AdaptedConfig, name: str) -> None:
-    """Take a server out, also out of the toolsets that name it."""
+    """Remove a server, also from the toolsets that name it."""
     del adapted.data["servers"][name]
     tool_sets = adapted.data.get("tool_sets")
     for tool_set in tool_sets.values() if isinstance(tool_sets, dict) else ():
@@ -98,7 +99,7 @@ def _drop(adapted: AdaptedConfig, name: str) -> None:
 
 
 def leave_out(adapted: AdaptedConfig, name: str, why: str) -> None:
-    """Take out a server that is switched off and cannot be read; a note says so."""
+    """Remove a disabled server that cannot be read, and add a note."""
     adapted.notes.append(f"{_where(adapted, name)} is disabled and left out: {why}.")
     _drop(adapted, name)
 
@@ -117,7 +118,7 @@ def _switch(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
 
 
 def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
-    """Take apart a command that is a list (opencode) or an object (older Zed), and lists of names with values (jupyter-ai)."""
+    """Split a command given as a list (opencode) or object (older Zed), and convert name/value lists (jupyter-ai)."""
     command = server.get("command")
     if isinstance(command, dict):
         nested = {"command": command.get("path"), "args": command.get("args"), "env": command.get("env")}
@@ -147,7 +148,7 @@ def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
         named = {header: f"${{{variable}}}" for header, variable in server.pop("env_http_headers").items()}
         server["headers"] = {**named, **server.get("headers", {})}
     if not isinstance(server.get("auth", ""), str):
-        # Cursor's client of its own for OAuth.
+        # A custom OAuth client (Cursor).
         del server["auth"]
         _remark(adapted, at, "auth")
 
@@ -160,7 +161,7 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         adapted.written[(*at, "include_tools")] = (*adapted.as_written(at), "tools")
     included = server.get("include_tools")
     if isinstance(included, list):
-        # Gemini CLI takes `name(argument)` too.
+        # Gemini CLI also accepts `name(argument)`.
         server["include_tools"] = [each.partition("(")[0] if isinstance(each, str) else each for each in included]
         if "*" in server["include_tools"]:
             del server["include_tools"]
@@ -179,7 +180,7 @@ def _is_off(said: Any) -> bool:
 
 
 def _defer(server: dict[str, Any]) -> None:
-    """Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host."""
+    """Convert Copilot CLI's `deferTools`: `never`, or `auto`, which leaves the choice to the host."""
     match server.pop("deferTools", None):
         case "never":
             server["always_load"] = True
@@ -188,7 +189,7 @@ def _defer(server: dict[str, Any]) -> None:
 
 
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
-    """Write as our variables what opencode writes as `{env:NAME}`, and Gemini CLI as a value that is only `$NAME`."""
+    """Convert opencode's `{env:NAME}`, and Gemini CLI's values that are just `$NAME`, to our variables."""
     for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
         server.update({key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {})
 
@@ -216,14 +217,14 @@ def _set_transport(server: dict[str, Any]) -> None:
 
 
 def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Split a whole command line, or move an address, given where only the name of a program belongs."""
+    """Split a full command line, or move a URL, given as `command`."""
     command = server.get("command")
     if not isinstance(command, str) or server.get("args"):
         return
     if command.startswith(("http://", "https://")) and "url" not in server:
         server["url"] = server.pop("command")
         adapted.written["servers", name, "url"] = (*adapted.as_written(("servers", name)), "command")
-        adapted.notes.append(f"{_where(adapted, name)}: its command is an address and is taken for its url.")
+        adapted.notes.append(f"{_where(adapted, name)}: its command is a URL and is used as its url.")
         return
     if re.search(r"\$\{[^}]*\s", command) or Path(command).exists() or shutil.which(command):
         return
@@ -233,7 +234,7 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         return
     if len(words) > 1 and shutil.which(words[0]):
         server["command"], server["args"] = words[0], words[1:]
-        adapted.notes.append(f"{_where(adapted, name)}: its command is taken apart into a program and {len(words) - 1} args.")
+        adapted.notes.append(f"{_where(adapted, name)}: its command is split into a program and {len(words) - 1} args.")
 
 
 def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
@@ -243,7 +244,7 @@ def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
 
 
 def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Leave out every key that is not ours. One that looks like a key which takes something away is an error."""
+    """Drop every key that is not ours. A near-miss of a key that restricts something is an error."""
     at: KeyPath = ("servers", name)
     known = [*ServerConfig.model_fields, ENV_FILE]
     for key in sorted(set(server) - set(known)):

@@ -1,6 +1,6 @@
-"""Files of other MCP hosts, brought into our own form without changing what they mean.
+"""Convert the config files of other MCP hosts to our own format without changing their meaning.
 
-What each host writes, and where that is described:
+Each host's format, and where it is documented:
 
 - Claude Desktop, Claude Code (`.mcp.json`, `~/.claude.json`), Cursor, Windsurf, Cline, Roo Code, fastmcp: `mcpServers`
   (https://code.claude.com/docs/en/mcp, https://cursor.com/docs/mcp, https://docs.windsurf.com/windsurf/cascade/mcp,
@@ -42,10 +42,10 @@ _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 
 
 def adapt(source: Mapping[str, Any]) -> AdaptedConfig:
-    """Take the servers from wherever a host has them, other hosts' names for ours, and leave out keys that only hosts use.
+    """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use.
 
     Args:
-        source: The config as plain objects; it is left as it is.
+        source: The config as plain objects; it is not modified.
     """
     if is_too_deep(dict(source), MAX_DEPTH):
         return AdaptedConfig({}, problems=[Problem((), f"nested more than {MAX_DEPTH} levels deep")])
@@ -76,7 +76,7 @@ def _take_inputs(adapted: AdaptedConfig, inputs: Any) -> None:
 
 
 def _take_registry_entry(adapted: AdaptedConfig) -> None:
-    """Put the server that a `server.json` describes in the place of all that it says."""
+    """Replace a `server.json` by the server it describes."""
     data = adapted.data
     if not is_registry_entry(data):
         return
@@ -87,12 +87,12 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
     adapted.inputs += entry.inputs
     adapted.notes += entry.notes
     if entry.server is None:
-        adapted.problem((), "none of its packages and remotes can be used here: npm, pypi, oci and nuget over stdio, or a url")
+        adapted.problem((), "none of its packages or remotes can be used here (npm, pypi, oci or nuget over stdio, or a url)")
     data["mcpServers"] = {entry.name: entry.server} if entry.server else {}
 
 
 def _sections(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
-    """Take out every section of servers that is not ours, with its key path."""
+    """Remove and return every section of servers that uses another host's key, with its key path."""
     data = adapted.data
     found: list[tuple[KeyPath, Any]] = []
     for key in list(data):
@@ -123,13 +123,13 @@ def _is_server(entry: Any) -> bool:
 
 
 def _is_all_servers(data: Mapping[str, Any]) -> bool:
-    """Whether a file is nothing but servers by name, as fastmcp takes it."""
+    """Return whether a file contains only servers by name, as fastmcp accepts it."""
     entries = [value for key, value in data.items() if key not in _FILE_KEYS]
     return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
 
 
 def _ignore_file_keys(adapted: AdaptedConfig) -> None:
-    """Drop keys that belong to other programs; in a host's own file that is every key that we do not know."""
+    """Drop keys that belong to other programs; in a host's own file, that means every unknown key."""
     known = Config.model_fields.keys()
     ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in known)]
     for key in ignored:
@@ -146,7 +146,7 @@ def _word(key: str, known: Any = ()) -> str:
 
 
 def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
-    """Put the servers of all sections into one."""
+    """Merge the servers of all sections into one."""
     if not sections:
         if isinstance(adapted.data.get("servers"), list):
             sections = [(("servers",), adapted.data.pop("servers"))]
@@ -169,7 +169,7 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
 
 
 def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
-    """Return the servers of a section with key and name: of an object, or of a list in which each has its name."""
+    """Return the key, name and entry of each server in a section: an object, or a list of named servers."""
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):

@@ -1,4 +1,4 @@
-"""`${input:ID}` of VS Code: what a person is asked for when a config is read.
+"""VS Code's `${input:ID}`: values that a person is prompted for when a config is read.
 
 Form: https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
 """
@@ -23,15 +23,15 @@ _MAX_QUESTION = 300
 
 @dataclass(frozen=True)
 class Input:
-    """One thing that is asked for.
+    """One value to prompt for.
 
     Args:
-        id: What it is referred to by.
+        id: The ID in `${input:ID}`.
         description: The question.
-        secret: Whether the answer is not to be seen.
-        default: What an empty answer stands for; None where there is no such text.
+        secret: Whether the answer is hidden while typing.
+        default: The value of an empty answer, if any.
         options: The valid answers; empty for any.
-        runs: Whether its value comes from a command of the host, which only the host can run.
+        runs: Whether its value comes from a command that only the host can run.
     """
 
     id: str
@@ -60,17 +60,17 @@ class Input:
 
     @property
     def variable(self) -> str:
-        """The environment variable that can answer it."""
+        """The environment variable that can provide the value."""
         return re.sub(r"[^A-Za-z0-9]+", "_", self.id).strip("_").upper() or "INPUT"
 
 
 class Inputs:
-    """The answers to the inputs of one config. A variable answers without a question.
+    """The answers to the inputs of one config. An environment variable answers without a prompt.
 
     Args:
         defined: The entries of `inputs`.
         environ: Where variables are looked up.
-        ask: Whether a person is asked. Without it, what no variable answers counts as answered by a stand-in.
+        ask: Whether to prompt. If not, inputs without a variable get a placeholder.
     """
 
     def __init__(self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True) -> None:
@@ -87,7 +87,7 @@ class Inputs:
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
-        """Ask for everything that a text refers to, each once and in its order.
+        """Prompt once for each input that a text refers to, in order.
 
         Args:
             text: A config as JSON, or a part of it.
@@ -96,7 +96,7 @@ class Inputs:
             self.answer(name)
 
     def answer(self, name: str) -> SecretStr | None:
-        """Return the answer to an input; None where there is nobody to ask, and no variable."""
+        """Return the answer to an input; None if there is no variable and no one to ask."""
         if name not in self._answers:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]
@@ -118,7 +118,7 @@ def _asked(wanted: Input) -> SecretStr | None:
         try:
             answer = SecretStr(getpass.getpass(question) if wanted.secret else builtins.input(question))
         except (EOFError, NotImplementedError):
-            # A kernel whose front end takes no input raises the second.
+            # A kernel whose front end does not support input raises the second.
             return None
         if not wanted.options or answer.get_secret_value() in ("", *wanted.options):
             return answer
@@ -133,7 +133,7 @@ def _question(wanted: Input) -> str:
 
 
 def _somebody_is_there() -> bool:
-    """Whether a question can be answered: in a terminal, or in a kernel, which puts its own `getpass` in Python's place."""
+    """Return whether a prompt can be answered: in a terminal, or in a kernel, which replaces Python's `getpass`."""
     ask: Callable[..., str] = getpass.getpass
     if ask.__module__ != "getpass":
         return True

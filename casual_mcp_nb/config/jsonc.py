@@ -1,21 +1,21 @@
-"""JSON as editors write it: with comments and trailing commas."""
+"""JSON with comments and trailing commas, as editors write it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# An unclosed text or comment is taken up to its end, so that no part of the file is read twice.
+# An unclosed string or comment matches up to the end of the file, so that no part is scanned twice.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\r\n]*|/\*.*?(?:\*/|\Z)|[{}\[\],:]|[^\s{}\[\],:"/]+|/', re.DOTALL)
 _VISIBLE = re.compile(r"[^\r\n]")
 _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """`text` with spaces in the place of comments and trailing commas: each other character stands where it stood.
+    """Return `text` with comments and trailing commas replaced by spaces; every other character keeps its position.
 
     Args:
-        text: JSON with comments. What is wrong in it is left as it is, for the parser to find.
+        text: JSON with comments. Errors in it are left for the parser to report.
     """
     blanks: list[tuple[int, int]] = []
     comma, last = -1, ""

@@ -1,4 +1,4 @@
-"""From a file, or plain objects, to a checked `Config`."""
+"""Load a validated `Config` from a file or plain objects."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Mapping[str, str] | None = None) -> Config:
-    """Read and check a config.
+    """Load and validate a config.
 
-    `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by asking, API keys that are
-    not in the config are looked up there, relative paths are taken from the config file's folder. What other MCP hosts write
-    is accepted; see `Config.notes` for what was ignored.
+    `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
+    from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Files of
+    other MCP hosts are accepted; see `Config.notes` for what was ignored.
 
     Args:
         source: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
@@ -42,16 +42,16 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
         environ: Variables by name; None for the process's environment.
 
     Returns:
-        The config. Nothing later needs the environment.
+        The config, which no longer depends on the environment.
 
     Raises:
-        ConfigError: Something is wrong; all that is wrong is named, one a line, with file, line, column and key, and never
-            with a value.
+        ConfigError: The config is not valid. The message lists every problem, one per line, with file, line, column and key,
+            but never a value.
     """
     if isinstance(source, Config):
         return resolve_api_keys(source, read_environment(source.folder, environ))
     document = Document(dict(source)) if isinstance(source, Mapping) else read_document(_path(source))
-    # A traceback that shows the variables of this function shows no values of the config, nor does what is below it.
+    # A traceback that shows the local variables of this function, or of those it calls, shows no values of the config.
     del source
     config = _checked(document, read_environment(document.folder, environ), ask=True)
     if config.notes:
@@ -60,15 +60,15 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
 
 
 def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | None = None) -> Config:
-    """Check the text of a config file before it is written. Nobody is asked for inputs: a stand-in takes the place of each.
+    """Validate the text of a config file before it is written. Nobody is prompted: each input gets a placeholder.
 
     Args:
-        text: What the file is to hold.
-        path: The file; relative paths are taken from its folder.
+        text: The new content of the file.
+        path: The file; relative paths are resolved against its folder.
         environ: Variables by name; None for the process's environment.
 
     Raises:
-        ConfigError: Something is wrong, as for `load_config`.
+        ConfigError: The config is not valid, as for `load_config`.
     """
     place = _path(path)
     document = parse_document(text, place)
@@ -78,15 +78,15 @@ def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | No
 
 def _path(source: str | Path) -> Path:
     if isinstance(source, str) and source.lstrip()[:1] in ("{", "["):
-        raise ConfigError("A path or an object is expected, this is a text of JSON.", hint="Use json.loads(text).")
+        raise ConfigError("Expected a path or an object, not JSON text.", hint="Use json.loads(text).")
     if not isinstance(source, str | Path) or not str(source).isprintable():
-        raise ConfigError("A path, an object or a Config is expected.")
+        raise ConfigError("Expected a path, an object or a Config.")
     return Path(source).expanduser().absolute()
 
 
 def _checked(document: Document, variables: Environment, *, ask: bool) -> Config:
     config, problems, failure = _attempt(document, variables, ask)
-    # Raised when all that was read is gone: the errors of libraries, and their frames, hold it.
+    # Raised only after everything that was read is gone: library errors and their frames hold on to it.
     if failure is not None:
         raise failure.with_traceback(None)
     raise_problems(problems, path=str(document.path) if document.path else None, locate=document.locate)
@@ -94,9 +94,9 @@ def _checked(document: Document, variables: Environment, *, ask: bool) -> Config
 
 
 def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Config, list[Problem], ConfigError | None]:
-    """Make the config of a document, or an empty one and what is wrong with it or with the file of prices.
+    """Build the config from a document, or return an empty one with the problems in it or in the price file.
 
-    Nothing is raised here, where the values are.
+    Nothing is raised here, where local variables hold the values.
     """
     adapted = adapt(document.data)
     inputs = Inputs(adapted.inputs, variables, ask=ask)
@@ -120,7 +120,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
 
 
 def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
-    """Take out the servers that are switched off and need what is not there: nobody is asked for them, and nothing fails."""
+    """Remove disabled servers that need something missing: nobody is prompted for it, and nothing fails."""
     for name, server in servers_in(adapted.data):
         if server.get("enabled") is False:
             substitution.problems.clear()
@@ -128,9 +128,7 @@ def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) ->
             if substitution.problems:
                 leave_out(adapted, name, substitution.problems[0].text)
             else:
-                adapted.notes.append(
-                    f"{dotted(adapted.as_written(('servers', name)))} is disabled: it is off, and not started."
-                )
+                adapted.notes.append(f"{dotted(adapted.as_written(('servers', name)))} is disabled, so it is not started.")
 
 
 def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
@@ -148,7 +146,7 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 def _as_written(
     early: Iterable[Problem], missing: Iterable[Problem], found: Iterable[Problem], adapted: AdaptedConfig
 ) -> list[Problem]:
-    """All problems under the keys that the person wrote, without those that only follow from a missing variable."""
+    """Return all problems under their original keys, without those that only follow from a missing variable."""
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
     later = [*unset, *(problem for problem in found if problem.path not in above)]
@@ -156,13 +154,13 @@ def _as_written(
 
 
 def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
-    """Add to a problem of a whole server what was ignored in it: a misspelt key is the likeliest reason."""
+    """Add what was ignored in a server to a problem of the whole server: the likeliest cause is a misspelt key."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}; ignored: {remark}" if remark else problem.text
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
-    """Make the working folder of each server, and a command that is written as a relative path, absolute."""
+    """Make each server's working directory absolute, and commands that are relative paths."""
     for _, server in servers_in(data):
         cwd, command = server.get("cwd"), server.get("command")
         if isinstance(cwd, str) and cwd:
@@ -172,7 +170,7 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
 
 
 def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Environment) -> Iterator[Problem]:
-    """Put what the env file of a server sets into its `env`, where that does not set it itself."""
+    """Merge a server's env file into its `env`, which takes precedence."""
     for name, server in servers_in(data):
         file = server.pop(ENV_FILE, None)
         if file is None:
@@ -190,7 +188,7 @@ def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Enviro
 
 
 def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError | None:
-    """Put the prices that stand in a file of their own into the config; what is wrong with that file is returned."""
+    """Merge a separate price file into the config; return the problems in that file."""
     file = file_of(data.get("prices"), folder)
     if file is not None:
         try:
@@ -201,7 +199,7 @@ def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError |
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
-    """Fill in each client's API key where it has none.
+    """Fill in missing API keys of clients.
 
     Args:
         config: A config.

@@ -1,4 +1,4 @@
-"""The person's own price table, in the config or in a file beside it."""
+"""The user's price table, in the config or in a file beside it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.prices import Price, PriceTable
 
 FILE = "prices.json"
-"""Looked for beside the config where that has no `prices`."""
+"""Read from beside the config when it has no `prices`."""
 
 _SHAPE = 'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "currency": "USD"}}, per million tokens.'
-_OF_ANOTHER_KIND = 'If this file is something else, write "prices": {} into the config.'
+_OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
 
 
 def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
@@ -28,16 +28,16 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
             it, `input`, `output`, `cached_input` (optional) per million tokens, and `currency` (USD).
 
     Raises:
-        ConfigError: Something is wrong; with the file, line, column and key.
+        ConfigError: The table is not valid; with the file, line, column and key.
     """
     if not isinstance(source, str | Path | Mapping):
-        raise ConfigError("A price table is a path or an object.", key="prices", hint=_SHAPE)
+        raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
     document = Document(dict(source)) if isinstance(source, Mapping) else read_document(Path(source).expanduser().absolute())
     try:
         prices, found = TypeAdapter(PriceTable).validate_python(document.data), []
     except ValidationError as error:
         prices, found = {}, problems_of(error, within=("prices",))
-    # Where the table is a part of a config, its keys stand below `prices`; in a file of its own they are the whole.
+    # In a config, the table's keys are below `prices`; in a separate file they are at the top level.
     within = 1 if document.path else 0
     shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
     problems = [Problem(problem.path[within:], f"{problem.text}. {shape}") for problem in found]
@@ -49,8 +49,8 @@ def file_of(named: Any, folder: Path | None) -> Path | None:
     """Return the file that holds the prices of a config, or None.
 
     Args:
-        named: What the config says under `prices`: a path, nothing, or the table itself.
-        folder: Where the config lies; None for one made in Python.
+        named: The config's `prices`: a path, the table itself, or None.
+        folder: The config file's folder; None for a config made in Python.
     """
     if isinstance(named, str):
         return (folder or Path()) / Path(named).expanduser()

@@ -1,4 +1,4 @@
-"""What is wrong with a config, in words that never hold a value of it."""
+"""Problems in a config, described without ever including a value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 _OTHERS: dict[str | int, type[BaseModel]] = {"tool_discovery": DiscoveryConfig, "prices": Price}
 _WORDS = {
     "missing": "is required",
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "bool_type": "must be true or false",
     "float_type": "must be a number",
     "int_type": "must be a whole number",
@@ -49,14 +49,14 @@ _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool n
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where, by key path, and what, without any value."""
+    """One problem: where it is, by key path, and what is wrong, without any value."""
 
     path: KeyPath
     text: str
 
 
 MAX_PROBLEMS = 50
-"""How many problems an error lists beside the first."""
+"""Maximum number of problems that an error lists after the first."""
 
 
 def raise_problems(
@@ -65,12 +65,12 @@ def raise_problems(
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
 ) -> None:
-    """Raise one error for all problems, one a line, in the order of the file; nothing happens when there are none.
+    """Raise one error listing all problems, one per line, in file order; do nothing if there are none.
 
     Args:
-        problems: What is wrong; the same problem twice counts once.
+        problems: The problems; duplicates count once.
         path: The file.
-        locate: Finds the line and column of a key.
+        locate: Return the line and column of a key.
 
     Raises:
         ConfigError: There are problems. Its path, line, column and key are those of the first.
@@ -94,7 +94,7 @@ def _error(problem: Problem, path: str | None, position: Position | None, more: 
 
 
 def dotted(path: KeyPath) -> str:
-    """Write a key path for people: `servers.time.args[0]`; odd characters in names escaped, long names cut."""
+    """Format a key path, such as `servers.time.args[0]`, with unusual characters escaped and long names cut."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in path)
     return text.removeprefix(".")
 
@@ -105,13 +105,13 @@ def _name(part: str) -> str:
 
 
 def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
-    """Put the problems that pydantic found into our words.
+    """Convert pydantic's validation errors to problems.
 
     Args:
-        error: What pydantic says.
-        within: Where in a config the thing stands that it speaks of.
+        error: The error that pydantic raised.
+        within: The key path of the validated value in the config.
     """
-    # Unknown names are found by `cross_problems`, which also sees them when something else is wrong.
+    # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
     found = [item for item in items if item["type"] != "unknown_reference"]
     return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in found]
@@ -123,12 +123,14 @@ def _problem(loc: KeyPath, kind: str, message: str) -> Problem:
     if kind == "extra_forbidden":
         return Problem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
-        return Problem(loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a text")
+        return Problem(
+            loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a string"
+        )
     return Problem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
 
 
 def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
-    """One problem for all the kinds of value that a toolset could have had there."""
+    """Report one problem for a toolset value that matches none of the allowed types."""
     if kind == "extra_forbidden":
         return Problem((*path, within[-1]), _unknown_key(str(within[-1]), ExcludeSpec))
     return Problem(path, _TOOLS_OF_A_SERVER)
@@ -144,19 +146,19 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
     return f"unknown key. {did_you_mean(closest(name, model.model_fields, 1), model.model_fields)}"
 
 
-def cross_problems(data: Mapping[str, Any], found: Iterable[Problem]) -> list[Problem]:
-    """Find what is wrong between fields, even where single fields are wrong too.
+def cross_problems(data: Mapping[str, Any], field_problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems between fields, even if single fields are invalid too.
 
     Args:
         data: The config as plain objects.
-        found: The problems of single fields; a server with one of them is not looked at again.
+        field_problems: The problems of single fields; servers that have one are skipped.
     """
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
     problems = [Problem(path, text) for path, text in unknown_references(**sections)]
     problems += _unknown_providers(sections["clients"])
-    faulty = {problem.path[:2] for problem in found}
+    faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():
         text = server_problem(server) if isinstance(server, Mapping) and ("servers", name) not in faulty else None
         if text:

@@ -1,4 +1,4 @@
-"""A `server.json` of an MCP registry as a server that can be started.
+"""Convert an MCP registry's `server.json` to a server that can be started.
 
 Form: https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json, and the older one with snake_case keys
 (https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md).
@@ -17,21 +17,21 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
 
 def is_registry_entry(data: Mapping[str, Any]) -> bool:
-    """Whether a file is a `server.json`: it has a name, and packages or remotes."""
+    """Return whether a file is a `server.json`: it has a name, and packages or remotes."""
     ways = [data.get("packages"), data.get("remotes")]
     return isinstance(data.get("name"), str) and any(isinstance(way, list) and way for way in ways)
 
 
 class RegistryEntry:
-    """The first way to reach the server that can be used here: a package that is started, or a remote address.
+    """The first supported way to reach the server: a package to start, or a remote URL.
 
     Args:
         data: The file as plain objects.
 
     Attributes:
         name: The server's name, without the namespace before it.
-        server: The entry in `mcpServers` that stands for it; None where there is no way that can be used.
-        inputs: What its placeholders ask a person for.
+        server: The equivalent entry in `mcpServers`; None if no package or remote is supported.
+        inputs: The inputs that its placeholders need.
         notes: What was left out.
     """
 
@@ -43,7 +43,9 @@ class RegistryEntry:
         remotes = [each for each in _objects(data.get("remotes")) if _text(each, "url")]
         self.server = self._package(packages[0]) if packages else self._remote(remotes[0]) if remotes else None
         if len(packages) + len(remotes) > 1:
-            self.notes.append(f"{self.name} can be reached in {len(packages) + len(remotes)} ways; the first one is used.")
+            self.notes.append(
+                f"{self.name} offers {len(packages) + len(remotes)} packages and remotes; the first usable one is used."
+            )
         if _text(data, "status") == "deprecated":
             self.notes.append(f"{self.name} is deprecated.")
 
@@ -77,12 +79,12 @@ class RegistryEntry:
         }
 
     def _named(self, where: Mapping[str, Any], key: str) -> dict[str, str]:
-        """Variables or headers; those that need not be given and have no value are left out, and named."""
+        """Return variables or headers; optional ones without a value are left out and noted."""
         values: dict[str, str] = {}
         for each in _objects(_get(where, key)):
             name, value = _text(each, "name"), self._value(each, _text(each, "name"))
             if value is None:
-                self.notes.append(f"{self.name}: {name} can be set, and is not.")
+                self.notes.append(f"{self.name}: {name} is optional and not set.")
             else:
                 values[name] = value
         return values
@@ -92,19 +94,19 @@ class RegistryEntry:
             name = _text(each, "name")
             value = self._value(each, _text(each, "valueHint") or name.lstrip("-"))
             if value is None:
-                self.notes.append(f"{self.name}: the argument {name or _text(each, 'valueHint')} can be given, and is not.")
+                self.notes.append(f"{self.name}: the argument {name or _text(each, 'valueHint')} is optional and not set.")
             else:
                 yield from filter(None, (name, value))
 
     def _value(self, each: Mapping[str, Any], name: str) -> str | None:
-        """Return the value in the file, or its default; what is required and has neither is asked for."""
+        """Return the value in the file, or its default; a required one without either becomes an input."""
         for key in ("value", "default"):
             if isinstance(value := _get(each, key), str | int | float):
                 return self._filled(str(value), each)
         return self._input(each, name) if _get(each, "isRequired") else None
 
     def _filled(self, text: str, where: Mapping[str, Any]) -> str:
-        """Replace the placeholders `{name}` in a text, and keep it from being read as one with variables."""
+        """Replace the placeholders `{name}` in a string, escaping it so that it is not expanded again."""
         variables = _get(where, "variables")
         known = variables if isinstance(variables, Mapping) else {}
 
@@ -138,7 +140,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _starts(package: Mapping[str, Any]) -> bool:
-    """Whether it can be started here: of a known kind, and speaking stdio."""
+    """Return whether it can be started here: a supported package type, over stdio."""
     transport = package.get("transport")
     speaks = transport.get("type", "stdio") if isinstance(transport, Mapping) else "stdio"
     return _text(package, "registryType") in _RUNTIMES and speaks == "stdio"

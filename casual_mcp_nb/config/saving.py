@@ -1,4 +1,4 @@
-"""A toolset put into a config file, of which everything else stays as it stands there, to the byte."""
+"""Save a toolset to a config file, leaving every other byte of the file unchanged."""
 
 from __future__ import annotations
 
@@ -27,37 +27,35 @@ _DECODER = json.JSONDecoder()
 
 
 def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: bool = False) -> Path:
-    """Write a toolset into the config file, which is read anew: what others changed in it meanwhile stays.
+    """Write a toolset to the config file, which is read again first so that changes by others are kept.
 
-    The rest of the file stays as it is to the byte, and so do its line ends, its byte order mark and its permissions.
+    The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions.
 
     Args:
-        path: The config file; where it is a link, the file that it leads to.
+        path: The config file; a symbolic link is followed.
         name: The toolset's name.
-        tool_set: What it lets through; each server that it names must stand in the file.
-        overwrite: Replace another toolset of that name.
+        tool_set: The toolset; each server that it names must be in the file.
+        overwrite: Replace an existing toolset of that name.
 
     Returns:
-        The file, changed whole or not at all.
+        The path of the file, which is changed completely or not at all.
 
     Raises:
-        UsageError: The name is empty, or there is another toolset of that name.
-        ConfigError: The file cannot be read or written, was changed meanwhile, or with this toolset it would not be right.
+        UsageError: The name is empty or already used.
+        ConfigError: The file cannot be read or written, has changed in the meantime, or would become invalid.
     """
     if not name.strip():
         raise UsageError("A toolset needs a name.")
     place = path.resolve()
     if path.suffix.casefold() == ".toml":
-        raise ConfigError("a toolset cannot be written into a TOML file.", path=str(path), hint="Use a JSON file for it.")
+        raise ConfigError("a toolset cannot be saved to a TOML file.", path=str(path), hint="Use a JSON file.")
     before = _FileText(read_text(place))
     saved = _tool_sets(before, path)
     value = plain_tool_set(tool_set)
     if name in saved and saved[name] == value:
         return path
     if name in saved and not overwrite:
-        raise UsageError(
-            f"There is already a toolset {shown(name)} in {shown(path.name)}.", hint="To replace it: overwrite=True."
-        )
+        raise UsageError(f"{shown(path.name)} already has a toolset {shown(name)}.", hint="To replace it: overwrite=True.")
     changed = _FileText(_with_tool_set(before.text, name, value))
     check_config(changed.text, path)
     _replace(place, before, changed)
@@ -65,7 +63,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
 
 
 def saved_names(path: Path) -> frozenset[str]:
-    """Read the names of the toolsets in a config file as it is now.
+    """Read the names of the toolsets in a config file from disk.
 
     Raises:
         ConfigError: It cannot be read.
@@ -76,12 +74,12 @@ def saved_names(path: Path) -> frozenset[str]:
 def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
     saved = parse_document(file.text, path).data.get(_KEY, {})
     if not isinstance(saved, dict):
-        raise ConfigError("must be an object with a toolset by each name.", path=str(path), key=_KEY)
+        raise ConfigError("must be an object of toolsets by name.", path=str(path), key=_KEY)
     return saved
 
 
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
-    """Return a toolset as a file has it; an empty description is left out."""
+    """Return a toolset in the file's format, without an empty description."""
     servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
     said = {"description": tool_set.description} if tool_set.description else {}
     return {**said, "servers": servers}
@@ -94,7 +92,7 @@ def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] 
 
 
 def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
-    """Put a toolset into the text of a file, in place of the one of that name if there is one."""
+    """Insert a toolset into the text of a file, or replace the one of that name."""
     plain = plain_json(text)
     indent = match[1] if (match := _INDENT.search(plain)) else "  "
     newline = "\r\n" if "\r\n" in plain else "\n"
@@ -121,7 +119,7 @@ def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
 
 
 class _Object(NamedTuple):
-    """An object in a text of JSON: where its braces stand, and from where to where each of its values does."""
+    """An object in JSON text: the offsets of its braces, and the start and end of each value."""
 
     start: int
     values: dict[str, tuple[int, int]]
@@ -129,7 +127,7 @@ class _Object(NamedTuple):
 
 
 def _object(text: str, start: int) -> _Object:
-    """Find the parts of the object that begins at `start` of a text that is known to be JSON."""
+    """Locate the parts of the object that begins at `start` in valid JSON."""
     values: dict[str, tuple[int, int]] = {}
     at = _skip(text, start + 1)
     while text[at] != "}":
@@ -150,21 +148,21 @@ def _skip(text: str, at: int) -> int:
 
 @dataclass(frozen=True)
 class _FileText:
-    """A text with keys in it, which no traceback shows."""
+    """Text that contains keys and is hidden from tracebacks."""
 
     text: str = field(repr=False)
 
 
 def replace_text(path: Path, before: str, text: str) -> None:
-    """Put a text in the place of a file's: as a whole, with its byte order mark and permissions, also after a power cut.
+    """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
 
     Args:
         path: The file.
-        before: What it holds now.
-        text: What it is to hold.
+        before: Its current text.
+        text: Its new text.
 
     Raises:
-        ConfigError: It cannot be written, or holds something else by now; it is as it was.
+        ConfigError: It cannot be written, or its text is no longer `before`; the file is unchanged.
     """
     old, new = _FileText(before), _FileText(text)
     del before, text
@@ -174,7 +172,7 @@ def replace_text(path: Path, before: str, text: str) -> None:
 def _replace(path: Path, before: _FileText, text: _FileText) -> None:
     def put(part: Path) -> None:
         if read_text(path) != before.text:
-            raise ConfigError("was changed by somebody else at this moment.", path=str(path), hint="Save again.")
+            raise ConfigError("was changed by another program in the meantime.", path=str(path), hint="Save again.")
         os.replace(part, path)
 
     with _failing(path):
@@ -185,12 +183,12 @@ def _replace(path: Path, before: _FileText, text: _FileText) -> None:
 
 @contextlib.contextmanager
 def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[BinaryIO]:
-    """Open a file beside `path` to write what is to be in it, and put it there when all of it is on the disk.
+    """Open a temporary file beside `path`, and move it there once it is completely on disk.
 
     Args:
-        path: The file that is to be whole, or as it was.
+        path: The file to replace completely or not at all.
         mode: Its permissions.
-        put: Moves the written file to `path`.
+        put: Move the written file to `path`.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -210,4 +208,4 @@ def _failing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise ConfigError(f"cannot be written: {cause.strerror}. The file is as it was.", path=str(path)) from None
+        raise ConfigError(f"cannot be written: {cause.strerror}. The file is unchanged.", path=str(path)) from None

@@ -1,4 +1,4 @@
-"""What a host's file switches off outside the entry of a server: nothing of it comes back on here.
+"""Apply what a host's file disables outside a server's entry, so that nothing disabled there is enabled here.
 
 - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers`
 - Claude Code: `disabledMcpServers`, `disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool`
@@ -17,13 +17,13 @@ from typing import Any
 
 @dataclass
 class Switches:
-    """The switches of a file.
+    """What a file disables.
 
     Args:
-        off: Servers that are off, by name.
-        only: The only servers that are on; None for all.
-        denied: Patterns of names that stand for a server and a tool.
-        tools: For servers by name, tools that are off.
+        off: Names of disabled servers.
+        only: Names of the only enabled servers; None for all.
+        denied: Patterns that match the combined name of a server and a tool.
+        tools: Disabled tools by server.
     """
 
     off: set[str] = field(default_factory=set)
@@ -32,7 +32,7 @@ class Switches:
     tools: dict[str, list[str]] = field(default_factory=dict)
 
     def apply(self, name: str, server: dict[str, Any]) -> None:
-        """Switch off in the entry of a server, already in our form, what the file switches off elsewhere."""
+        """Disable in a server's entry, already in our format, what the file disables elsewhere."""
         tools = [*self.tools.get(name, ()), *self._denied_tools(name)]
         if name in self.off or (self.only is not None and name not in self.only) or "*" in tools:
             server["enabled"] = False
@@ -53,7 +53,7 @@ class Switches:
 
 
 def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
-    """Take tools out of the entry of a server, whichever of its two lists says what is in."""
+    """Remove tools from a server's entry, whichever of its two lists it uses."""
     tools = [str(tool) for tool in tools]
     included = server.get("include_tools")
     if isinstance(included, list):
@@ -64,7 +64,7 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
-    """Read the switches in a file as its host wrote it.
+    """Read what a file in its host's format disables.
 
     Args:
         data: The file as plain objects.
@@ -98,7 +98,7 @@ def _read_profile(switches: Switches, agent: Mapping[str, Any]) -> None:
 
 
 def _covers(pattern: str, prefix: str) -> bool:
-    """Whether a pattern fits every name with that prefix."""
+    """Return whether a pattern matches every name with that prefix."""
     return "*" in pattern and all(fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t"))
 
 

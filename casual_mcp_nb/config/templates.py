@@ -1,4 +1,4 @@
-"""Prompt templates: Jinja2 in a sandbox and in a process that can be killed, confined to their folders."""
+"""Prompt templates: sandboxed Jinja2 in a process that can be killed, confined to their folders."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FOLDER = "prompt-templates"
 SUFFIX = ".j2"
 RENDER_SECONDS = 2.0
 MAX_PROMPT = 1_000_000
-"""How many characters a prompt can have."""
+"""Maximum length of a prompt in characters."""
 MAX_TEMPLATES = 50
-"""How many templates one can include."""
+"""Maximum number of templates that one can include."""
 
 
 class TemplateLibrary:
-    """The templates of some folders; where two folders have the same name, the first folder's is used.
+    """The templates in a list of folders; a name in two folders refers to the first one.
 
-    Templates are the person's own words, but they run in a sandbox all the same: a template can come with a config from
-    somebody else. What tools say about themselves is data in them and never evaluated.
+    Templates run in a sandbox because one can come with somebody else's config. What tools say about themselves is data and is
+    never evaluated.
 
     Args:
-        folders: Where to look, in this order. A folder need not exist.
-        worker: The process in which templates are rendered; None for one of its own.
+        folders: Where to look, in this order. Folders need not exist.
+        worker: The process that renders templates; None to start one.
     """
 
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
@@ -49,7 +49,7 @@ class TemplateLibrary:
 
         Args:
             folder: The config file's folder, if there is one.
-            worker: The process in which templates are rendered; None for one of its own.
+            worker: The process that renders templates; None to start one.
         """
         own = [folder / FOLDER] if folder else []
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
@@ -64,62 +64,62 @@ class TemplateLibrary:
         return sorted(found)
 
     def path(self, name: str) -> Path:
-        """Return the file of a template.
+        """Return the path of a template.
 
         Args:
             name: Its name, with or without `.j2`.
 
         Raises:
-            TemplateError: There is none of that name, or the name leads out of its folder.
+            TemplateError: It does not exist, or its name leads outside its folder.
         """
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
-            raise TemplateError(f"Template {shown(name)} is refused: the name leads out of the folder {FOLDER}/.")
+            raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
         self._asked_for.setdefault(relative, [folder / relative for folder in self.folders])
         for folder in self.folders:
             path = folder / relative
             if path.is_file():
                 if not _is_inside(path, folder):
-                    raise TemplateError(f"Template {shown(name)} is refused: it is a link that leads out of {FOLDER}/.")
+                    raise TemplateError(f"Template {shown(name)} is refused: it is a link that leads outside {FOLDER}/.")
                 return path
         names = self.names()
         raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
 
     def source(self, name: str) -> str:
-        """Return the text of a template, not rendered.
+        """Return the source of a template.
 
         Args:
             name: Its name, with or without `.j2`.
 
         Raises:
-            TemplateError: There is none of that name, it leads out of its folder, or it is not UTF-8.
+            TemplateError: It does not exist, leads outside its folder, or is not UTF-8.
         """
         return read_text(self.path(name), TemplateError)
 
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
         """Render a template into a system prompt.
 
-        The last one is kept, for chats that pass the same tuple of tools and no variables, while no file has changed. A
-        person's template is rendered in another process, within two seconds, half a gigabyte and a million characters: it can
-        come with a config from somebody else, and nothing in this process can stop one that does not end.
+        The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. The user's
+        templates are rendered in another process, limited to two seconds, half a gigabyte and a million characters: one can
+        come with somebody else's config, and nothing in this process can stop an endless loop.
 
         Args:
             name: Its name, with or without `.j2`.
-            tools: The tools that the model is offered. The template sees `tools`, a list in which each tool has `name` (as the
+            tools: The tools offered to the model. The template sees `tools`, a list in which each tool has `name` (as the
                 model calls it), `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema),
                 `read_only`, `destructive` and `badges`.
-            variables: Further variables. The template sees them as JSON has them: models and dataclasses as objects, and what
-                JSON has no form for, such as a date, as its text.
+            variables: Further variables. The template sees them as JSON: models and dataclasses as objects, and values without
+                a JSON form, such as dates, as strings.
 
         Raises:
-            TemplateError: There is no such template, or it fails, or it is not done within its limits; with file and line.
+            TemplateError: The template does not exist, fails, or exceeds its limits; with file and line.
         """
         kept = None if variables else self._kept(name, tools)
         if kept is not None:
             return kept
         before, tools = self._files(), tuple(tools)
         text = self._render(name, {**(variables or {}), "tools": [_tool(tool) for tool in tools]})
-        # A template that was met for the first time, or changed meanwhile, is kept the next time.
+        # A template that is new, or changed during rendering, is cached the next time.
         if not variables and before == self._files():
             self._last = _Rendered(name, tools, before, text)
         return text
@@ -138,7 +138,7 @@ class TemplateLibrary:
         context = _plain(context, path)
         sent = {name: self._sent(name)}
         if path.parent == _shipped():
-            # The package's own go through our own data once, and include nothing.
+            # The package's own templates loop once over our own data and include nothing.
             from casual_mcp_nb.isolation._render import render
 
             run = render
@@ -157,7 +157,7 @@ class TemplateLibrary:
         raise TemplateError(f"It includes more than {MAX_TEMPLATES} templates.", path=str(path))
 
     def _sent(self, name: str) -> dict[str, str]:
-        """Return a template for the worker: its path and text, or why it is refused."""
+        """Return a template's path and text for the worker, or why it is refused."""
         try:
             path = self.path(name)
         except TemplateError as error:
@@ -165,7 +165,7 @@ class TemplateLibrary:
         return {"path": str(path), "text": read_text(path, TemplateError)}
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return a value that changes with any file that a template came from, or could come from."""
+        """Return a value that changes when any file that a template came from, or could come from, changes."""
         return tuple(_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths)
 
 
@@ -200,7 +200,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _shipped() -> Path:
-    """Return the folder of the package's own templates: inside a wheel's package, beside it in a checkout."""
+    """Return the folder of the package's own templates: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER

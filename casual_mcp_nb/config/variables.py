@@ -1,4 +1,4 @@
-"""`${NAME}` in the values of a config, and the variables that other MCP hosts have.
+"""Replace `${NAME}`, and other MCP hosts' variables, in the values of a config.
 
 VS Code and Cursor: `${env:NAME}`, `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
 (https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
@@ -19,7 +19,7 @@ from casual_mcp_nb.config.problems import KeyPath, Problem
 
 MAX_VALUE = 1_000_000
 MAX_ALL = 8_000_000
-"""How many characters one value, and all values together, may have when the variables in them are replaced."""
+"""Maximum length of one value, and of all values together, after variables are replaced."""
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
@@ -27,20 +27,20 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {"command", "args", "cwd", "url"}}
 _NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
 _FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
-_NO_VARIABLE = "this is no variable; write ${NAME}, ${NAME:-default}, or $${ for the text ${"
+_NO_VARIABLE = "this is not a variable; write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
 
 
 @dataclass
 class Substitution:
-    """Replaces variables and keeps what it did. Its repr has no value.
+    """Replaces variables and records what it did. Its repr shows no values.
 
     Args:
         environ: Values by name.
         folder: The config file's folder; None for a config made in Python.
-        inputs: What a person answered; None where nobody is to be asked.
-        problems: Variables that are not set, what is no variable, and texts that cannot be encoded.
-        sensitive: Values that went into fields which are not secret by their type.
-        left: How many characters may still be put in.
+        inputs: The answers to inputs; None to prompt nobody.
+        problems: Unset variables, invalid variables, and strings that cannot be encoded.
+        sensitive: Values inserted into fields whose type is not secret.
+        left: How many more characters may be inserted.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -51,10 +51,10 @@ class Substitution:
     left: int = MAX_ALL
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
-        """`value` with `${NAME}` and `${NAME:-default}` replaced in every text of it; `$${` becomes `${`.
+        """Return `value` with `${NAME}` and `${NAME:-default}` replaced in every string; `$${` becomes `${`.
 
         Args:
-            value: A text, an object or a list; anything else is returned as it is. Keys are left alone.
+            value: A string, an object or a list; anything else is returned unchanged. Keys are not expanded.
             at: Its key path.
         """
         if isinstance(value, dict):
@@ -91,7 +91,7 @@ class Substitution:
 
     def _check(self, text: str, at: KeyPath) -> str:
         if _SURROGATE.search(text):
-            self.problems.append(Problem(at, "must be a text of valid Unicode"))
+            self.problems.append(Problem(at, "must be valid Unicode"))
         return text
 
     def _replacement(self, match: re.Match[str], at: KeyPath) -> str:
@@ -104,8 +104,8 @@ class Substitution:
         if kind == "input" and colon and not rest.startswith("-"):
             return self._input(rest, at)
         if kind == "file" and colon and not rest.startswith("-"):
-            # A config from somebody else could send any file of this computer to an address of theirs.
-            return self._problem(at, "files are not read into a config; put the text into an environment variable")
+            # Somebody else's config could send any file on this computer to their own server.
+            return self._problem(at, "a config cannot read files; put the text in an environment variable")
         if body in _PREDEFINED:
             return _PREDEFINED[body](workspace_of(self.folder))
         parts = _BODY.fullmatch(body)
@@ -122,12 +122,12 @@ class Substitution:
         return value if name in _NO_SECRETS else self._kept(value, at)
 
     def _input(self, body: str, at: KeyPath) -> str:
-        # ${input:ID:question} is a form of prompt files.
+        # ${input:ID:question} is the syntax of prompt files.
         wanted = (self.inputs or Inputs((), {})).defined(body.partition(":")[0])
         answer = self.inputs.answer(wanted.id) if self.inputs else None
         if answer is None:
             return self._problem(
-                at, f"nobody can be asked for the input {wanted.id}; set the environment variable {wanted.variable}"
+                at, f"there is no one to ask for the input {wanted.id}; set the environment variable {wanted.variable}"
             )
         value = answer.get_secret_value()
         return self._kept(value, at) if wanted.secret else value
@@ -143,7 +143,7 @@ class Substitution:
 
 
 def workspace_of(folder: Path | None) -> Path:
-    """Return the folder that hosts call the workspace: the config file's, or its parent where that is a host's own."""
+    """Return the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
     place = folder or Path.cwd()
     return place.parent if place.name in _FOLDERS_OF_HOSTS else place
 
@@ -162,7 +162,7 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str]:
     """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
 
-    An entry that refers to something that is not set is left out, so that whoever needs it hears that it is missing.
+    An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
     """
     known: dict[str, str] = {}
     together = ChainMap(cast(dict[str, str], environ), known)

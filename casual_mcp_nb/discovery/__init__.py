@@ -1,4 +1,4 @@
-"""Tool discovery: some tools are hidden, and the model finds them by search. Pure: tools in, tools and text out."""
+"""Tool discovery: deferred tools stay out of the request, and the model finds them by search. Pure functions, no I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the index when it is asked for: it needs numpy, which takes longer to import than all the rest."""
+    """Import the index on first use: it needs numpy, which takes longer to import than everything else."""
     if name != "ToolSearchIndex":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from casual_mcp_nb.discovery.index import ToolSearchIndex

@@ -1,4 +1,4 @@
-"""What a model asked the search tool for, read kindly: models send numbers, texts and nulls where a schema says otherwise."""
+"""Parse the arguments of the search tool leniently: models send numbers, strings and nulls where the schema says otherwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUOTES = " \t\r\n`'\""
 
 @dataclass(frozen=True)
 class SearchArguments:
-    """The arguments of one search; empty where one was not given. `dropped` names were too many to be looked up."""
+    """The arguments of one search, empty if not given. `dropped` counts the names beyond the limit."""
 
     query: str = ""
     server: str = ""
@@ -36,10 +36,10 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """Read the arguments of a search, whatever a model sent.
+    """Parse the arguments of a search, whatever the model sent.
 
     Raises:
-        UsageError: One cannot be understood, or none is given; the message is for the model.
+        UsageError: An argument is invalid, or none is given; the message is for the model.
     """
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
@@ -57,10 +57,10 @@ def read_arguments(args: object) -> SearchArguments:
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
-    """Read the names for a tool that takes only names, and count those that are too many to be looked up.
+    """Parse the names for a tool that takes only names, and count those beyond the limit.
 
     Raises:
-        UsageError: They cannot be understood, or there are none; the message is for the model.
+        UsageError: They are invalid, or there are none; the message is for the model.
     """
     names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
     if not names:
@@ -69,10 +69,10 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
 
 
 def read_category(args: object) -> tuple[str, int]:
-    """Read the category and the page to show; an empty text and 1 where they are not given.
+    """Parse the category and the page to show; they default to an empty string and 1.
 
     Raises:
-        UsageError: One cannot be understood; the message is for the model.
+        UsageError: An argument is invalid; the message is for the model.
     """
     category = _server(_first_given(args, ("category", "server_name", "server")), "category")
     page = _text("page", _first_given(args, ("page",))) or "1"
@@ -108,7 +108,7 @@ def _names(value: Any, key: str = "tool_names") -> list[str]:
 
 
 def _listed(text: str) -> list[Any]:
-    """Read the names in a text that was sent in place of a list: JSON, or names with commas between them."""
+    """Parse names sent as a string instead of a list: JSON, or separated by commas."""
     text = text.strip()[: MAX_NAMES * _MAX_NAME]
     if text.startswith("["):
         try:

@@ -1,9 +1,9 @@
-"""BM25 over fields: rank-bm25's `BM25Plus` with weighted fields, and with postings instead of its loop over all documents.
+"""BM25 over weighted fields: rank-bm25's `BM25Plus` with postings instead of its loop over all documents.
 
 BM25F: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), 3.6. `BM25Plus` is BM25+ of Lv and
 Zhai, Lower-Bounding Term Frequency Normalization (2011); with its delta at 0, as here, it is BM25 with log((N + 1) / n) as idf.
 
-Imported only where an index is built: it brings numpy.
+Imported only where an index is built, because it needs numpy.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 K1 = 1.8
-"""How soon a term's repetition stops counting."""
+"""BM25's k1: how quickly repetitions of a term stop adding to the score."""
 
 NAME, DESCRIPTION = 0, 2
 
 
 class Postings:
-    """For each term the documents that have it, in order, each with a value.
+    """For each term, the documents that contain it, in order, each with a value.
 
     Args:
         term_of: The term of each entry, sorted.
@@ -58,31 +58,30 @@ class Postings:
 
 
 def _numbers() -> defaultdict[str, int]:
-    """Make a dictionary that numbers strings from 0, in the order in which they are first looked up."""
+    """Return a dictionary that numbers strings from 0 in order of first lookup."""
     numbers: defaultdict[str, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     return numbers
 
 
 class FieldedBM25(BM25Plus):  # type: ignore[misc]
-    """A corpus of documents with fields, each field with a weight and a length norm of its own, under one saturation.
+    """A corpus of documents whose fields each have a weight and a length norm, and share one saturation (BM25F).
 
-    The constructor, the document frequencies' use and the idf are rank-bm25's; with one field of weight 1, `get_scores` gives
-    what its `BM25Plus` gives. The counts of each document are not kept, so that what needs them (`get_batch_scores`) is not
-    supported.
+    The constructor, the use of document frequencies and the idf are rank-bm25's; with one field of weight 1, `get_scores`
+    returns what its `BM25Plus` returns. Term counts per document are not stored, so `get_batch_scores` is not supported.
 
     Args:
-        corpus: For each document its text in each field. At least one document.
+        corpus: For each document, its text in each field. At least one document.
         fields: The fields.
     """
 
     vocabulary: Mapping[str, int]
     postings: Postings
-    """What each term adds to the score of a document that has it."""
+    """What each term adds to the score of a document that contains it."""
     in_name: Postings
-    """The idf of each term in the documents that have it in their name."""
+    """The idf of each term for the documents that have it in their name."""
     name_idf: Floats
-    """Sum of the idf of the terms of each document's name."""
+    """For each document, the total idf of the terms of its name."""
     average: Floats
     """Mean number of terms of each field."""
 
@@ -91,7 +90,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
 
     def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
-        """Count the corpus, in one go for all documents; return how many documents have each term."""
+        """Count the terms of all documents together; return how many documents contain each term."""
         self._read(corpus)
         documents, fields, terms, counts = self._counted()
         b = np.array([field.b for field in self._fields])
@@ -103,7 +102,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return dict(zip(self.vocabulary, frequencies.tolist(), strict=True))
 
     def _read(self, corpus: Sequence[Sequence[str]]) -> None:
-        """Read all terms of all texts as numbers into one array. A piece of text that occurs again is split only once."""
+        """Convert all terms of all texts to numbers in one array. Repeated pieces of text are split only once."""
         pieces, vocabulary = _numbers(), _numbers()
         piece_of: list[int] = []
         seen = [0]
@@ -129,7 +128,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return self._flat[self._ends[text] : self._ends[text + 1]]
 
     def _counted(self) -> tuple[Ints, Ints, Ints, Floats]:
-        """Return each term of each field of each document once, with its count, ordered by term and document."""
+        """Return each (term, field, document) once, with its count, ordered by term and document."""
         cell = np.repeat(np.arange(self._lengths.size), self._lengths.astype(np.intp).ravel())
         keys = np.sort(self._flat * self._lengths.size + cell)
         first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -139,7 +138,7 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return documents, fields, terms, counts
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """Let rank-bm25 weigh the terms, and work out what each adds to each document."""
+        """Compute each term's idf with rank-bm25, and what the term adds to each document."""
         super()._calc_idf(nd)
         idf = np.fromiter(self.idf.values(), dtype=np.float64)
         terms, documents, frequency = self._entries
@@ -160,12 +159,12 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
 
 
 def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
-    """Return the terms of a row of pieces, and how many each piece has.
+    """Return the terms of a sequence of pieces, and how many terms each piece has.
 
     Args:
-        terms: The terms of all different pieces, one piece after the other.
-        counts: How many of them each different piece has.
-        pieces: The row, as numbers of different pieces.
+        terms: The terms of all distinct pieces, concatenated.
+        counts: The number of terms of each distinct piece.
+        pieces: The sequence, as indices of distinct pieces.
     """
     lengths = counts[pieces]
     shift = (np.cumsum(counts) - counts)[pieces] - (np.cumsum(lengths) - lengths)
@@ -173,7 +172,7 @@ def _expanded(terms: Ints, counts: Ints, pieces: Ints) -> tuple[Ints, Ints]:
 
 
 def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return one entry for each term and document, with the sum of the values of its fields; entries are sorted."""
+    """Return one entry for each (term, document), with the sum over its fields. The entries are sorted."""
     new = (np.diff(terms, prepend=-1) != 0) | (np.diff(documents, prepend=-1) != 0)
     first = np.flatnonzero(new)
     total: Any = np.add.reduceat(values, first) if len(first) else values
@@ -181,5 +180,5 @@ def _summed(terms: Ints, documents: Ints, values: Floats) -> tuple[Ints, Ints, F
 
 
 def query_weight(count: int) -> float:
-    """Return what a term counts that occurs in the query so many times."""
+    """Return the weight of a term that occurs in the query so many times."""
     return 1 + math.log(count)

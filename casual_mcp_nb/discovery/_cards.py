@@ -1,7 +1,7 @@
-"""The search tool's answer as text: cards that a model reads, and from which the tools that were loaded can be read back.
+"""Format the search tool's answer as cards for the model, from which the loaded tools can be parsed again.
 
-A card begins after an empty line with a marker line that holds the tool's wire name alone. Text of a server stands in
-indented lines and has no empty ones, so that it can never look like a marker, also where an answer was cut later on.
+A card begins after an empty line with a marker line that holds only the tool's wire name. Text from a server is indented and
+has no empty lines, so it can never look like a marker, even if the answer is cut later.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def compose(
     filled: Set[ToolSpec] = frozenset(),
     siblings: Mapping[str, Sequence[ToolSpec]] | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Write the answer that presents tools.
+    """Format the answer that presents tools.
 
     Args:
-        tools: What was found, best first.
-        loaded: Those that the model can call already.
-        notes: What else it should know, a line each.
-        filled: Those that did not match and are there for their server.
-        siblings: By server, tools that are named at the end and not loaded.
+        tools: The tools found, best first.
+        loaded: Tools that the model can already call.
+        notes: Other lines for the model.
+        filled: Tools that did not match and are included because of their server.
+        siblings: By server, tools that are named at the end but not loaded.
 
     Returns:
-        The text, of at most 12,000 characters, and the tools that stand in it. What does not fit is counted and not loaded.
+        The text, of at most 12,000 characters, and the tools in it. Tools that do not fit are counted and not loaded.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})
@@ -65,17 +65,17 @@ def compose(
 
 
 def marked(head: str, tools: Iterable[ToolSpec]) -> str:
-    """Write a line with the names of tools, each marked so that it can be read back."""
+    """Format a line of tool names, marked so that they can be parsed again."""
     return "\n\n".join([head, *map(_marker, tools)])
 
 
 def loaded_in(content: str) -> list[str]:
-    """Read the wire names of the tools that an answer presents as loaded, now or before."""
+    """Parse the wire names of the tools that an answer presents as loaded, now or before."""
     return list(dict.fromkeys(_MARKER.findall(content)))
 
 
 def _sibling_lines(siblings: Mapping[str, Sequence[ToolSpec]]) -> str:
-    """Names of tools by server, indented, so that none can look like a marker; what has no room is counted."""
+    """List tool names by server, indented so that none can look like a marker; the rest are counted."""
     servers = [(server, tools) for server, tools in siblings.items() if tools]
     if not servers:
         return ""
@@ -150,7 +150,7 @@ def _parameter(name: str, schema: SchemaReader, required: bool) -> str:
 
 
 def _type(schema: SchemaReader, depth: int = 2) -> str:
-    """Say a schema's type in words."""
+    """Describe a schema's type in words."""
     if not depth:
         return "any"
     if schema.choices:

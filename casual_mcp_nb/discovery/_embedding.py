@@ -1,4 +1,4 @@
-"""The second signal: what an embedding says about meaning. Off unless a person hands one in; nothing is ever downloaded."""
+"""Rank tools by meaning with an embedding. Off unless the user provides one; nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
 def embedded_text(tool: ToolSpec) -> str:
-    """Return the text of a tool that is embedded: its name in words, and the beginning of its description."""
+    """Return the text to embed for a tool: its name in words and the beginning of its description."""
     name, _, description, *_ = texts(tool)
     return f"{_BETWEEN.sub(' ', name)}: {description}"
 
 
 class EmbeddingScorer:
-    """How near tools are to a query in an embedding's space.
+    """Scores how close tools are to a query in an embedding space.
 
     The cosine is scaled so that 0 is the mean over all tools and 1 the nearest one, then squared: far tools, which every
     embedding still finds somewhat alike, add nothing.
 
     Args:
-        embed: Makes an array with a row for each text.
+        embed: Return an array with one row for each text.
         tools: The tools; embedded once, in batches.
     """
 
@@ -43,9 +43,9 @@ class EmbeddingScorer:
         self._last: tuple[str, Floats | None] | None = None
 
     def nearness(self, query: str) -> Floats | None:
-        """How near each tool is, from 0 to 1; None where the embedding fails, which is logged.
+        """Return how close each tool is, from 0 to 1; None if the embedding fails, which is logged.
 
-        The last answer is remembered, so that explaining a search does not embed its query again.
+        The last result is cached, so that explaining a search does not embed its query again.
         """
         last = self._last
         if last is None or last[0] != query:
@@ -57,7 +57,7 @@ class EmbeddingScorer:
         if vector is None or self._vectors is None:
             return None
         if vector.shape[1] != self._vectors.shape[1]:
-            logger.warning("The embedding of the query has another length than those of the tools; searching by words only.")
+            logger.warning("The embeddings of the query and the tools differ in length; searching by words only.")
             return None
         cosines = self._vectors @ vector[0]
         middle, best = float(cosines.mean()), float(cosines.max())
@@ -70,7 +70,7 @@ class EmbeddingScorer:
         try:
             batches = [self._batch(list(lines[start : start + _BATCH])) for start in range(0, len(lines), _BATCH)]
             vectors = np.concatenate(batches)
-        except Exception as error:  # whatever a person's function raises, the search by words goes on
+        except Exception as error:  # whatever the user's function raises, the search by words still works
             logger.warning("The embedding failed (%s); searching by words only.", type(error).__name__)
             return None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -80,5 +80,5 @@ class EmbeddingScorer:
     def _batch(self, lines: list[str]) -> NDArray[np.float64]:
         vectors = np.asarray(self._embed(lines), dtype=np.float64)
         if vectors.ndim != 2 or len(vectors) != len(lines) or not np.isfinite(vectors).all():
-            raise ValueError("an embedding gives one row of finite numbers for each text")
+            raise ValueError("an embedding must return one row of finite numbers for each text")
         return vectors

@@ -1,4 +1,4 @@
-"""The parts of an index put together; imported only where an index is built, for it brings numpy."""
+"""Ranking engine of an index. Imported only where an index is built, because it needs numpy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 
 class Engine:
-    """Ranks and explains the tools of an index. Tools are documents in the order of their wire names.
+    """Ranks the tools of an index and explains their scores. Tools are documents, in order of wire name.
 
     Args:
         tools: At least one tool, all with different names.
@@ -40,7 +40,7 @@ class Engine:
         self._scorer = Scorer(bm25, self._server_of)
 
     def has(self, tool: ToolSpec) -> bool:
-        """Whether a tool is in the index."""
+        """Return whether a tool is in the index."""
         return (tool.server, tool.name) in self._places
 
     def ranked(self, query: str, server: str | None, count: int) -> list[tuple[ToolSpec, float]]:
@@ -49,7 +49,7 @@ class Engine:
         return [(self._tools[document], score) for document, score in self._ranking.ranked(scored.scores, count, scored.called)]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
-        """Explain a tool's score; the arguments are those of `ToolSearchIndex.explain`."""
+        """Explain a tool's score; takes the same arguments as `ToolSearchIndex.explain`."""
         document = self._places[tool.server, tool.name]
         scored = self._score(query, server)
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
@@ -71,6 +71,6 @@ class Engine:
         return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
 
     def _of(self, server: str) -> Floats:
-        """1 for each tool of a server and 0 for the others."""
+        """Return 1 for each tool of a server and 0 for the others."""
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)
         return allowed

@@ -1,4 +1,4 @@
-"""Tools that a query calls by name."""
+"""Find tools that a query mentions by name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MAX_CHUNKS = 500
 
 
 class ExactNames:
-    """Looks up names in queries: the bare name, the wire name and `server:tool`, upper and lower case alike.
+    """Finds tool names in queries: the bare name, the wire name and `server:tool`, ignoring case.
 
-    A bare name that is a plain word (`search`, `time`) counts where it is the whole query or stands in quotes: in a sentence
-    it is far more often just that word.
+    A bare name that is an ordinary word (`search`, `time`) counts only if it is the whole query or is quoted: in a sentence it
+    is usually just that word.
 
     Args:
-        tools: The tools; they are known by their place here.
+        tools: The tools; results are indices into this list.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -35,7 +35,7 @@ class ExactNames:
                 self._places.setdefault(form, []).append(place)
 
     def called(self, query: str) -> list[int]:
-        """Return the places of the tools that a query calls by name, in order."""
+        """Return the indices of the tools that a query mentions by name, in order."""
         whole = query.strip().casefold()
         found = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for text in self._pieces(whole):
@@ -55,7 +55,7 @@ class ExactNames:
 
 
 def _bare(text: str) -> str:
-    """`text` without the signs before and behind it."""
+    """Return `text` without leading and trailing punctuation."""
     start, end = 0, len(text)
     while start < end and not (text[start].isalnum() or text[start] == "_"):
         start += 1

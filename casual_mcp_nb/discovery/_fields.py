@@ -1,4 +1,4 @@
-"""What of a tool is indexed: five texts, each with a weight and a limit that keeps a description of a megabyte harmless."""
+"""The indexed text of a tool: five fields, each with a weight and a length limit that keeps huge descriptions harmless."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 
 class IndexField(NamedTuple):
-    """A field of the index: its name for people, its weight, and how far its length counts (BM25's b)."""
+    """A field of the index: its display name, its weight, and its length normalisation (BM25's b)."""
 
     name: str
     weight: float
@@ -27,7 +27,7 @@ FIELDS = (
 
 _MAX_NAME = 200
 _BEGINNING = 500
-"""How many characters of a description say what the tool is for; what follows is detail."""
+"""How many characters of a description count as its purpose; the rest is detail."""
 _MAX_DESCRIPTION = 1_500
 _MAX_PARAMETERS = 100
 _MAX_PARAMETER_DESCRIPTION = 200
@@ -37,10 +37,9 @@ _MAX_DEPTH = 4
 
 
 def texts(tool: ToolSpec) -> tuple[str, ...]:
-    """Return the tool's text in each of `FIELDS`.
+    """Return the tool's text for each of `FIELDS`.
 
-    The details are the descriptions of the parameters, with their choices (`enum`), and what the tool's own says after its
-    beginning.
+    The details are the parameters' descriptions and choices (`enum`), and the rest of the tool's own description.
     """
     names, descriptions, length = [], [], 0
     for name, schema in _parameters(SchemaReader(tool.input_schema)):
@@ -58,13 +57,13 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
 
 
 def _described(part: SchemaReader) -> str:
-    """Return what a parameter's schema says in words."""
+    """Return a parameter's description and choices as text."""
     choices = (choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))
     return " ".join([part.description[:_MAX_PARAMETER_DESCRIPTION], *choices])
 
 
 def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:
-    """Names and schemas of the parameters, nested ones after the one that holds them."""
+    """Yield the names and schemas of the parameters, nested ones after their parent."""
     if depth > _MAX_DEPTH:
         return
     for name, inner in schema.properties.items():

@@ -1,4 +1,4 @@
-"""What a search comes to: the rules by which query, server and names are combined."""
+"""Find tools for a search: the rules that combine query, server and names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _RANKED_SIBLINGS = 12
 
 @dataclass
 class Found:
-    """What a search came to.
+    """The result of a search.
 
     Args:
-        tools: The tools, each with its score if it was ranked.
-        notes: What to say beside them.
-        filled: Those of them that did not match and are there because the best match's server has them.
-        siblings: By server, what else the servers of the matches have and is not loaded, the nearest to the query first.
+        tools: The tools, with a score if ranked.
+        notes: Remarks to show with them.
+        filled: Those that did not match and are included because they belong to the best match's server.
+        siblings: By server, the other tools of the matches' servers that are not loaded, closest to the query first.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
@@ -38,13 +38,13 @@ class Found:
 
 
 class Finder:
-    """Looks tools up. It knows only those that it is given, and builds nothing before it is needed.
+    """Looks up tools. It knows only the tools it is given, and builds nothing until needed.
 
     Args:
         deferred: The tools that can be found.
-        always: Tools that are there from the start: found by name and by server, not by query.
-        index: Gives the index of the deferred tools at the first query; one is made when not given.
-        limit: How many tools one query, or one name, can bring.
+        always: Tools that are loaded from the start: found by name and by server, not by query.
+        index: Return the index of the deferred tools, called at the first query; built if not given.
+        limit: Maximum number of tools that one query, or one name, can return.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Finder:
         self._limit = limit
 
     def find(self, asked: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
-        """Find the tools that a model asked for, and say which do not exist.
+        """Find the tools for a model's request, and report names that do not exist.
 
         Args:
-            asked: What is asked for.
-            loaded: What need not be proposed, for it is loaded already; found it can be.
+            asked: The request.
+            loaded: Tools that are already loaded: they can be found, but are not suggested.
 
         Raises:
-            UsageError: There is no such server.
+            UsageError: The server does not exist.
         """
         server = self.server(asked.server) if asked.server else None
         found = self.by_names(asked, server) if asked.names else Found()
@@ -89,12 +89,12 @@ class Finder:
 
     @cached_property
     def _servers(self) -> list[str]:
-        """The servers that have something to find, in order of name."""
+        """The servers that have deferred tools, in order of name."""
         return sorted(self.by_server)
 
     @cached_property
     def by_server(self) -> Mapping[str, list[ToolSpec]]:
-        """The tools that can be found, by server."""
+        """The deferred tools by server."""
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in self._deferred:
             groups[tool.server].append(tool)
@@ -118,7 +118,7 @@ class Finder:
         return [tool for tool in self.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded]
 
     def _nearest_first(self, query: str, server: str, tools: list[ToolSpec]) -> list[ToolSpec]:
-        """So that those come first which are named where not all can be."""
+        """Order servers so that the most relevant are named when not all can be."""
         if len(tools) <= _RANKED_SIBLINGS:
             return tools
         hits = self._index.search(query, max_results=self._limit + _RANKED_SIBLINGS, server=server)
@@ -126,7 +126,7 @@ class Finder:
         return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
 
     def by_names(self, asked: SearchArguments, server: str | None) -> Found:
-        """Find tools by name, on one server or on all; a name that very many tools have finds none."""
+        """Find tools by name, on one server or on all; a name shared by too many tools finds none."""
         found = Found()
         unknown = []
         for name in asked.names:
@@ -162,10 +162,10 @@ class Finder:
         return f"{text}. {did_you_mean(matches, ())}" if matches else f"{text}."
 
     def server(self, name: str) -> str:
-        """Return the server that a model means.
+        """Return the server that the model named.
 
         Raises:
-            UsageError: There is none of that name; the valid ones are named.
+            UsageError: There is no server of that name; the message lists the valid ones.
         """
         known = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in known:
@@ -181,7 +181,7 @@ class Finder:
         return _listing(self._servers) or "none"
 
     def of(self, server: str) -> list[ToolSpec]:
-        """All tools of a server, those that can be found first."""
+        """Return all tools of a server, deferred ones first."""
         return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
 
 
@@ -192,10 +192,10 @@ def _listing(names: Iterable[str], limit: int = 30) -> str:
 
 
 class ToolNames:
-    """Tools by each of their names. The owner of a tool comes from the tool; no name is taken apart.
+    """Tools by each of their names. The server comes from the tool; names are never parsed.
 
     Args:
-        tools: The tools that can be found.
+        tools: The tools to look up.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -207,10 +207,10 @@ class ToolNames:
                 self._by_folded[name].append(tool)
 
     def find(self, name: str, server: str | None = None) -> list[ToolSpec]:
-        """All tools that a name can mean, of one server or of all.
+        """Return all tools that a name can mean, on one server or on all.
 
-        The name on the wire comes first. Otherwise every owner of a tool with that name counts, and within one server the
-        tool that is called exactly so; letter case counts only where it makes a difference.
+        A wire name takes precedence. Otherwise every server with a tool of that name counts, with an exact match first within a
+        server; case matters only where it makes a difference.
         """
         tool = self._by_wire_name.get(name)
         if tool is not None and server in (None, tool.server):
@@ -221,6 +221,6 @@ class ToolNames:
         return [tool for tool in found if tool.name == name or tool.server not in bare]
 
     def like(self, name: str, server: str | None = None) -> list[str]:
-        """Return the names closest to one that does not exist, of one server or of all."""
+        """Return the names closest to one that does not exist, on one server or on all."""
         tools = [tool for tool in self._tools if server in (None, tool.server)]
         return closest(name, (tool.name for tool in tools)) or closest(name, (tool.wire_name for tool in tools))

@@ -1,4 +1,4 @@
-"""Terms looked up in a corpus, by themselves and by the terms that may stand for them."""
+"""Look up terms and their expansions (synonyms, related words, look-alikes) in a corpus."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from casual_mcp_nb.discovery._bm25 import FieldedBM25, Floats, Ints
 from casual_mcp_nb.discovery.text import synonyms, topics
 
 RELATED = 0.45
-"""What a synonym counts, or for a word that no tool has, a word that begins like it."""
+"""Weight of a synonym, or of a look-alike for a word that no tool contains."""
 SAME_TOPIC = 0.3
-"""What a word of the same subject counts."""
+"""Weight of a word of the same topic."""
 _LIKE = 0.6
-"""How much of two words must be their common beginning, so that one stands for the other."""
+"""Fraction of two words that must be a common prefix for them to count as look-alikes."""
 _MAX_REMEMBERED = 4_000_000
 
 Entries = tuple[Ints, Floats]
@@ -26,10 +26,10 @@ Entries = tuple[Ints, Floats]
 
 
 class TermCache:
-    """What was found for each term; all is forgotten where it becomes too much.
+    """Cache of lookups by term, cleared when it grows too large.
 
     Args:
-        limit: How many entries are remembered, a term counting as one more.
+        limit: Maximum number of entries; each term counts as one more.
     """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
@@ -38,7 +38,7 @@ class TermCache:
         self._size = 0
 
     def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
-        """Return what is remembered for a term, or look it up."""
+        """Return the cached value for a term, or look it up."""
         known = self._found.get(term)
         if known is None:
             known = find(term)
@@ -51,7 +51,7 @@ class TermCache:
 
 
 class Lookup:
-    """Finds the documents for a term. What was looked up is remembered.
+    """Finds the documents for a term, with a cache.
 
     Args:
         bm25: The corpus.
@@ -63,7 +63,7 @@ class Lookup:
         self._memory = TermCache()
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
-        """Return what terms, each with its weight, are worth to each document."""
+        """Return the score of each document for weighted terms."""
         scores = np.zeros(self._bm25.corpus_size)
         for term, weight in weights.items():
             documents, values = self.entries(term)
@@ -71,11 +71,11 @@ class Lookup:
         return scores
 
     def entries(self, term: str) -> Entries:
-        """Return the documents that have a term or one of its expansions, each with the best that any of them is worth."""
+        """Return the documents that contain a term or one of its expansions, each with the best value among them."""
         return self._memory.of(term, self._looked_up)
 
     def best(self, asked: str, document: int) -> tuple[str, float]:
-        """Return the indexed term by which a document matches a term best, and what that is worth."""
+        """Return the indexed term by which a document best matches a term, and its value."""
         best, worth = asked, 0.0
         for term, weight in self.expansions(asked):
             value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
@@ -84,7 +84,7 @@ class Lookup:
         return best, worth
 
     def expansions(self, term: str) -> list[tuple[str, float]]:
-        """Return the indexed terms that a term of the query is looked up by, each with its weight; itself first."""
+        """Return the indexed terms to look up for a query term, each with its weight; the term itself comes first."""
         idf = self.idf
         others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
@@ -105,7 +105,7 @@ class Lookup:
         return documents, best[documents]
 
     def _alike(self, term: str) -> list[str]:
-        """Terms that begin like one that no tool has: other forms of the word, or the word as it should be spelled."""
+        """Return terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
         if len(term) < 5 or not term.isascii() or not term.isalpha():
             return []
         beginning = term[: max(4, math.ceil(len(term) * _LIKE))]

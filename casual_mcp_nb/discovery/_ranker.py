@@ -1,4 +1,4 @@
-"""Scores put in order: the best first, equal ones by place, and of tools that say the same all but the best further back."""
+"""Rank documents by score: best first, ties by position, near-duplicates of a better document further down."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from casual_mcp_nb.discovery._bm25 import DESCRIPTION, NAME, FieldedBM25, Floats, Ints
 
 COPY = 0.7
-"""What each further tool that says the same keeps of its score."""
+"""Factor applied to the score of each near-duplicate."""
 SAME = 0.4
-"""How much of two descriptions of tools of one name must be common (Jaccard), so that they count as the same."""
+"""Jaccard similarity of the descriptions from which two tools of the same name count as duplicates."""
 _MAX_KINDS = 8
-"""How many tools of one name, all different, are told apart."""
+"""How many distinct tools of the same name are compared."""
 
 
 class Ranker:
@@ -28,23 +28,23 @@ class Ranker:
         self._kind = _copies(bm25)
 
     def same(self, document: int, other: int) -> bool:
-        """Whether two documents say the same."""
+        """Return whether two documents are duplicates."""
         return document == other or self._kind.get(document, document) == self._kind.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
         """Return the best documents with their final scores, best first.
 
         Args:
-            scores: The score of each document; those with 0 are left out.
-            count: How many at most.
-            called: Documents that the query calls by name: they lose nothing.
+            scores: The score of each document; documents with 0 are left out.
+            count: The maximum number of documents.
+            called: Documents that the query mentions by name: they are never demoted.
         """
         hits = int(np.count_nonzero(scores > 0))
         taken = min(hits, 4 * count + 16)
         while taken:
             best = _top(scores, taken)
             final = self._without_copies(best, scores, called)
-            # a document that was not taken cannot come before the last one that is asked for
+            # a document that was skipped cannot rank before the last one requested
             if taken == hits or (len(final) >= count and final[count - 1][1] > scores[best[-1]]):
                 return final[:count]
             taken = min(hits, 8 * taken)
@@ -63,7 +63,7 @@ class Ranker:
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """Return the places of the best scores, best first; equal ones in order of place."""
+    """Return the indices of the best scores, best first; ties in index order."""
     if count < len(scores):
         least = np.partition(scores, len(scores) - count)[len(scores) - count]
         places = np.flatnonzero(scores >= least)
@@ -73,7 +73,7 @@ def _top(scores: Floats, count: int) -> Ints:
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
-    """For each document that says the same as another one, the first of those that do."""
+    """Return, for each document that duplicates others, the first of them."""
     by_name: dict[bytes, list[int]] = {}
     for document in range(bm25.corpus_size):
         by_name.setdefault(bm25.text_terms(document, NAME).tobytes(), []).append(document)

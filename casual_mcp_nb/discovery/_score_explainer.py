@@ -1,4 +1,4 @@
-"""What a score is made of, for one tool at a time. Computed only when somebody asks."""
+"""Explain the score of one tool. Computed on demand."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHOWN = 60
 
 
 class ScoreExplainer:
-    """The parts of one tool's score.
+    """The breakdown of one tool's score.
 
     Args:
         scorer: The scorer of the corpus.
-        scored: What it gave for the query.
-        document: The tool's place in the corpus.
+        scored: Its result for the query.
+        document: The tool's index in the corpus.
         tool: The tool.
     """
 
@@ -32,13 +32,13 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in texts(tool)]
 
     def all(self) -> tuple[TermScore, ...]:
-        """Every part that is not zero; together they are the score before copies lose."""
+        """Return every part that is not zero; they add up to the score before duplicates are demoted."""
         parts = [*self._terms(), *self._name(), *self._clause()]
         parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
-        """Terms of the query that neither the tool nor a synonym in it has."""
+        """Return the terms of the query that the tool does not match, even by a synonym."""
         return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
 
     def _terms(self) -> Iterator[TermScore]:

@@ -1,11 +1,11 @@
-"""What a query is worth to every tool: the arithmetic of the ranking.
+"""Score every tool for a query: the arithmetic of the ranking.
 
-A score is a sum of parts, each of which an explanation can name: the terms of the query, how much of the tool's name the
-query has, the part of the request that the tool fits best, what the tool's server is about, a name that the query calls, and
-the meaning where an embedding is given.
+A score is a sum of parts that an explanation can name: the terms of the query, how much of the tool's name the query contains,
+the part of the request that the tool matches best, the topic of the tool's server, a name that the query mentions, and the
+meaning if there is an embedding.
 
-The constants here and the weights of the fields were tuned on the dev cases of the benchmark's data sets only; each lies in a
-range that does about as well.
+The constants here and the field weights were tuned only on the dev cases of the benchmark's data sets; nearby values do about
+as well.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from casual_mcp_nb.discovery._servers import ServerRanker
 from casual_mcp_nb.discovery.text import clauses, emphasis, joined, readable, terms
 
 NAME_COVERED = 0.4
-"""What the idf of the name's words in the query counts, times the part of the whole name's idf that they are."""
+"""Weight of the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
 CLAUSE = 0.25
-"""What a part of the request adds to the tool that fits it best, as a part of the best score."""
+"""What a part of the request adds to the tool that matches it best, as a fraction of the best score."""
 CLAUSE_POWER = 8
-"""How fast that falls for tools that fit the part less well; a power of two."""
+"""How fast that falls off for tools that match the part less well; a power of two."""
 MEANING = 0.6
-"""What the tool that is nearest in meaning gets, as a part of the best score."""
+"""What the tool closest in meaning gets, as a fraction of the best score."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A part of the request: its text, its terms, and the best score that they come to."""
+    """A part of the request: its text, its terms, and their best score."""
 
     text: str
     weights: Mapping[str, float]
@@ -43,17 +43,17 @@ class Clause:
 
 @dataclass
 class Scored:
-    """What a query is worth to each document.
+    """The scores of a query for each document.
 
     Args:
-        scores: The scores; 0 for a document that is no hit.
+        scores: The scores; 0 for a document that does not match.
         weights: The terms of the query.
-        best: The best score that terms and names come to.
-        clauses: The parts of the request, where there are several.
-        servers: What each document's server adds, as a part of all the above.
-        called: Documents that the query calls by name.
-        bonus: What a name that is called adds.
-        meaning: What the embedding adds, where there is one.
+        best: The best score from terms and names.
+        clauses: The parts of the request, if there are several.
+        servers: What each document's server adds, as a fraction of the above.
+        called: Documents that the query mentions by name.
+        bonus: What a mentioned name adds.
+        meaning: What the embedding adds, if there is one.
     """
 
     scores: Floats
@@ -87,9 +87,9 @@ class Scorer:
 
         Args:
             query: The request.
-            allowed: 1 for each document that may be found and 0 for the others; None for all.
-            called: Documents that the query calls by name.
-            meaning: How near each document is in meaning, from 0 to 1.
+            allowed: 1 for each document that may be returned and 0 for the others; None for all.
+            called: Documents that the query mentions by name.
+            meaning: How close each document is in meaning, from 0 to 1.
         """
         text = readable(query)
         weights = self._weights(text)
@@ -127,7 +127,7 @@ class Scorer:
         found.scores = found.scores + CLAUSE * found.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
-        """Return the terms of a text with what each counts."""
+        """Return the terms of a text with their weights."""
         weights = {term: emphasis(term) * query_weight(count) for term, count in Counter(terms(text)).items()}
         return dict.fromkeys((term for term in joined(text) if term in self.bm25.vocabulary), 1.0) | weights
 

@@ -1,4 +1,4 @@
-"""What the tools of a server have in common: evidence for each of them, beside what it says itself."""
+"""Score servers by what their tools have in common: evidence for each tool beyond its own text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from casual_mcp_nb.discovery._bm25 import Floats, Ints
 from casual_mcp_nb.discovery._lookup import Entries, Lookup, TermCache
 
 SERVER = 0.4
-"""What the fit of a tool's server adds, as a part of the tool's own score."""
+"""What a server's match adds to its tools, as a fraction of their own score."""
 _K1 = 3.0
-"""How soon it stops counting that further tools of a server speak of the same."""
+"""How quickly further matching tools of a server stop adding to its score."""
 _B = 0.75
-"""How far the number of a server's tools counts."""
+"""How much the number of a server's tools matters."""
 
 
 class ServerRanker:
-    """How well servers fit a request: BM25 over servers, where a term counts by how many of a server's tools mention it.
+    """Scores servers for a request: BM25 over servers, with the number of tools that mention a term as its frequency.
 
     A server is ranked by the document frequencies of its tools, as in CORI: Callan, Lu and Croft, Searching Distributed
     Collections with Inference Networks (SIGIR 1995).
 
     Args:
-        lookup: Finds the tools for a term.
+        lookup: Find the tools for a term.
         server_of: The number of each tool's server.
         count: How many servers there are.
     """
@@ -38,7 +38,7 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """Return what each tool's server adds to it, as a part of its own score.
+        """Return what each tool's server adds, as a fraction of the tool's own score.
 
         Args:
             weights: The terms of the request.
@@ -52,7 +52,7 @@ class ServerRanker:
         return part
 
     def _entries(self, term: str) -> Entries:
-        """Return the servers whose tools mention a term, each with what that is worth."""
+        """Return the servers whose tools mention a term, each with its score."""
         tools, values = self._lookup.entries(term)
         spoken = np.bincount(self._server_of[tools], values, minlength=self._count)
         servers = np.flatnonzero(spoken)

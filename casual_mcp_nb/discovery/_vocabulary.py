@@ -1,4 +1,4 @@
-"""Words that the search knows: general knowledge about requests and tools, as plain text."""
+"""Word lists of the search: general knowledge about requests and tools, as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ provide re related s same shall she should show so some someone something specif
 that the their them then there these they this those through to too under until up us use used using various ve very via
 want was we were what when where which while who whom whose why will with without wondering would you your
 """
-"""Words that say nothing about a tool, those of asking (`need`, `please`, `show`) among them."""
+"""Words that say nothing about a tool, including request words (`need`, `please`, `show`)."""
 
 WEAK_WORDS = """
 able accurate accurately across actually additional additionally advanced afternoon afterwards again allow along
@@ -29,19 +29,19 @@ specific specifically still successful such suitable suppose tailored thing thin
 tomorrow tonight top try trying two understand unique upcoming usually variety various visit way ways week weekend
 well whether whole wide wish within wonder wonderful year yesterday yet
 """
-"""Words that fill requests and seldom say which tool: order, time, praise, how well and how much."""
+"""Filler words that rarely say which tool is meant: order, time, praise, quality and quantity."""
 
 COMPOUNDS = """
 GitHub GitLab YouTube LinkedIn WhatsApp TikTok PowerPoint OneDrive OneNote SharePoint WordPress
 JavaScript TypeScript PostgreSQL MySQL MongoDB SQLite GraphQL BigQuery OpenAI DuckDuckGo PayPal HubSpot ClickUp
 """
-"""Names with a capital inside that are one word: they are also written small."""
+"""Names in mixed case that are one word: they are also written in lower case."""
 
 EXTENSIONS = """
 7z avi bmp c cfg cpp csv db doc docx epub gif go gz h htm html ini ipynb java jpeg jpg js json log md mkv mov mp3 mp4
 odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav webp xls xlsx xml yaml yml zip
 """
-"""Endings by which a file is known."""
+"""File extensions."""
 
 SYNONYMS = """
 create make add new generate insert build compose
@@ -192,7 +192,7 @@ transcript subtitle caption
 symptom illness disease diagnosis
 city town country region
 """
-"""Groups of words that stand for each other, a group a line: first what tools do, then what they do it to."""
+"""Synonyms, one group per line: first actions, then objects."""
 
 TOPICS = """
 product item laptop smartphone phone camera gadget electronics appliance clothes clothing shoe furniture;
@@ -279,4 +279,4 @@ latitude longitude coordinate; geolocation ip location; geocode address coordina
 nearest nearby closest; poi amenity place; store shop; fortune astrology destiny horoscope; air pollution aqi;
 library book reading;
 """
-"""Groups of words of one subject, with `;` between groups. A word of a group speaks faintly for the others."""
+"""Groups of words on one topic, separated by `;`. A word is weak evidence for the others in its group."""

@@ -1,7 +1,7 @@
-"""Browsing: a model looks through the tools by category, loads those that it needs, and unloads them again.
+"""Browsing: the model looks through the tools by category, loads those it needs, and unloads them again.
 
-Categories are the servers. How many tools are active at a time is limited, so that a long conversation does not end up with
-all of them. Which ones are active is read back from the conversation, as with search: load minus unload, in order.
+Categories are the servers. The number of active tools is limited, so that a long conversation does not end up with all of them.
+As with search, the active tools are derived from the conversation: loads minus unloads, in order.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _NAMES = {"type": "array", "items": {"type": "string"}}
 
 
 class ActiveTools:
-    """What the tools of one turn share: what there is, and what is active.
+    """State shared by the tools of one turn: what is available, and what is active.
 
     Args:
         deferred: The tools that can be loaded.
-        max_active: How many of them may be active at a time.
-        loaded: Those that are active, from earlier in the conversation.
-        always: Tools that the model saw from the start; they do not count.
+        max_active: Maximum number of active tools.
+        loaded: Tools that are active from earlier in the conversation.
+        always: Tools that are always loaded; they do not count.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ActiveTools:
 
     @property
     def usable(self) -> set[ToolName]:
-        """What the model can call."""
+        """The tools that the model can call."""
         return self.always | self.active.keys()
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """Find the tools whose names were given, and say which names are not understood.
+        """Find tools by name, and report names that do not exist.
 
         Raises:
-            UsageError: There are no names, or they cannot be read.
+            UsageError: There are no names, or they are invalid.
         """
         names, dropped = read_names(args)
         found = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
@@ -85,7 +85,7 @@ class BrowseToolkitTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads: `name`, `description` with the categories, and `parameters`."""
+        """The definition sent to the model: `name`, `description` with the categories, and `parameters`."""
         text = "See what tools you can load: those of a category, or without one all categories in short."
         return _definition(
             self.name,
@@ -94,13 +94,13 @@ class BrowseToolkitTool:
         )
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """List them.
+        """List categories or tools.
 
         Args:
             args: `category` and `page`, both optional, as the model sent them.
 
         Returns:
-            Fifty lines at most, and where there are more of them. Nothing is loaded.
+            At most fifty lines, and the number of the next page. Nothing is loaded.
         """
         try:
             category, page = read_category(args)
@@ -135,7 +135,7 @@ class LoadToolsTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads: `name`, `description` and `parameters`."""
+        """The definition sent to the model: `name`, `description` and `parameters`."""
         text = f"Load tools, to call them from your next step on; at most {self._shelf.max_active} are loaded at a time."
         return _definition(self.name, text, {"names": _NAMES}, "names")
 
@@ -146,7 +146,7 @@ class LoadToolsTool:
             args: `names`, as the model sent them.
 
         Returns:
-            A card for each tool that is active now. What is beyond the limit is not loaded, and the text says so.
+            A card for each tool that is now active. Tools beyond the limit are not loaded, and the text says so.
         """
         shelf = self._shelf
         try:
@@ -184,7 +184,7 @@ class UnloadToolsTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads: `name`, `description` and `parameters`."""
+        """The definition sent to the model: `name`, `description` and `parameters`."""
         return _definition(self.name, f"Unload tools of {LOAD_TOOLS} that you no longer need.", {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
@@ -194,7 +194,7 @@ class UnloadToolsTool:
             args: `names`, as the model sent them.
 
         Returns:
-            The names of those that are gone. Tools that were there from the start stay, and the text says so.
+            The names of the unloaded tools. Tools that are always loaded stay, and the text says so.
         """
         shelf = self._shelf
         try:
@@ -219,14 +219,14 @@ def browse_tools(
     loaded: Iterable[ToolName] = (),
     always: Iterable[ToolSpec] = (),
 ) -> dict[str, SyntheticTool]:
-    """Make the tools with which a model browses, for one turn; they know only the tools that they are given.
+    """Create the browsing tools for one turn. They know only the tools they are given.
 
     Args:
         deferred: The tools that can be loaded.
-        categories: The categories in one line, as `list_servers` makes it; made when not given.
-        max_active_tools: How many of them may be loaded at a time.
-        loaded: Deferred tools that are loaded already, in this conversation.
-        always: Tools that the model saw from the start.
+        categories: The categories in one line, as from `list_servers`; generated if not given.
+        max_active_tools: Maximum number of tools loaded at a time.
+        loaded: Deferred tools that this conversation has already loaded.
+        always: Tools that are always loaded.
 
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.
@@ -238,12 +238,12 @@ def browse_tools(
 
 
 class BrowseLine(NamedTuple):
-    """A line of what `browse_toolkit` answers: a category or a tool.
+    """One line of the answer of `browse_toolkit`: a category or a tool.
 
     Args:
-        name: Its name, to be given as a category or loaded by.
-        summary: What it says of it.
-        loaded: Whether the model can call it already.
+        name: The name of the category or tool.
+        summary: The text after the name.
+        loaded: Whether the model can already call it.
     """
 
     name: str
@@ -252,7 +252,7 @@ class BrowseLine(NamedTuple):
 
 
 def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
-    """Return the lines of an answer of `browse_toolkit`, and whether another page follows."""
+    """Parse an answer of `browse_toolkit`: its lines, and whether another page follows."""
     lines = [
         BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"])) for line in _LINE_OF_A_PAGE.finditer(content)
     ]
@@ -261,12 +261,12 @@ def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
 
 
 def categories_in(description: str) -> dict[str, int]:
-    """Return the categories that the description of `browse_toolkit` names, with their numbers of tools."""
+    """Parse the categories in the description of `browse_toolkit`, with their number of tools."""
     return servers_in(description.partition(_CATEGORIES)[2])
 
 
 def to_unload(content: str) -> list[str]:
-    """Return what an answer of `load_tools` says is loaded and could make room; none where there was room."""
+    """Parse the tools that an answer of `load_tools` lists as loaded when there was no room; empty if there was."""
     full = _FULL.search(content)
     return full[1].split(", ") if full and full[1] != "none" else []
 

@@ -1,4 +1,4 @@
-"""Finding tools by words."""
+"""Search tools by words."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 class ToolSearchIndex:
     """Ranks tools by the words of a query: BM25 over their names, servers, descriptions and parameters.
 
-    A name that the query calls comes first; of a request with several parts each part counts by itself; a tool whose server is
-    about the request gains by it; a tool that says the same as a better one stands back. Equal scores are ranked by wire name.
-    A tool with none of the query's terms, or of their synonyms, is not found. The same tools and query give the same answer
-    everywhere.
+    Tools that the query mentions by name come first. Each part of a request with several parts counts separately. A tool gains
+    if its server is about the request, and loses if it duplicates a better one. Ties are ordered by wire name. A tool that
+    contains none of the query's terms or their synonyms is not returned. Results are deterministic.
 
     Args:
-        tools: The tools; of two with the same server and name the first counts. Of long texts only the beginning is read.
-        embed: Makes an array with a row for each text, such as a provider's embeddings. What it says about meaning is added
-            to the score: the nearest tool gets six tenths of the best score by words, a tool of mean nearness or less gets
-            nothing. It is called for all tools here, in batches, and once in each search; when it fails, words alone decide
-            and a warning is logged.
+        tools: The tools; of two with the same server and name the first counts. Only the beginning of long texts is indexed.
+        embed: Return an array with one row for each text, such as a provider's embeddings. Similarity is added to the score:
+            the closest tool gets six tenths of the best score by words, a tool of average similarity or less gets nothing.
+            Called for all tools here, in batches, and once per search; if it fails, only words count and a warning is logged.
     """
 
     def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | None = None) -> None:
@@ -47,12 +45,12 @@ class ToolSearchIndex:
         """Return the best tools for a query.
 
         Args:
-            query: What is looked for, in words or as a name; its first 8,000 characters count.
-            max_results: How many tools at most.
-            server: Only tools of this server.
+            query: What to search for, in words or as a name; only its first 8,000 characters are used.
+            max_results: Maximum number of tools.
+            server: Return only tools of this server.
 
         Returns:
-            The hits, best first, all with a score above 0; fewer than `max_results`, or none, where the words are not found.
+            The hits, best first, all with a score above 0; possibly fewer than `max_results`, or none.
         """
         if self._engine is None or max_results < 1:
             return []
@@ -63,16 +61,16 @@ class ToolSearchIndex:
         ]
 
     def explain(self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None) -> Explanation:
-        """Why a tool has its place in a search, or none.
+        """Explain why a tool ranks where it does in a search, or does not appear.
 
         Args:
-            query: What was looked for.
-            tool: Any tool of this index, found or not.
-            max_results: How many were asked for.
+            query: The query.
+            tool: Any tool of this index, whether it was returned or not.
+            max_results: The maximum number of tools of that search.
             server: The server that the search was limited to.
 
         Returns:
-            The parts of its score, which add up to it, and the query's terms that it does not have.
+            The parts that add up to its score, and the query's terms that it does not match.
 
         Raises:
             UnknownNameError: The tool is not in this index.
@@ -82,10 +80,10 @@ class ToolSearchIndex:
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
-        """Return the best tools for a query as a value that displays; arguments as for `search`.
+        """Return the best tools for a query as a displayable value; takes the same arguments as `search`.
 
         Returns:
-            The hits; its `why_not(name)` takes a name in any form that `Catalog.resolve` knows, and raises as that does.
+            The hits. Their `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.
         """
         hits = tuple(self.search(query, max_results, server))
         searched = len(self) if server is None else sum(tool.server == server for tool in self.tools)

@@ -1,4 +1,4 @@
-"""What the model reads about tools that it cannot see yet."""
+"""Generate the manifest: what the model reads about tools that are not loaded."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NO_MARKUP = str.maketrans("<>", "\u2039\u203a")
 _SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
 _SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
 _SHORTEST_LINE = 6
-"""Tokens of a server's line at the least: where even that is too much for all, the steps need not be tried."""
+"""Minimum tokens of a server's line: if even that is too much for all servers, no detail level fits."""
 _SMALL = 250
 _GROWTH = 5.0
 
 
 class _Detail(NamedTuple):
-    """How much stands there of a server: with more than `all_names` tools the first `names`; characters of the summary."""
+    """A level of detail: only the first `names` tools if there are more than `all_names`; and the summary's length."""
 
     all_names: int
     names: int
@@ -38,17 +38,17 @@ _STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detai
 
 
 def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = None) -> str:
-    """List the deferred servers with the names of their tools and a summary, two lines for each, in order of name.
+    """List the deferred servers with their tool names and a summary, two lines each, in order of name.
 
     Args:
-        deferred: The tools that are found by search.
-        max_tokens: What it may cost, in estimated tokens; None for any price. Over it all servers' lines shorten in steps:
-            fewer names, shorter summaries, none, and at last one line of servers with their numbers of tools, which ends with
+        deferred: The deferred tools.
+        max_tokens: Maximum size in estimated tokens; None for no limit. Over it, all servers' lines shrink in steps: fewer
+            names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
             how many more there are.
 
     Returns:
         Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`; empty for no tools.
-        Nothing in a tool's text can end the line that it stands in, nor a tag around the manifest.
+        Nothing in a tool's text can break out of its line, or close a tag around the manifest.
     """
     servers = _servers(deferred)
     if max_tokens is None:
@@ -61,43 +61,43 @@ def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = Non
 
 
 def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
-    """List the deferred servers with their numbers of tools in one line; empty for no tools.
+    """List the deferred servers with their number of tools in one line; empty for no tools.
 
-    Where it would cost more than `max_tokens`, those with the fewest tools are left out and only counted.
+    If it would exceed `max_tokens`, the servers with the fewest tools are only counted.
     """
     return _one_line_of(_servers(deferred), max_tokens, "")
 
 
 def servers_in(text: str) -> dict[str, int]:
-    """Return the servers that a text of `generate_manifest` or `list_servers` names, with their numbers of tools."""
+    """Parse the servers in a text from `generate_manifest` or `list_servers`, with their number of tools."""
     return {name: int(count) for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)}
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
-    """Return what a manifest may cost in tokens.
+    """Return the token budget of a manifest.
 
-    That is at most `max_tokens`, and beyond a few servers grows with the square root of what the manifest replaces, so that
-    deferring saves more the more is deferred.
+    It is at most `max_tokens`. Beyond a few servers it grows with the square root of the tokens that the manifest replaces, so
+    that deferring more saves relatively more.
 
     Args:
-        definition_tokens: What the definitions of the deferred tools would cost.
-        max_tokens: The most that it may cost whatever it stands for.
+        definition_tokens: Tokens of the deferred tools' definitions.
+        max_tokens: Upper limit of the budget.
     """
     return min(max_tokens, max(_SMALL, int(_GROWTH * math.sqrt(definition_tokens))))
 
 
 def plain_name(tool: ToolSpec) -> str:
-    """Return the bare name, or the wire name where the bare one could be misread."""
+    """Return the bare name, or the wire name if the bare one could be misread."""
     return tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
 
 
 def plain(text: str, limit: int) -> str:
-    """`text` as one line of at most `limit` characters that cannot end a tag around it."""
+    """Return `text` as one line of at most `limit` characters that cannot close a tag around it."""
     return one_line(text, limit).translate(_NO_MARKUP)
 
 
 def summary(tools: Iterable[ToolSpec], limit: int) -> str:
-    """Join the tools' first sentences, each once, as far as they fit into one line of at most `limit` characters."""
+    """Join the distinct first sentences of the tools, as many as fit in one line of `limit` characters."""
     sentences: dict[str, None] = {}
     for tool in tools:
         sentences[_first_sentence(tool.description)] = None
@@ -107,12 +107,12 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
 
 
 def counted(number: int, noun: str = "tool") -> str:
-    """`1 tool`, `2 tools`."""
+    """Return a count with its noun: `1 tool`, `2 tools`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class _Server:
-    """A server's tools, and its texts, which are the same in every step."""
+    """A server's tools and the texts shared by all levels of detail."""
 
     def __init__(self, name: str, tools: Sequence[ToolSpec]) -> None:
         self.name = plain(name, 200)
@@ -120,7 +120,7 @@ class _Server:
         self._tools = tools
 
     def lines(self, detail: _Detail) -> str:
-        """One line or two."""
+        """Return the server's one or two lines."""
         shown = detail.names if self.count > detail.all_names else self.count
         names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
         line = f"- {self.name} ({counted(self.count)}): {names}"
@@ -137,7 +137,7 @@ class _Server:
 
 
 def _servers(tools: Iterable[ToolSpec]) -> list[_Server]:
-    """In order of name."""
+    """Group the tools by server, in order of name."""
     owned: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         owned[tool.server].append(tool)

@@ -1,4 +1,4 @@
-"""Which tools the model sees at once, and which it has to find."""
+"""Decide which tools are loaded and which are deferred."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def partition_tools(
     defer_all: bool = False,
     always_loaded: Collection[str] = (),
 ) -> tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]]:
-    """Divide tools into those that are offered at once and those that are found by search.
+    """Split tools into loaded ones, sent with every request, and deferred ones, found by search.
 
     Args:
-        tools: The tools that the toolset lets through.
-        modes: `loaded`, `deferred` or `off` for each server; one that is not named is loaded.
-        discovery: Whether anything is deferred at all.
+        tools: The tools that the toolset includes.
+        modes: `loaded`, `deferred` or `off` for each server; the default is loaded.
+        discovery: Whether deferring is enabled.
         defer_all: Defer the loaded servers too.
         always_loaded: Servers that `defer_all` leaves loaded.
 
     Returns:
-        Loaded and deferred, each in the order given. A tool of a server that is off is in neither, and no more is one with a
-        `restriction`.
+        Loaded and deferred tools, each in the order given. Tools of servers that are off, and tools with a `restriction`, are
+        in neither.
     """
     loaded: list[ToolSpec] = []
     deferred: list[ToolSpec] = []

@@ -1,4 +1,4 @@
-"""The search tool: how a model finds and loads the tools that it cannot see yet."""
+"""The search tool, with which the model finds and loads deferred tools."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def manifest_in(description: str) -> str | None:
-    """Return the manifest in the description of a search tool; None where the description is of another tool."""
+    """Return the manifest in the description of a search tool; None if it is not one."""
     manifest = _MANIFEST.search(description)
     return manifest[1] if manifest else None
 
 
 class SearchToolsTool:
-    """Finds deferred tools for one turn and remembers what it has loaded. It knows only the tools that it is given.
+    """Finds deferred tools for one turn and keeps track of what it has loaded. It knows only the tools it is given.
 
     Args:
         deferred: The tools that can be found.
-        index: Gives their index at the first query; one is made when not given.
-        manifest: Their manifest; made at the first use when not given.
-        max_search_results: How many tools one query finds at most.
-        loaded: Deferred tools that were loaded before, in this conversation.
-        always: Tools that the model saw from the start.
+        index: Return their index, called at the first query; built if not given.
+        manifest: Their manifest; generated on first use if not given.
+        max_search_results: Maximum number of tools returned by one query.
+        loaded: Deferred tools that this conversation has already loaded.
+        always: Tools that are always loaded.
     """
 
     name = SEARCH_TOOLS
@@ -80,7 +80,7 @@ class SearchToolsTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads: `name`, `description` with the manifest between its tags, and `parameters`."""
+        """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
         return {
             "name": self.name,
             "description": _DESCRIPTION.format(manifest=self._manifest),
@@ -88,16 +88,16 @@ class SearchToolsTool:
         }
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Search.
+        """Search the deferred tools.
 
         Args:
             args: `query`, `server_name` and `tool_names`, at least one of them, as the model sent them.
 
         Returns:
-            A text of at most 12,000 characters, the tools that are new, and what was found with its scores. Arguments that
-            cannot be understood are answered with a text that says what is wrong.
+            A text of at most 12,000 characters, the newly loaded tools, and the hits with their scores. Invalid arguments are
+            answered with a text that says what is wrong.
         """
-        # Not before: most turns do not search, and thousands of tools can be there from the start.
+        # Built only now: most turns do not search, and there can be thousands of tools.
         self._loaded.update(tool.tool_name for tool in self._always)
         try:
             found = self._finder.find(read_arguments(args), self._loaded)

@@ -1,4 +1,4 @@
-"""Tools of our own, which no server runs: what they have in common, and what they leave in a conversation."""
+"""Synthetic tools, which no server runs: their interface, and what they leave in a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 SEARCH_TOOLS = "search_tools"
-"""The search tool's name. It stands here only; read `SearchToolsTool.name` elsewhere."""
+"""The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""
 
 BROWSE_TOOLKIT = "browse_toolkit"
 LOAD_TOOLS = "load_tools"
@@ -21,13 +21,13 @@ UNLOAD_TOOLS = "unload_tools"
 
 
 class SyntheticToolResult(NamedTuple):
-    """What a synthetic tool came back with.
+    """The result of a synthetic tool.
 
     Args:
         content: The result as the model reads it.
-        newly_loaded_tools: The tools to offer from the next step on.
-        rows: What was found, best first; None where nothing was looked for.
-        unloaded: The tools to offer no more from the next step on.
+        newly_loaded_tools: Tools to offer from the next step on.
+        rows: The hits, best first; None if there was no search.
+        unloaded: Tools to stop offering from the next step on.
     """
 
     content: str
@@ -37,26 +37,26 @@ class SyntheticToolResult(NamedTuple):
 
 
 class SyntheticTool(Protocol):
-    """A tool of our own, which no server runs."""
+    """A tool that this package provides itself; no server runs it."""
 
     @property
     def name(self) -> str:
-        """Its name on the wire."""
+        """The wire name."""
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads of it: `name`, `description` and `parameters` (a JSON schema)."""
+        """The definition sent to the model: `name`, `description` and `parameters` (a JSON schema)."""
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Run it. Whatever the arguments are, the answer is a text for the model and never an error raised."""
+        """Run the tool. Whatever the arguments, it returns text for the model and never raises."""
 
 
 def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[ToolSpec]:
-    """Read back from a conversation's messages the tools that it has loaded and not unloaded since.
+    """Return the tools that a conversation has loaded and not unloaded since, according to its messages.
 
     Args:
         messages: The conversation.
-        catalog: The tools that it may use now; others are left out.
+        catalog: The tools available now; others are left out.
 
     Returns:
         Each tool once, in the order in which they were loaded.
@@ -74,11 +74,11 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[Too
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
-    """Write what a model reads when it calls a tool that it has not loaded.
+    """Return the message for a model that calls a tool it has not loaded.
 
     Args:
         name: The name as the model wrote it.
-        loader: Name of the tool that loads it.
+        loader: Name of the tool that can load it.
     """
     way = "discover and load it first" if loader == SEARCH_TOOLS else "load it first"
     return f"Error: Tool '{name}' is not yet loaded. Use the '{loader}' tool to {way}, then call it again."

@@ -1,7 +1,7 @@
-"""Text as terms: what of a query and of a tool's texts is compared.
+"""Split text into the terms that are compared between queries and tools.
 
-A word is cut at case, digits, `_`, `-`, `.` and all other punctuation, Unicode-folded (NFKC, accents off, casefold) and
-stemmed; stop words are left out. Scripts without spaces become pairs of characters.
+Words are split at case changes, digits and punctuation, Unicode-folded (NFKC, accents removed, casefold) and stemmed; stop
+words are dropped. Scripts without spaces become character bigrams.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from casual_mcp_nb.discovery import _vocabulary
 
 MAX_QUERY = 8_000
-"""How many characters of a query are read: far over any request in words, and it keeps a pasted document harmless."""
+"""Maximum length of a query: far more than any request, and small enough to keep a pasted document harmless."""
 
 MAX_CLAUSES = 20
 
@@ -29,14 +29,14 @@ _UNSPACED = re.compile(
 )
 """Thai, Lao, Burmese, Khmer, Japanese, Chinese and Korean: scripts without spaces, or with endings that stick to words."""
 _VOICED = "\u3099\u309a"
-"""The marks that tell Japanese syllables apart: no accents."""
+"""The marks that distinguish Japanese syllables, which are not accents."""
 
 _SUFFIXES = {
     "ational": 5, "ization": 4, "isation": 4, "ibility": 4, "ability": 4, "ation": 4, "ator": 5, "ance": 5,
     "ence": 5, "ment": 4, "ness": 4, "able": 4, "ible": 4, "ate": 5, "ial": 5, "ion": 5, "ize": 4, "ise": 5,
     "ful": 4, "at": 5, "ly": 4, "or": 5, "er": 4,
 }  # fmt: skip
-"""Endings that are cut, longest first, each with how many letters must be left."""
+"""Suffixes to strip, longest first, each with the minimum length of the stem."""
 _ENDS = tuple(_SUFFIXES)
 _WEAK, _NUMBER = 0.4, 0.5
 _IRREGULAR = {"news": "news", "apis": "api"}
@@ -46,7 +46,7 @@ def terms(text: str) -> list[str]:
     """Return the terms of a text, in order, with repetitions.
 
     Args:
-        text: Any text; control characters and lone surrogates only separate words.
+        text: Any text; control characters and lone surrogates separate words.
 
     Returns:
         Folded and stemmed words without stop words.
@@ -55,7 +55,7 @@ def terms(text: str) -> list[str]:
 
 
 def chunk_terms(chunk: str) -> tuple[str, ...]:
-    """Return the terms of a piece of text without spaces. Short pieces are remembered, because the same ones recur."""
+    """Return the terms of a piece of text without spaces. Short pieces are cached, because they recur."""
     return _remembered(chunk) if len(chunk) <= 64 else _cut(chunk)
 
 
@@ -79,7 +79,7 @@ def _term(word: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """NFKC without accents and other marks on letters."""
+    """Return the text in NFKC without accents and other marks on letters."""
     apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
     kept = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
     return unicodedata.normalize("NFC", "".join(kept))
@@ -87,10 +87,10 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=32_768)
 def stem(word: str) -> str:
-    """Cut the endings off an English word (`translating`, `translations`, `translator` → `transl`).
+    """Stem an English word (`translating`, `translations`, `translator` → `transl`).
 
-    Its steps are those of Porter, An Algorithm for Suffix Stripping (1980), with fewer endings and without his measure of
-    syllables. Some ten times faster than the Snowball stemmer, and level with it in finding tools.
+    Follows Porter, An Algorithm for Suffix Stripping (1980), with fewer suffixes and without his measure of syllables. About
+    ten times faster than the Snowball stemmer, and just as good at finding tools.
     """
     if len(word) < 4 or not word.isascii():
         return word
@@ -131,13 +131,13 @@ def _single_end(word: str) -> str:
 
 @cache
 def synonyms() -> dict[str, tuple[str, ...]]:
-    """For each term that has any, the terms that may stand for it, in alphabetical order."""
+    """Return the synonyms of each term that has any, in alphabetical order."""
     return _related(_vocabulary.SYNONYMS.splitlines())
 
 
 @cache
 def topics() -> dict[str, tuple[str, ...]]:
-    """For each term that has any, the terms of the same subjects, in alphabetical order."""
+    """Return the terms on the same topics for each term that has any, in alphabetical order."""
     return _related(_vocabulary.TOPICS.split(";"))
 
 
@@ -156,14 +156,14 @@ def _weak_terms() -> frozenset[str]:
 
 
 def emphasis(term: str) -> float:
-    """How much a term of a request counts, from 0 to 1: words that fill requests count less, and so do numbers."""
+    """Return the weight of a term of a request, from 0 to 1: filler words and numbers count less."""
     if term in _weak_terms():
         return _WEAK
     return _NUMBER if term.isdigit() else 1.0
 
 
 def joined(text: str) -> list[str]:
-    """Return each two neighbouring words as one term: what one writes apart, another writes as one (`time zone`)."""
+    """Return each pair of neighbouring words as one term: `time zone` may also be written `timezone`."""
     words = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
     return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
@@ -177,13 +177,13 @@ _NOT_A_HOST = frozenset({"www", "com", "org", "net", "http", "https", "html"})
 
 
 def readable(query: str) -> str:
-    """Replace each value in a query by what it is.
+    """Replace each literal value in a query by its kind.
 
-    Tools are described by kinds (`file`, `url`, `email`), requests name instances: `/home/ana/report.pdf` reads `file pdf`,
+    Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf` reads `file pdf`,
     `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`.
 
     Args:
-        query: The request; at most `MAX_QUERY` characters of it are read.
+        query: The request; only its first `MAX_QUERY` characters are used.
     """
     return _CHUNK.sub(_literal, query[:MAX_QUERY])
 
@@ -198,7 +198,7 @@ def _literal(found: re.Match[str]) -> str:
 
 
 def _kind(value: str) -> str:
-    """Say in words what a value is; empty where it is not a known kind."""
+    """Return the kind of a value in words; empty if unknown."""
     scheme, separator, rest = value.partition("://")
     if separator or value.startswith("www."):
         host = re.split(r"[/?#:]", rest or scheme, maxsplit=1)[0]
@@ -222,7 +222,7 @@ def clauses(query: str) -> list[str]:
     """Split a request at punctuation, "and" and "then", into at most `MAX_CLAUSES` parts.
 
     Args:
-        query: The request, as `readable` gives it.
+        query: The request, as returned by `readable`.
     """
     parts = (part.strip() for part in _BREAK.split(query, maxsplit=4 * MAX_CLAUSES))
     return [part for part in parts if part][:MAX_CLAUSES]

@@ -145,7 +145,7 @@ def _keys(config: Config) -> Iterator[Check]:
 
 
 def _is_at_home(client: ClientConfig) -> bool:
-    """Whether the key from the provider's own variable goes to the provider."""
+    """Return whether the key from the provider's own variable goes to the provider."""
     homes = homes_of(client.key_variable)
     try:
         host = urlsplit(client.base_url or f"https://{homes[0]}").hostname or ""

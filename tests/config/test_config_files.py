@@ -35,8 +35,8 @@ BROKEN_FILES = {
     "only a byte order mark": (b"\xef\xbb\xbf \n", None, None, "empty"),
     "not JSON": (b'{\n  "servers": {,}\n}', 2, 15, "not JSON"),
     "cut off": (b'{"servers": {', 1, 14, "not JSON"),
-    "a list": (b"[]", 1, 1, "a JSON object is expected"),
-    "a number": (b"42", 1, 1, "a JSON object is expected"),
+    "a list": (b"[]", 1, 1, "must be a JSON object"),
+    "a number": (b"42", 1, 1, "must be a JSON object"),
     "not UTF-8": (b'{\n "a": "\xff"}', 2, 8, "not UTF-8"),
     "UTF-16": ('{"servers": {}}'.encode("utf-16"), 1, 1, "not UTF-8"),
     "nested without end": (b'{"a":' * 100_000, 1, 1, "nested too deeply"),
@@ -72,7 +72,7 @@ def test_a_folder_is_refused_as_a_folder(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_named_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "not a plain file" in str(refusal(tmp_path / "pipe"))
+    assert "not a regular file" in str(refusal(tmp_path / "pipe"))
 
 
 @pytest.mark.fault(76)
@@ -90,7 +90,7 @@ def test_utf_8_is_read_with_and_without_a_byte_order_mark(tmp_path: Path, mark: 
 
 def test_a_text_of_json_is_not_taken_for_a_path() -> None:
     error = refusal('{"clients": {"a": {"api_key": "sk-planted"}}}')
-    assert "text of JSON" in str(error)
+    assert "JSON text" in str(error)
     assert "planted" not in str(error)
 
 
@@ -98,7 +98,7 @@ SERVER = {"command": "uvx"}
 WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "misspelt key": ({"servers": {"t": {"comand": "x"}}}, "servers.t", "Did you mean 'command'?"),
     "misspelt section": ({"server": {}}, "server", "unknown key. Did you mean 'servers'?"),
-    "unlike any key": ({"clients": {"c": {"provider": "openai", "zzz": 1}}}, "clients.c.zzz", "There are: 'api_key'"),
+    "unlike any key": ({"clients": {"c": {"provider": "openai", "zzz": 1}}}, "clients.c.zzz", "Available: 'api_key'"),
     "provider that does not exist": (
         {"clients": {"c": {"provider": "replay"}}},
         "clients.c.provider",
@@ -117,7 +117,7 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "endless time-out": ({"servers": {"t": SERVER | {"total_timeout": float("inf")}}}, "servers.t.total_timeout", "finite"),
     "text for a flag": ({"servers": {"t": SERVER | {"defer_loading": "yes"}}}, "servers.t.defer_loading", "true or false"),
     "text for a list": ({"servers": {"t": SERVER | {"args": "-m x"}}}, "servers.t.args", "must be a list"),
-    "number in a list": ({"servers": {"t": SERVER | {"args": ["-p", 8080]}}}, "servers.t.args[1]", "must be a text"),
+    "number in a list": ({"servers": {"t": SERVER | {"args": ["-p", 8080]}}}, "servers.t.args[1]", "must be a string"),
     "list for a server": ({"servers": {"t": []}}, "servers.t", "must be an object"),
     "list for the servers": ({"servers": [1]}, "servers", "must be an object"),
     "lone surrogate": ({"servers": {"t": {"command": "\ud800"}}}, "servers.t.command", "valid Unicode"),
@@ -162,7 +162,7 @@ def test_a_wrong_field_is_refused_with_its_key_path(data: dict[str, Any], key: s
 def test_a_wrong_field_is_found_in_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", 5]}\n  }\n}')
     error = refusal(path)
-    assert str(error) == f"{path}:4:30: servers.a.args[2]: must be a text"
+    assert str(error) == f"{path}:4:30: servers.a.args[2]: must be a string"
 
 
 @pytest.mark.fault(77)
@@ -261,7 +261,7 @@ def test_a_file_of_another_host_loads_as_it_is(tmp_path: Path, caplog: pytest.Lo
         "globalShortcut is ignored.",
         "mcpServers.files: autoApprove, timeout ignored.",
         "mcpServers.off is disabled and left out: the environment variable NOT_SET_ANYWHERE is not set.",
-        "mcpServers.out is disabled: it is off, and not started.",
+        "mcpServers.out is disabled, so it is not started.",
     ):
         assert note in config.notes
         assert note in caplog.text

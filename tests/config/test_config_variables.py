@@ -68,7 +68,7 @@ def test_a_variable_is_replaced_once(text: str, value: str) -> None:
 @pytest.mark.fault(78)
 @pytest.mark.parametrize("text", ["${}", "${A", "${A-B}", "${command:key}", "${A:-${B}}", "${ A }"])
 def test_what_is_no_variable_is_never_passed_on(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"servers\.s\.args\[0\]: this is no variable"):
+    with pytest.raises(ConfigError, match=r"servers\.s\.args\[0\]: this is not a variable"):
         load_config({"servers": {"s": {"command": "x", "args": [text]}}}, environ={"A": "1", "B": "2"})
 
 

@@ -80,7 +80,7 @@ def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path
 
 
 def test_a_file_beside_the_config_that_is_something_else_is_left_alone_where_the_config_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'write "prices": \{\} into the config'):
+    with pytest.raises(ConfigError, match=r'put "prices": \{\} in the config'):
         load(tmp_path, {}, prices={"apples": 3})
     assert load(tmp_path, {"prices": {}}, prices={"apples": 3}).prices == {}
 

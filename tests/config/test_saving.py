@@ -67,7 +67,7 @@ def test_another_toolset_of_the_name_is_replaced_only_when_that_is_wanted(path: 
     save_tool_set(path, "sums", SMALL)
     before = path.read_text(encoding="utf-8")
     other = ToolSetConfig(servers={"math": ("add",)})
-    with pytest.raises(UsageError, match=r"already a toolset 'sums' in 'casual_mcp_config\.json'.*overwrite=True"):
+    with pytest.raises(UsageError, match=r"'casual_mcp_config\.json' already has a toolset 'sums'.*overwrite=True"):
         save_tool_set(path, "sums", other)
     assert path.read_text(encoding="utf-8") == before
     save_tool_set(path, "sums", other, overwrite=True)
@@ -207,7 +207,7 @@ except ConfigError as error:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of file sizes")
 def test_a_disk_that_is_full_leaves_the_old_file_whole(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60, check=True)
-    assert "cannot be written: File too large. The file is as it was." in done.stdout
+    assert "cannot be written: File too large. The file is unchanged." in done.stdout
     assert path.read_text(encoding="utf-8") == BY_HAND
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

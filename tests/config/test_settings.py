@@ -41,7 +41,7 @@ def test_a_variable_sets_its_field(name: str, text: str, field: str, value: Any)
         ("MCP_TOOL_CACHE_TTL", "planted", "a number of seconds"),
         ("MCP_TOOL_CACHE_TTL", "inf", "a number of seconds"),
         ("MCP_TOOL_CACHE_TTL", "nan", "a number of seconds"),
-        ("MCP_MAX_CHAT_ITERATIONS", "0", "a whole number from 1 on"),
+        ("MCP_MAX_CHAT_ITERATIONS", "0", "a whole number, 1 or more"),
         ("MCP_MAX_CHAT_ITERATIONS", "9" * 30, "a whole number"),
         ("MCP_MAX_CHAT_ITERATIONS", "2.5", "a whole number"),
         ("LOG_LEVEL", "planted", "one of DEBUG, INFO"),

@@ -91,7 +91,7 @@ def test_one_error_lists_everything_that_is_unknown_with_close_matches() -> None
         "Toolset 'research' does not fit the servers:",
         "- there is no server 'gti'. Did you mean 'git' or 'twice'?",
         "- server 'git' has no tool 'lgo'. Did you mean 'log'?",
-        "- server 'git' has no tool 'issues'. There are: 'hub_log', 'log'.",
+        "- server 'git' has no tool 'issues'. Available: 'hub_log', 'log'.",
         "- server 'git_hub' has no tool 'isues'. Did you mean 'issues'?",
         "- server 'my' has no tool 'my_server:a'. Did you mean 'server_a'?",
     ]
