@@ -43,16 +43,19 @@ from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, st
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.types.direct_call import DirectCalls
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.model_options import ModelOptions
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies
+from casual_mcp_nb.types.server import Policies, ServerConfig
+from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import (
     Clients,
     Manifest,
@@ -244,6 +247,46 @@ class Session(Displayable):
         return await self._on_engine(self.tool_service.reconnect(name))
 
     reconnect_async = awaited(reconnect)
+
+    @blocking
+    async def add_server(self, name: str | None, spec: str | Mapping[str, Any] | ServerConfig | FastMCP[Any]) -> ServerStatus:
+        """Add a server to this session and connect it. The config file stays as it is.
+
+        Args:
+            name: Its name; None for one made from the text.
+            spec: A command line (`npx -y …`), which is run; an address (`https://…`); the name of a bundled server; an entry as
+                of a config's `servers`; or a FastMCP server of this process.
+
+        Returns:
+            Its state. One that could not be connected does not raise; its status says why, and `reconnect` tries again.
+
+        Raises:
+            UsageError: There is a server of that name, or it cannot be told what `spec` means.
+            ConfigError: The entry is wrong.
+        """
+        try:
+            return await self._on_engine(self.tool_service.add_server(spec, name))
+        finally:
+            # A traceback that shows the values of variables would show what is in it.
+            del spec
+
+    add_server_async = awaited(add_server)
+
+    @blocking
+    async def remove_server(self, name: str) -> None:
+        """End a server and forget it: its tools, its entries in the selection, what was approved for it.
+
+        The conversation stays as it is. In a turn that runs, a call that waits for this server fails, and the turn goes on.
+
+        Args:
+            name: The server.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        await on_engine(lambda _: self.tool_service.remove_server(name))
+
+    remove_server_async = awaited(remove_server)
 
     @blocking
     async def close(self) -> None:
@@ -477,9 +520,42 @@ class Session(Displayable):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return await self._on_engine(self.tool_service.call(name, arguments))
+        return (await self._on_engine(self.tool_service.call(name, arguments))).call
 
     call_tool_async = awaited(call_tool)
+
+    @property
+    def calls(self) -> DirectCalls:
+        """The last calls that you made yourself, here or in the explorer, the newest first."""
+        return self.tool_service.calls.list()
+
+    def server_log(self, name: str) -> ServerLog:
+        """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        return self.tool_service.server_log(name)
+
+    def server_messages(self, name: str, tool: str | None = None) -> Messages:
+        """Return the last JSON-RPC messages to and from a server, shortened, with secrets masked.
+
+        Args:
+            name: The server.
+            tool: Only those about this tool, by any name that the catalog resolves.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        return self.tool_service.server_messages(name, tool)
+
+    @property
+    def budget(self) -> Budget:
+        """What a turn and ten turns cost, now and if every tool were loaded: an estimate, see `engine.turn_estimate`.
+
+        Counts the tools that are known now; does not connect.
+        """
+        return self.tool_service.budget
 
     def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
         """Write a toolset into the config file, whose other content stays as it is; the session can use it from now on.

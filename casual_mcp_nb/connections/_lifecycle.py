@@ -13,6 +13,7 @@ from casual_mcp_nb.connections._redactor import shown_address
 from casual_mcp_nb.connections._transport import import_sdks, open_transport
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.server_records import Direction
 from casual_mcp_nb.types.session import ServerState
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Hooks:
         changed: Called when the state changed.
         tools_changed: Called when the server says that its tools changed.
         refused: Called with the method of a request of the server for which there is no handler.
+        record: Called with each message and its direction.
+        stderr: Returns what is called with the pieces of a process's stderr, see `LogBuffer.stderr`.
     """
 
     client_options: dict[str, Any]
@@ -38,6 +41,8 @@ class Hooks:
     changed: Callable[[], None]
     tools_changed: Callable[[], Awaitable[None]]
     refused: Callable[[str], None]
+    record: Callable[[Direction, Any], None]
+    stderr: Callable[[], Callable[[bytes], None]]
 
 
 class _BothFailed(Exception):
@@ -234,7 +239,9 @@ class Lifecycle:
             context.release()
             raise closed_error(self._name)
         hooks = self._hooks
-        callbacks = (self._lost, hooks.tools_changed, hooks.refused)
+        if context.stderr is not None:
+            context.stderr.on_chunk = hooks.stderr()
+        callbacks = (self._lost, hooks.tools_changed, hooks.refused, hooks.record)
         self.session = McpSession(self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit)
         async with asyncio.timeout_at(deadline):
             await self.session.open()

@@ -25,6 +25,7 @@ from casual_mcp_nb.connections._session import DiscoverFailure, TolerantClient, 
 from casual_mcp_nb.connections._transport import TransportContext
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.server import Protocol
+from casual_mcp_nb.types.server_records import Direction
 
 MAX_PAGES = 100
 MAX_TOOLS = 20_000
@@ -52,6 +53,7 @@ class McpSession:
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
         on_refused: Called with the method of a request of the server for which there is no handler.
+        record: Called with each message and its direction.
         protocol: How the protocol version is agreed on; see `ServerConfig`.
         limit: How long the start may take, in seconds.
 
@@ -69,6 +71,7 @@ class McpSession:
         on_lost: Callable[[McpSession], None],
         on_tools_changed: Callable[[], Awaitable[None]],
         on_refused: Callable[[str], None],
+        record: Callable[[Direction, Any], None],
         protocol: Protocol,
         limit: float,
     ) -> None:
@@ -91,6 +94,7 @@ class McpSession:
                 name,
                 on_closed=self._stream_ended,
                 on_refused=on_refused,
+                record=record,
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
                 redact=context.redact,

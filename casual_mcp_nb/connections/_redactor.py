@@ -26,16 +26,31 @@ class Redactor:
 
     Args:
         secrets: The values to hide; `types.secret` decides which of them can be.
+
+    Attributes:
+        longest: The length of the longest of them, as it can occur in a text.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms = forms_of(secrets)
+        self.longest = max(map(len, self._forms), default=0)
 
     def __call__(self, text: str) -> str:
         """Redact a text."""
         for form in self._forms:
             text = text.replace(form, MASK)
         return text
+
+    def start(self, text: str, length: int, *, cut: bool) -> str:
+        """Redact the beginning of a text.
+
+        Args:
+            text: The beginning.
+            length: How much of it is returned at most.
+            cut: Whether the text continues; its end, which can be half a secret, is then left out.
+        """
+        result = self(text)
+        return result[: max(0, len(result) - self.longest) if cut else None][:length]
 
     def value(self, value: Any) -> Any:
         """Redact a JSON value, with its keys, and numbers that are a secret."""

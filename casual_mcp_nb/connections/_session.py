@@ -28,6 +28,7 @@ from casual_mcp_nb.connections._errors import CONNECTION_CLOSED
 from casual_mcp_nb.connections._messages import answer_to_unreadable
 from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.server_records import Direction
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ SLICE = 500
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
+    record: Callable[[Direction, Any], None]
     repair: Callable[[str, dict[str, Any]], dict[str, Any]]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
@@ -66,7 +68,15 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 
     async def _dispatch(self, item: Any, *args: Any) -> None:
         reply = answer_to_unreadable(item) if isinstance(item, ValidationError) else None
-        await super()._dispatch(SessionMessage(JSONRPCError.model_validate(reply)) if reply else item, *args)
+        if reply:
+            item = SessionMessage(JSONRPCError.model_validate(reply))
+        if isinstance(item, SessionMessage):
+            self.record("received", item.message)
+        await super()._dispatch(item, *args)
+
+    async def _write(self, message: Any, *args: Any, **kwargs: Any) -> None:
+        self.record("sent", message)
+        await super()._write(message, *args, **kwargs)
 
 
 class _TolerantSession(ClientSession):
@@ -75,10 +85,12 @@ class _TolerantSession(ClientSession):
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
+    record: Callable[[Direction, Any], None]
     redact: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
         dispatcher = _Dispatcher(read_stream, write_stream)
+        dispatcher.record = self.record
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
         dispatcher.on_refused = self.on_refused
@@ -225,6 +237,7 @@ class TolerantTransport(ClientTransport):
         server_name: For warnings.
         on_closed: Called once when the stream of messages has ended, whoever ended it.
         on_refused: Called with the method of a request of the server that was answered with an error.
+        record: Called with each message and its direction.
         on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
         discover_seconds: How long an answer to `server/discover` is waited for.
         redact: Hides secrets in a text.
@@ -236,6 +249,7 @@ class TolerantTransport(ClientTransport):
         server_name: str,
         on_closed: Callable[[], None],
         on_refused: Callable[[str], None],
+        record: Callable[[Direction, Any], None],
         on_discover_failure: Callable[[DiscoverFailure], None],
         discover_seconds: float,
         redact: Callable[[str], str],
@@ -245,6 +259,7 @@ class TolerantTransport(ClientTransport):
         callbacks: dict[str, Callable[..., Any]] = {
             "on_closed": on_closed,
             "on_refused": on_refused,
+            "record": record,
             "on_discover_failure": on_discover_failure,
             "redact": redact,
         }

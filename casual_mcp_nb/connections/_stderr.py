@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from casual_mcp_nb.connections._launch import ANNOUNCEMENT
@@ -27,10 +27,12 @@ class StderrLog:
     Attributes:
         pid: Process id of the server, from the launcher's announcement; None until that was read.
         file: The write end, for the server's process.
+        on_chunk: Called on the thread with each piece of what the server writes, and with nothing at the end.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.pid: int | None = None
+        self.on_chunk: Callable[[bytes], None] = lambda _chunk: None
         self._secrets = frozenset(secrets)
         self._tail = b""
         self._cut = False
@@ -68,14 +70,20 @@ class StderrLog:
                 if len(head) < len(ANNOUNCEMENT) + 20 and b"\n" not in head:
                     continue
                 chunk, head = self._without_announcement(head), None
-            tail = self._tail + chunk
-            self._cut = self._cut or len(tail) > KEPT_BYTES
-            self._tail = tail[-KEPT_BYTES:]
+            self._keep(chunk)
         os.close(fd)
-        self._tail += head or b""
+        self._keep(head or b"")
+        self.on_chunk(b"")
         # The loop may be gone: the interpreter is ending and nobody waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _keep(self, chunk: bytes) -> None:
+        tail = self._tail + chunk
+        self._cut = self._cut or len(tail) > KEPT_BYTES
+        self._tail = tail[-KEPT_BYTES:]
+        if chunk:
+            self.on_chunk(chunk)
 
     def _without_announcement(self, head: bytes) -> bytes:
         line, _, remainder = head.partition(b"\n")

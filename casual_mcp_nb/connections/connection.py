@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, OnProgress
 from casual_mcp_nb.connections._errors import no_answer, root_cause
 from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
+from casual_mcp_nb.connections._message_log import MessageLog
 from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor, secrets_of, shown_address
+from casual_mcp_nb.connections._server_log import LogBuffer
 from casual_mcp_nb.connections._tool_calls import ToolCalls
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
 from casual_mcp_nb.connections.convert import tools_from_mcp
@@ -43,6 +46,10 @@ class Connection:
         cache_ttl: How long its list of tools is fresh, in seconds; None: it never expires.
         secrets: What is redacted in all that it sends, besides the secrets of its own config.
         worker: The process in which results are checked; None for one of its own.
+
+    Attributes:
+        log: The lines of its stderr and its log messages.
+        messages: The last messages to and from it.
     """
 
     def __init__(
@@ -59,16 +66,26 @@ class Connection:
         self.name = name
         self.config = config
         self.cache = ToolCache(self._fetch, cache_ttl)
-        self._handlers = handlers or Handlers()
         self._limits = CallLimits.of(config)
         self._secrets = secrets_of(config).union(secrets)
         self._redact = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
         keep_out_of_log(self._secrets)
+        self.log = LogBuffer(name, self._secrets)
+        self.messages = MessageLog(name, self._secrets)
+        self._handlers = _also_logged(handlers or Handlers(), self.log)
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
         deadlines = CallDeadlines()
         options = client_options(self._handlers, name, self._redact, deadlines)
-        hooks = Hooks(options, self._list_first, self._changed, self._tools_changed, self._refused)
+        hooks = Hooks(
+            options,
+            self._list_first,
+            self._changed,
+            self._tools_changed,
+            self._refused,
+            self.messages.add,
+            self.log.stderr,
+        )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets)
         self._calls = ToolCalls(
             name,
@@ -285,3 +302,14 @@ class Connection:
                 self._handlers.changed()
             except Exception:
                 logger.exception("The handler for changes of servers failed.")
+
+
+def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
+    """Return the handlers with the log of one server behind theirs."""
+
+    def on_log(server: str, level: str, text: str) -> None:
+        log.add(level, text)
+        if handlers.log is not None:
+            handlers.log(server, level, text)
+
+    return replace(handlers, log=on_log)

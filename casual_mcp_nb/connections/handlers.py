@@ -140,8 +140,7 @@ async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: An
     text = redact(_log_text(message.data))[:MAX_LOG]
     if handlers.log is not None:
         handlers.log(server, str(message.level), text)
-    else:
-        logger.debug("Server %s: %s: %s", shown(server), message.level, shown(text))
+    logger.debug("Server %s: %s: %s", shown(server), message.level, shown(text))
 
 
 def _log_text(data: Any) -> str:

@@ -12,10 +12,11 @@ from casual_mcp_nb.connections._deadlines import OnProgress
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.handlers import Handlers
-from casual_mcp_nb.errors import ClosedError, ConnectError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
 
@@ -55,14 +56,13 @@ class ServerManager:
         self.worker = Worker()
         self._connections: dict[str, Connection] = {}
         self._catalog = Catalog()
-        self._catalog_key: tuple[tuple[str, str], ...] = ()
+        self._catalog_key: tuple[tuple[str, str], ...] | None = ()
         self._closed = False
         self._disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._new_connection(name, config)
         for name, server in (in_process or {}).items():
-            if name in self._connections:
-                raise UsageError(f"There is already a server {shown(name)}.", server=name)
+            self._check_new(name)
             self._connections[name] = self._new_connection(name, server=server)
 
     @property
@@ -91,6 +91,60 @@ class ServerManager:
         """Return the config of a server; None where it has none or does not exist."""
         connection = self._connections.get(name)
         return connection.config if connection else None
+
+    def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
+        """Add a server after the others; the next `connect` starts it.
+
+        Args:
+            name: Its name.
+            config: Its config; None for one of this process.
+            server: The server itself, where it lives in this process.
+
+        Raises:
+            UsageError: There is already a server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        self._check_new(name)
+        self._connections = {**self._connections, name: self._new_connection(name, config, server)}
+        self._changed()
+
+    async def remove(self, name: str) -> None:
+        """End a server and forget it; a call that waits for it fails.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        connection = self._connection_to(name)
+        # Another dict, since others go through this one on other threads.
+        self._connections = {other: each for other, each in self._connections.items() if each is not connection}
+        self._disabled.discard(name)
+        # One of the same name can come, with as many versions of its list.
+        self._catalog_key = None
+        self._changed()
+        await connection.close()
+
+    def log_of(self, name: str) -> ServerLog:
+        """Return the end of a server's log.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).log.read()
+
+    def messages_of(self, name: str, tool: str | None = None) -> Messages:
+        """Return the last messages to and from a server.
+
+        Args:
+            name: The server.
+            tool: Only those about this tool, by its own name; None for all.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).messages.read(tool)
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers side by side, and return when each is ready or failed. A failure is in `statuses`, not raised.
@@ -152,9 +206,8 @@ class ServerManager:
         """Call a tool of the catalog, once; see `Connection.call`.
 
         Raises:
-            UnknownNameError: There is no server of that name.
             UsageError: It runs only as a task.
-            ToolTimeoutError, ToolCallError, ConnectError: As of `Connection.call`.
+            ToolTimeoutError, ToolCallError, ConnectError: As of `Connection.call`, and where the server was removed.
             ClosedError: The server manager was closed.
         """
         self._check_open()
@@ -165,7 +218,14 @@ class ServerManager:
                 server=tool.server,
                 tool=tool.wire_name,
             )
-        return await self._connection_to(tool.server).call(tool.name, arguments, on_progress=on_progress, meta=meta)
+        connection = self._connections.get(tool.server)
+        if connection is not None:
+            try:
+                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
+            except (ServerError, ClosedError):
+                if self._connections.get(tool.server) is connection:
+                    raise
+        raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     async def reconnect(self, name: str) -> None:
         """Reconnect one server, whatever its state; the others do not notice.
@@ -217,6 +277,10 @@ class ServerManager:
         if name not in self._connections:
             raise UnknownNameError("server", name, self._connections)
         return self._connections[name]
+
+    def _check_new(self, name: str) -> None:
+        if name in self._connections:
+            raise UsageError(f"There is already a server {shown(name)}.", server=name)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -21,6 +21,7 @@ from casual_mcp_nb.display.help import diagnosis_view, help_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.records import budget_view, direct_call_view, direct_calls_view, log_view, messages_view
 from casual_mcp_nb.display.request import diff_view, request_view, step_view
 from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
@@ -30,13 +31,16 @@ from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
 from casual_mcp_nb.display.turn import TurnDetail, answer_view, transcript_view, turn_view, whole_turn_view
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, fit
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.help import Help
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import (
     Clients,
     ExplorerSnapshot,
@@ -122,6 +126,11 @@ view_of.register(Help, help_view)
 view_of.register(ChatStats, stats_view)
 view_of.register(Evaluation, evaluation_view)
 view_of.register(Lint, lint_view)
+view_of.register(ServerLog, log_view)
+view_of.register(Messages, messages_view)
+view_of.register(DirectCall, direct_call_view)
+view_of.register(DirectCalls, direct_calls_view)
+view_of.register(Budget, budget_view)
 
 
 def mimebundle(noun: Any) -> dict[str, str]:

@@ -56,6 +56,11 @@ class ImageBudget:
         return True
 
 
+def status_of(call: ToolCall) -> Status:
+    """Return how a call is: its symbol and word."""
+    return _WAITING if call.waiting else _STATUS[call.status]
+
+
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Return the view of a single call."""
     section = call_section(call, False, limits.text, ImageBudget(limits.images))
@@ -73,7 +78,7 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         now: Seconds since the turn began, for a running call.
     """
     live = running and call.status == "running"
-    mark = _WAITING if call.waiting else _STATUS[call.status]
+    mark = status_of(call)
     if call.search is not None:
         return _search_section(call, call.search, mark, limit)
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)

@@ -19,7 +19,7 @@ from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.notices import NoticeHistory
-from casual_mcp_nb.engine.options import TurnOptions, initial_selection, split_messages
+from casual_mcp_nb.engine.options import TurnOptions, initial_selection, mode_of, selection_without, split_messages
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
@@ -27,7 +27,7 @@ from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
@@ -36,7 +36,7 @@ from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies
+from casual_mcp_nb.types.server import Policies, ServerConfig
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -225,6 +225,43 @@ class McpToolChat:
             UnknownNameError: There is no such tool, or it has not changed.
         """
         self.tools.changes.accept(self.catalog.resolve(name).tool_name)
+
+    async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
+        """Add a server and connect it; why it failed is in its status.
+
+        Args:
+            name: Its name.
+            config: Its config; None for one of this process.
+            server: The server itself, where it lives in this process.
+
+        Raises:
+            UsageError: There is already a server of that name.
+        """
+        if config is not None:
+            self._secrets = config.secrets().union(self._secrets)
+        self.server_manager.add(name, config, server)
+        self.selection.servers[name] = mode_of(config) if config is not None else "loaded"
+        if config is not None and config.always_load:
+            self.selection.always_loaded = (*self.selection.always_loaded, name)
+        await self.server_manager.connect([name])
+        await self.tools.update()
+
+    async def remove_server(self, name: str) -> None:
+        """End a server and forget it: its tools, its entries in the selection, what was approved. What it did stays told.
+
+        In a turn that runs, a call that waits for it fails, and the model reads why.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        self.names.check_server(name)
+        # Refused only where another name in it no longer exists either; displays show such names.
+        with suppress(UsageError):
+            self.selection.assign(selection_without(self.selection, name, self.tool_sets, self.catalog))
+        self.consent.forget_server(name)
+        self.tools.changes.forget(name)
+        await self.server_manager.remove(name)
+        await self.tools.update()
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Return what the model sees; connect what is not connected yet.

@@ -85,6 +85,16 @@ class Consent:
         """Forget all answers: another conversation begins."""
         self._answers = _Answers()
 
+    def forget_server(self, server: str) -> None:
+        """Forget all about a server that was removed: another one of its name is not trusted in its place."""
+        self._overrides.pop(server, None)
+        answers = self._answers
+        answers.servers.pop(server, None)
+        answers.notified.discard(server)
+        for tools in (answers.tools, answers.seen):
+            for name in [name for name in tools if name.server == server]:
+                del tools[name]
+
     def policy(self, tool: ToolSpec) -> Policy:
         """Return the policy of a tool."""
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Unpack
 
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import AllTurnFields
-from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
+from casual_mcp_nb.toolsets import resolve_tool_set
+from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.tool import Catalog
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -74,7 +77,7 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
         in_process: The servers of this process by name; they are loaded unless the config says otherwise.
     """
     modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
-    modes |= {name: _mode_of(server) for name, server in config.servers.items()}
+    modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
     return Selection.model_validate(
         {
@@ -86,10 +89,37 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
     )
 
 
-def _mode_of(server: ServerConfig) -> Mode:
+def mode_of(server: ServerConfig) -> Mode:
+    """Return the mode that a config gives its server."""
     if not server.enabled:
         return "off"
     return "deferred" if server.defer_loading else "loaded"
+
+
+def selection_without(selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog) -> Selection:
+    """Return a selection without the entries of a server; a toolset that names it becomes a custom one that does not.
+
+    Args:
+        selection: What the person chose.
+        server: The server.
+        tool_sets: The toolsets that the selection can name.
+        catalog: The tools that are known now.
+    """
+    values = selection.model_dump()
+    values["servers"].pop(server, None)
+    values["always_loaded"] = tuple(name for name in selection.always_loaded if name != server)
+    values["tools_off"] = [name for name in selection.tools_off if _server_of(name, catalog) != server]
+    with suppress(UnknownNameError):
+        tool_set = resolve_tool_set(selection.tool_set, tool_sets)
+        if tool_set is not None and server in tool_set.servers:
+            servers = {name: rule for name, rule in tool_set.servers.items() if name != server}
+            values["tool_set"] = tool_set.model_copy(update={"servers": servers})
+    return Selection.model_validate(values)
+
+
+def _server_of(name: str, catalog: Catalog) -> str:
+    tool = catalog.get(name)
+    return tool.server if tool is not None else name.partition(":" if ":" in name else "__")[0]
 
 
 def split_messages(

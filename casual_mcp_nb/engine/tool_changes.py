@@ -72,6 +72,13 @@ class ToolChangeTracker:
             raise UnknownNameError("changed tool", str(name), map(str, self._changes))
         self._accepted[name] = self._riskiest[name] = self._changes.pop(name).after
 
+    def forget(self, server: str) -> None:
+        """Forget the tools of a server that was removed."""
+        self._unreported = [change for change in self._unreported if change.tool.server != server]
+        for tools in (self._accepted, self._riskiest, self._changes):
+            for name in [name for name in tools if name.server == server]:
+                del tools[name]
+
     def notices(self) -> list[Notice]:
         """Return the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
         changes, self._unreported = self._unreported, []

@@ -237,12 +237,45 @@ def _server(session: Session, rest: str) -> Any:
     return session.servers[name]
 
 
+def add(session: Session, rest: str) -> Any:
+    """Add a server: a command line, an address, or the name of a bundled one."""
+    name: str | None = None
+    if match := re.match(r"--name\s+(?P<name>\S+)\s+", rest):
+        name, rest = match["name"], rest[match.end() :]
+    return session.add_server(name, rest)
+
+
+def remove(session: Session, rest: str) -> Any:
+    """End a server and forget it."""
+    session.remove_server(one_word("remove", rest, "server", "docs"))
+    return session.servers
+
+
+def _log(session: Session, rest: str) -> Any:
+    return session.server_log(one_word("log", rest, "server", "time"))
+
+
+def _messages(session: Session, rest: str) -> Any:
+    words = words_of(rest)
+    if not 1 <= len(words) <= 2:
+        raise UsageError("%mcp messages takes a server and, optionally, a tool.", hint="For example: %mcp messages time")
+    return session.server_messages(*words)
+
+
 _START, _LOOK, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what the model sees", "Try a tool"
 _TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(_START, "start the bundled servers and the offline planner: no key, no network"),
     "connect": Command(_START, "start the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
+    "add": Command(
+        _START,
+        "add a server: a command, an address, or the name of a bundled one",
+        "[--name NAME] COMMAND | ADDRESS | NAME",
+        "%mcp add npx -y @modelcontextprotocol/server-memory",
+        run=add,
+    ),
+    "remove": Command(_START, "stop a server and forget it", "SERVER", "%mcp remove memory", "servers", remove),
     "close": Command(_START, "stop all servers"),
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
@@ -253,6 +286,7 @@ COMMANDS: dict[str, Command] = {
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
+    "budget": Command(_LOOK, "what a turn and ten turns cost, estimated", run=lambda session, _: session.budget),
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
@@ -290,6 +324,7 @@ COMMANDS: dict[str, Command] = {
     "call": Command(
         _TRY, "call a tool yourself", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
     ),
+    "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.calls),
     "evaluate": Command(
         _TRY,
         "measure how well test cases find tools",
@@ -324,6 +359,15 @@ COMMANDS: dict[str, Command] = {
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
     "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
+    "log": Command(_TROUBLE, "what a server wrote: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
+    "messages": Command(
+        _TROUBLE,
+        "the JSON-RPC messages to and from a server",
+        "SERVER [TOOL]",
+        "%mcp messages files",
+        "servers",
+        _messages,
+    ),
     "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
     "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "%mcp help call", "commands"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -10,13 +11,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+from casual_mcp_nb.config import read_environment
+from casual_mcp_nb.config.server_entry import checked_name, read_server
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.turn_estimate import turn_budget
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
+from casual_mcp_nb.notebook.direct_calls import RecordedCalls
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
@@ -27,15 +33,22 @@ from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.toolsets import resolve_tool_set
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import Servers, ServerStatus, ToolSets
 from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
 
 if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
     from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.evaluation import Strategy
 
@@ -54,6 +67,7 @@ class ToolService:
 
     Attributes:
         predecessors: Earlier sessions that must be closed before anything is connected: they may hold a port or a file.
+        calls: The last calls of `call`.
     """
 
     def __init__(
@@ -68,6 +82,7 @@ class ToolService:
         quiet: bool = False,
     ) -> None:
         self.predecessors: Sequence[Future[None]] = ()
+        self.calls = RecordedCalls()
         self._chat = chat
         self._config = config
         self._engine = engine
@@ -198,23 +213,77 @@ class ToolService:
         await self.view()
         return self.servers[name]
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
-        """Call a tool, see `Session.call_tool`."""
+    async def add_server(
+        self, spec: str | Mapping[str, Any] | ServerConfig | FastMCP[Any], name: str | None = None
+    ) -> ServerStatus:
+        """Add a server and connect it, see `Session.add_server`.
+
+        Args:
+            spec: As of `Session.add_server`.
+            name: Its name; None for one made from a text.
+        """
+        self._check_open()
+        if _is_in_process(spec):
+            given = checked_name(name)
+            await self._chat.add_server(given, server=spec)
+        else:
+            given, config = await asyncio.to_thread(self._read_server, cast("str", spec), name)
+            await self._chat.add_server(given, config)
+        self._observers.changes.notify()
+        return self.servers[given]
+
+    def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
+        return read_server(spec, name, taken=self.statuses, environ=read_environment(self._config.folder))
+
+    async def remove_server(self, name: str) -> None:
+        """End a server and forget it, see `Session.remove_server`."""
+        self._check_open()
+        await self._chat.remove_server(name)
+        self._observers.changes.notify()
+
+    def server_log(self, name: str) -> ServerLog:
+        """Return the end of a server's log.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        return self._chat.server_manager.log_of(name)
+
+    def server_messages(self, server: str, tool: str | None = None) -> Messages:
+        """Return the last messages to and from a server, see `Session.server_messages`."""
+        self.names.check_server(server)
+        return self._chat.server_manager.messages_of(server, self.catalog.resolve(tool).name if tool else None)
+
+    @property
+    def budget(self) -> Budget:
+        """What turns cost, with the tools that are known now. Counts no system prompt of a template."""
+        return self.budget_in(self.current_view())
+
+    def budget_in(self, view: ToolView) -> Budget:
+        """Return what turns cost with a view."""
+        return turn_budget(view, estimate_tokens(with_instructions(self._chat.system or "", view, self._chat.server_manager)))
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
+        """Call a tool, see `Session.call_tool`, and record it."""
         tool = (await self.view()).catalog.resolve(name)
-        start = time.monotonic()
-        with self._questions.prompt_on():
-            result = await self._chat.server_manager.call(tool, arguments)
-        return ToolCall(
-            id="",
-            name=tool.wire_name,
-            tool=tool.tool_name,
-            arguments=dict(arguments),
-            status="error" if result.is_error else "ok",
-            result=await result_text_async(result),
-            content=result.content,
-            structured=result.structured,
-            seconds=time.monotonic() - start,
-        )
+        at, start = time.time(), time.monotonic()
+        call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
+        try:
+            with self._questions.prompt_on():
+                result = await self._chat.server_manager.call(tool, arguments)
+            call = replace(
+                call,
+                status="error" if result.is_error else "ok",
+                result=await result_text_async(result),
+                content=result.content,
+                structured=result.structured,
+            )
+        except ServerError as error:
+            call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
+            raise
+        finally:
+            recorded = self.calls.add(at, replace(call, seconds=time.monotonic() - start))
+        return recorded
 
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
@@ -280,7 +349,7 @@ class ToolService:
         outside = [server for server in resolved.servers if server in self.statuses and server not in self._config.servers]
         if outside:
             raise UsageError(
-                f"Server {shown(outside[0])} runs in this process and is not in the config file.",
+                f"Server {shown(outside[0])} is not in the config file: it was added in Python or in the explorer.",
                 hint="Leave it out of the toolset, or use the toolset without saving it.",
                 server=outside[0],
             )
@@ -288,6 +357,12 @@ class ToolService:
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
+
+
+def _is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
+    # Whoever has such a server has imported its class.
+    module = sys.modules.get("fastmcp")
+    return module is not None and isinstance(spec, module.FastMCP)
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:

@@ -11,6 +11,7 @@ from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import clean, cut, first
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import ConnectError, shown
+from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
@@ -19,6 +20,7 @@ from casual_mcp_nb.widgets._fields import fields_of
 MAX_NAME = 120
 MAX_SUMMARY = 110
 MAX_TEXT = 20_000
+MAX_ARGUMENTS = 2_000
 _MAX_REASON = 2_000
 _MAX_TAIL = 4_000
 _MAX_ALERT = 300
@@ -130,6 +132,19 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
     if change is not None:
         detail["change"] = {"diff": _text(change.diff), "blocked": change.blocked}
     return detail
+
+
+def call_row(made: DirectCall) -> dict[str, Any]:
+    """Return a call that the person made, without its result; `arguments` is JSON as text."""
+    call = made.call
+    return {
+        "id": made.id,
+        "at": made.at,
+        "tool": call.name,
+        "arguments": _text(pretty(call.arguments, indent=None), MAX_ARGUMENTS),
+        "status": call.status,
+        "seconds": words.seconds(call.seconds),
+    }
 
 
 def _text(text: str, limit: int = MAX_TEXT) -> str:

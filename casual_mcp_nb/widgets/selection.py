@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import asdict
 from typing import Any
 
+from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.saving import plain_tool_set, saved_names
 from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.display.text import clean
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.types.budget import TurnCosts
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.discovery_options import DiscoveryOptions, option_limits
+from casual_mcp_nb.types.python_code import call_code
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.widgets._fields import arguments_of
 from casual_mcp_nb.widgets._rows import (
     Rows,
     budget_of,
+    call_row,
     not_connected,
     rows_of,
     server_row,
@@ -74,6 +80,8 @@ class SelectionState(ToolsState):
             "budget": self._budget(view),
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
             "deferral": verdict(view),
+            "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
+            "calls": dict(Counter(made.call.name for made in self._tools.calls.list())),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
@@ -211,15 +219,109 @@ class SelectionState(ToolsState):
             filled: The text in each field.
 
         Returns:
-            `html`: the call as it is displayed; `status`: how it ended.
+            `html`: the call as it is displayed; `status`: how it ended; `id`: its id in `calls`.
 
         Raises:
             UsageError: A text is not valid for its field.
             ServerError: The server failed.
         """
         tool = self.catalog.resolve(name)
-        call = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
-        return {"html": (await asyncio.to_thread(mimebundle, call))["text/html"], "status": call.status}
+        try:
+            made = await self._tools.call(tool.wire_name, arguments_of(tool, filled))
+        finally:
+            self.changed()
+        return {"html": await asyncio.to_thread(_html, made), "status": made.call.status, "id": made.id}
+
+    @command
+    def code_of(self, name: str, filled: dict[str, str]) -> str:
+        """Return the call that `try_tool` would make, as Python.
+
+        Raises:
+            UsageError: A text is not valid for its field.
+        """
+        tool = self.catalog.resolve(name)
+        return call_code(tool.tool_name, arguments_of(tool, filled))
+
+    @command
+    def calls(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Return the last calls that the person made, the newest first, without their results.
+
+        Args:
+            name: Only those of this tool; None for all.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        return [call_row(made) for made in self._tools.calls.list(self.catalog.resolve(name).tool_name if name else None)]
+
+    @command
+    async def call_html(self, id: str) -> str:
+        """Return one of these calls as it is displayed, with its result.
+
+        Raises:
+            UnknownNameError: It is not recorded any more.
+        """
+        return await asyncio.to_thread(_html, self._tools.calls.by_id(id))
+
+    @command
+    async def add_server(self, text: str, name: str | None = None) -> dict[str, str]:
+        """Add a server, and wait until it is ready or has failed; the state shows it before.
+
+        Args:
+            text: A command line, which is run, an address, or the name of a bundled server.
+            name: Its name; None for one made from the text.
+
+        Returns:
+            `server`: its name; `state`: `ready`, or `failed`, and then its row says why.
+
+        Raises:
+            UsageError: It cannot be told what the text means, or there is a server of that name.
+            ConfigError: The server is not valid.
+        """
+        status = await self._tools.add_server(text, name or None)
+        return {"server": status.name, "state": status.state}
+
+    @command
+    async def remove_server(self, server: str) -> None:
+        """End a server and forget it.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        await self._tools.remove_server(server)
+
+    @command
+    def server_log(self, server: str) -> dict[str, Any]:
+        """Return the end of a server's log.
+
+        Returns:
+            `lines`: for each `at` (seconds since 1970), `level` and `text`, the newest last; `dropped`: how many came before.
+
+        Raises:
+            UnknownNameError: There is no such server.
+        """
+        log = self._tools.server_log(server)
+        return {
+            "lines": [{"at": line.at, "level": clean(line.level), "text": clean(line.text)} for line in log],
+            "dropped": log.dropped,
+        }
+
+    @command
+    async def messages(self, server: str, tool: str | None = None) -> list[dict[str, Any]]:
+        """Return the last JSON-RPC messages to and from a server, the newest last.
+
+        Args:
+            server: The server.
+            tool: Only those about this tool; None for all.
+
+        Returns:
+            For each `at` (seconds since 1970), `direction` (`sent` or `received`), `method`, `tool` and `text`.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        messages = await asyncio.to_thread(self._tools.server_messages, server, tool)
+        return [asdict(message) for message in messages]
 
     def _set_tools(self, tools: list[ToolSpec], on: bool) -> None:
         selection, catalog = self._tools.selection, self.catalog
@@ -248,9 +350,14 @@ class SelectionState(ToolsState):
         return rows
 
     def _budget(self, view: ToolView) -> dict[str, Any]:
-        budget = {"now": budget_of(view), "undeferred": undeferred_budget_of(view)}
+        turns = self._tools.budget_in(view)
+        budget = {
+            "now": {**budget_of(view), **_turn_costs(turns.now)},
+            "undeferred": {**undeferred_budget_of(view), **_turn_costs(turns.undeferred)},
+        }
         if self._before is not None:
-            budget["before"] = budget_of(self._compiled(self._before)[0])
+            before = self._compiled(self._before)[0]
+            budget["before"] = {**budget_of(before), **_turn_costs(self._tools.budget_in(before).now)}
         return budget
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
@@ -270,3 +377,11 @@ class SelectionState(ToolsState):
         if cached is None or cached[0] is not catalog or cached[1] is not tool_set:
             cached = self._sizes[name] = (catalog, tool_set, len(filter_tools(catalog, tool_set)))
         return cached[2]
+
+
+def _html(made: DirectCall) -> str:
+    return mimebundle(made.call)["text/html"]
+
+
+def _turn_costs(costs: TurnCosts) -> dict[str, int]:
+    return {"first_request": costs.first_request, "turn": costs.turn, "ten_turns": costs.ten_turns}

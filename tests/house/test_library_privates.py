@@ -17,6 +17,10 @@ PRIVATES: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
         "connections/_session.py answers messages that cannot be read",
         ("self", "item", "on_request", "on_notify", "sender_ctx"),
     ),
+    ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher._write"): (
+        "connections/_session.py records what is sent",
+        ("self", "message", "metadata"),
+    ),
     ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.send_raw_request"): (
         "connections/_session.py repairs results before the SDK validates them",
         ("self", "method", "params", "opts"),

@@ -19,7 +19,19 @@ CONFIG: dict[str, Any] = {
     "tool_sets": {"numbers": {"servers": {"math": True}}},
     "tool_discovery": {"enabled": True},
 }
-NAMES = ["connect", "reconnect", "search", "call_tool", "preview", "evaluate", "lint", "close", "stop"]
+NAMES = [
+    "connect",
+    "reconnect",
+    "add_server",
+    "remove_server",
+    "search",
+    "call_tool",
+    "preview",
+    "evaluate",
+    "lint",
+    "close",
+    "stop",
+]
 
 
 @pytest.fixture

@@ -1,0 +1,179 @@
+"""The last JSON-RPC messages to and from a server: shortened as they pass, written as JSON when somebody reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.connections._redactor import Redactor, clean
+from casual_mcp_nb.types.secret import MASK
+from casual_mcp_nb.types.server_records import Direction, Message, Messages
+
+MAX_MESSAGES = 200
+MAX_LENGTH = 20_000
+"""The most characters of a message that are stored and returned."""
+_MAX_DEPTH = 50
+_MAX_OPEN = 1_000
+_BASE64_LENGTH = 200
+_BASE64_KEYS = frozenset({"data", "blob"})
+_MORE = "…"
+_INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The beginning of a text, longer than what is shown of it, and its whole length."""
+
+    text: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    at: float
+    direction: Direction
+    method: str
+    tool: str
+    body: Any
+
+
+class MessageLog:
+    """Collects the messages of a server across its sessions; to be added to on one thread, and read on any.
+
+    Args:
+        server: The server.
+        secrets: What is masked.
+    """
+
+    def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
+        self._server = server
+        self._redact = Redactor(secrets)
+        self._stored: deque[_Stored] = deque(maxlen=MAX_MESSAGES)
+        self._open: dict[tuple[Direction, Any], tuple[str, str]] = {}
+
+    def add(self, direction: Direction, message: Any) -> None:
+        """Add a message.
+
+        Args:
+            direction: Whether it was sent or received.
+            message: One of the SDK's four kinds of JSON-RPC messages.
+        """
+        names = ("jsonrpc", "id", "method", "params", "result", "error")
+        fields = {name: value for name in names if (value := getattr(message, name, None)) is not None}
+        if "error" in fields:
+            fields["error"] = {key: getattr(fields["error"], key, None) for key in ("code", "message", "data")}
+        method, tool = self._subject(direction, fields)
+        body = _Shortener(MAX_LENGTH, self._redact.longest).short(fields)
+        self._stored.append(_Stored(time.time(), direction, method, tool, body))
+
+    def read(self, tool: str | None = None) -> Messages:
+        """Return the messages, redacted.
+
+        Args:
+            tool: Only those about this tool, by its own name; None for all.
+        """
+        stored = [each for each in tuple(self._stored) if tool is None or each.tool == tool]
+        return Messages(self._server, tuple(map(self._message, stored)))
+
+    def _subject(self, direction: Direction, fields: dict[str, Any]) -> tuple[str, str]:
+        """Return method and tool of a message: for an answer, those of its request."""
+        method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
+        opposite: Direction = "received" if direction == "sent" else "sent"
+        if method is None:
+            return self._open.pop((opposite, request_id), ("", ""))
+        values = params if isinstance(params, dict) else {}
+        method = self._text(method)
+        if request_id is None:
+            if method == "notifications/progress":
+                return method, self._open.get((opposite, values.get("progressToken")), ("", ""))[1]
+            if method == "notifications/cancelled":
+                return method, self._open.get((direction, values.get("requestId")), ("", ""))[1]
+            return method, ""
+        subject = (method, self._text(values.get("name", "")) if method == "tools/call" else "")
+        self._open[direction, request_id] = subject
+        if len(self._open) > _MAX_OPEN:
+            self._open.pop(next(iter(self._open)))
+        return subject
+
+    def _text(self, value: object) -> str:
+        return value if isinstance(value, str) else ""
+
+    def _message(self, stored: _Stored) -> Message:
+        text = json.dumps(self._redacted(stored.body), ensure_ascii=False, indent=2, default=str)
+        text = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        if len(text) > MAX_LENGTH:
+            text = f"{text[:MAX_LENGTH]}{_MORE}"
+        method, tool = (clean(self._redact(name))[:200] for name in (stored.method, stored.tool))
+        return Message(stored.at, stored.direction, method, tool, text)
+
+    def _redacted(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self._redact(value)
+            case _Cut(text, length):
+                beginning = self._redact.start(text, len(text), cut=True)
+                return f"{beginning}{_MORE} ({length:,} characters)"
+            case dict():
+                return {self._redact(key): self._redacted(item) for key, item in value.items()}
+            case list():
+                return [self._redacted(item) for item in value]
+            case int() | float() if not isinstance(value, bool) and self._redact(str(value)) == MASK:
+                return MASK
+        return value
+
+
+class _Shortener:
+    """Copies the beginning of a JSON value, in a time that does not depend on its size.
+
+    Args:
+        length: How many characters are copied.
+        spare: How many more are copied of a text that is cut: those in which a secret can be cut too.
+    """
+
+    def __init__(self, length: int, spare: int) -> None:
+        self._left = length
+        self._spare = spare
+
+    def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
+        self._left -= 4
+        match value:
+            case str():
+                return self._text(value, key)
+            case dict() | list() if depth > _MAX_DEPTH:
+                return _MORE
+            case dict():
+                copy: dict[str, Any] = {}
+                for name, item in value.items():
+                    if self._left <= 0:
+                        copy[_MORE] = f"{len(value) - len(copy):,} more"
+                        break
+                    copy[self._key(name)] = self.short(item, str(name)[:20], depth + 1)
+                return copy
+            case list() | tuple():
+                items: list[Any] = []
+                for item in value:
+                    if self._left <= 0:
+                        items.append(f"{_MORE} {len(value) - len(items):,} more")
+                        break
+                    items.append(self.short(item, key, depth + 1))
+                return items
+            case None | bool() | int() | float():
+                return value
+        return f"({type(value).__name__})"
+
+    def _text(self, value: str, key: str) -> Any:
+        if key in _BASE64_KEYS and len(value) > _BASE64_LENGTH and " " not in value[:_BASE64_LENGTH]:
+            return f"({len(value):,} characters of base64)"
+        room = max(self._left, 0)
+        self._left -= len(value)
+        return value if len(value) <= room else _Cut(value[: room + self._spare], len(value))
+
+    def _key(self, name: object) -> str:
+        key = str(name)
+        self._left -= len(key)
+        return key if len(key) <= 200 else f"({len(key):,} characters)"

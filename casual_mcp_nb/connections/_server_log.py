@@ -1,0 +1,69 @@
+"""The log of a server: what it writes to stderr and the log messages that it sends, in one bounded list."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from casual_mcp_nb.connections._redactor import Redactor, clean
+from casual_mcp_nb.types.server_records import LogLine, ServerLog
+
+MAX_LINES = 500
+LINE_LENGTH = 2_000
+MAX_CHARACTERS = 100_000
+"""What is returned of the log, all lines together."""
+_STORED = 8 * 1024
+"""What is stored of a line: more than is shown, so that masking what is shown does not uncover half a secret."""
+
+
+class LogBuffer:
+    """Collects the lines of a server's log across its sessions; for any thread.
+
+    Args:
+        server: The server.
+        secrets: What is masked.
+    """
+
+    def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
+        self._server = server
+        # A secret of several lines, such as a key, arrives line by line.
+        self._redact = Redactor({part for secret in secrets for part in (secret, *secret.splitlines())})
+        self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_LINES)
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self, level: str, text: str) -> None:
+        """Add a line; an empty one is left out."""
+        if text.strip():
+            with self._lock:
+                self._lines.append((time.time(), level, text[:_STORED]))
+                self._count += 1
+
+    def stderr(self) -> Callable[[bytes], None]:
+        """Return what is called with each piece of the stderr of one session, and with nothing at its end."""
+        part = b""
+
+        def feed(chunk: bytes) -> None:
+            nonlocal part
+            *lines, rest = (part + (chunk or b"\n")).split(b"\n")
+            part = rest[:_STORED]
+            for line in lines:
+                self.add("stderr", line[:_STORED].decode("utf-8", "replace"))
+
+        return feed
+
+    def read(self) -> ServerLog:
+        """Return the end of the log, cleaned and redacted."""
+        lines: list[LogLine] = []
+        left = MAX_CHARACTERS
+        with self._lock:
+            stored, count = tuple(self._lines), self._count
+        for at, level, text in reversed(stored):
+            shown = clean(self._redact.start(text, LINE_LENGTH, cut=len(text) >= _STORED))
+            left -= len(shown)
+            if left < 0:
+                break
+            lines.append(LogLine(at, level, shown))
+        return ServerLog(self._server, tuple(reversed(lines)), count - len(lines))

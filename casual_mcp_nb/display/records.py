@@ -1,0 +1,84 @@
+"""Views of what was recorded: a server's log and messages, and the calls that the person made. And of the budget of turns."""
+
+from __future__ import annotations
+
+import time
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.calls import call_view, status_of
+from casual_mcp_nb.display.schema import pretty
+from casual_mcp_nb.display.view import DisplayLimits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.budget import Budget
+from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
+from casual_mcp_nb.types.server_records import Messages, ServerLog
+
+
+def log_view(log: ServerLog, limits: DisplayLimits) -> View:
+    """Return the end of a server's log, the newest line last."""
+    lines = [f"{_clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
+    before = log.dropped + len(log) - len(lines)
+    note = words.count(len(log) + log.dropped, "line")
+    if before:
+        note = f"{note}, the last {len(lines):,} of them"
+    text = "\n".join(lines) or "It has written nothing."
+    # The end is what matters, and a text is cut at its end.
+    return View("log", f"Log of {log.server}", (Text(text[-limits.document :], code=True, limit=limits.document),), note=note)
+
+
+def messages_view(messages: Messages, limits: DisplayLimits) -> View:
+    """Return the last messages to and from a server, folded, the newest last."""
+    visible = messages.messages[-limits.rows :]
+    sections = tuple(
+        Section(
+            f"{'→' if message.direction == 'sent' else '←'} {message.method or 'message'}",
+            (Text(message.text, code=True),),
+            note=" ".join(filter(None, [message.tool, _clock(message.at)])),
+            fold="closed",
+        )
+        for message in visible
+    )
+    note = f"→ sent, ← received; the last {len(visible):,}" if visible else ""
+    return View("messages", f"Messages of {messages.server}", sections or (Text("There are none."),), note=note)
+
+
+def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
+    """Return the calls that the person made, the newest first."""
+    rows = tuple(
+        (
+            made.id,
+            _clock(made.at),
+            Name(str(made.call.tool)),
+            pretty(made.call.arguments, indent=None),
+            status_of(made.call),
+            words.seconds(made.call.seconds),
+        )
+        for made in calls.calls[: limits.rows]
+    )
+    table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Took #"), rows, len(calls) - len(rows))
+    note = words.count(len(calls), "call")
+    return View("direct-calls", "Your calls", (table if rows else Text("There are none."),), note=note)
+
+
+def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:
+    """Return one of these calls with its result."""
+    return call_view(made.call, limits)
+
+
+def budget_view(budget: Budget, limits: DisplayLimits) -> View:
+    """Return what turns cost now, and if every tool were loaded."""
+    now, undeferred = budget.now, budget.undeferred
+    rows = (
+        ("First request (before you type anything)", *_pair(now.first_request, undeferred.first_request)),
+        ("A turn with one call", *_pair(now.turn, undeferred.turn)),
+        ("Ten such turns", *_pair(now.ten_turns, undeferred.ten_turns)),
+    )
+    note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
+    return View("budget", "Budget", (Table(columns("", "Now #", "If every tool were loaded #"), rows),), note=note)
+
+
+def _pair(now: int, undeferred: int) -> tuple[str, str]:
+    return f"≈ {now:,}", f"≈ {undeferred:,}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -1,0 +1,42 @@
+"""Calls of tools as Python."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from casual_mcp_nb.types.tool import ToolName
+
+
+def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
+    """Return the call of a tool as Python: `session.call_tool("math:add", a=1, b=2)`.
+
+    Args:
+        tool: The tool.
+        arguments: Its arguments, as JSON.
+    """
+    plain = {name: value for name, value in arguments.items() if _is_plain(name)}
+    others = {name: value for name, value in arguments.items() if name not in plain}
+    parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]
+    return f"session.call_tool({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
+
+
+def _is_plain(name: str) -> bool:
+    # Python reads `ﬁ` as `fi`, so only ASCII is the same text again.
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _code(value: Any) -> str:
+    match value:
+        case str():
+            # Double quotes where that is the same text, since most of the examples have them.
+            return f'"{value}"' if value.isprintable() and not set(value) & {'"', "\\"} else repr(value)
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case dict():
+            return f"{{{', '.join(f'{_code(key)}: {_code(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_code, value))}]"
+    return repr(value)

@@ -1,0 +1,89 @@
+"""What a person types for a server: a command line, an address, the name of a bundled server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.config.server_entry import read_server, server_fields
+from casual_mcp_nb.errors import ConfigError, UsageError
+from casual_mcp_nb.types.server import ServerConfig
+
+MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fields"),
+    [
+        ("time", "time", {"bundled": "time", "args": []}),
+        ("  bundled:math ", "math", {"bundled": "math", "args": []}),
+        ("bundled:files --root 'my files'", "files", {"bundled": "files", "args": ["--root", "my files"]}),
+        ("https://mcp.deepwiki.com/mcp", "deepwiki", {"url": "https://mcp.deepwiki.com/mcp"}),
+        ("http://localhost:8000/mcp", "local", {"url": "http://localhost:8000/mcp"}),
+        ("http://10.0.0.7/mcp", "remote", {"url": "http://10.0.0.7/mcp"}),
+        (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:]}),
+        ("uvx mcp-server-fetch", "fetch", {"command": "uvx", "args": ["mcp-server-fetch"]}),
+        ("python3 -u tools/shop_server.py", "shop", {"command": "python3", "args": ["-u", "tools/shop_server.py"]}),
+        (
+            "docker run -i --rm -e TOKEN mcp/github",
+            "github",
+            {"command": "docker", "args": ["run", "-i", "--rm", "-e", "TOKEN", "mcp/github"]},
+        ),
+        ("REGION=eu npx -y weather", "weather", {"command": "npx", "args": ["-y", "weather"], "env": {"REGION": "eu"}}),
+        ("node server.js", "server", {"command": "node", "args": ["server.js"]}),
+    ],
+)
+def test_a_text_is_a_server_with_a_name(text: str, name: str, fields: dict[str, Any]) -> None:
+    assert server_fields(text) == (name, fields)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_each_bundled_server_is_known_by_its_name(name: str) -> None:
+    assert read_server(name)[1] == read_server(f"{'bundled:'}{name}")[1] == ServerConfig(bundled=name)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tiem", "time"),
+        ("bundled:maths", "math"),
+        ("no-such-command-anywhere", "Bundled servers"),
+        ("", "Which server"),
+        ("TOKEN=s3cr3t-s3cr3t", "Which server"),
+        ("npx 's3cr3t-s3cr3t", "command line"),
+        ('{"command": "npx", "env": {"KEY": "s3cr3t-s3cr3t"}}', "add_server"),
+    ],
+)
+def test_what_means_nothing_is_refused_without_repeating_a_secret(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        read_server(text)
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_a_name_is_not_taken_twice() -> None:
+    assert [read_server("time", taken=taken)[0] for taken in ([], ["time"], ["time", "time-2"])] == ["time", "time-2", "time-3"]
+    assert read_server("time", "clock", taken=["time"])[0] == "clock"
+
+
+def test_variables_are_filled_in_and_are_secrets() -> None:
+    text = "npx -y weather --api-key ${WEATHER_KEY}"
+    name, config = read_server(text, environ={"WEATHER_KEY": "abc-123-def-456"})
+    assert (name, config.args[-1]) == ("weather", "abc-123-def-456")
+    assert "abc-123-def-456" in config.secrets()
+    with pytest.raises(ConfigError, match="WEATHER_KEY"):
+        read_server(text, environ={})
+
+
+def test_an_entry_of_a_config_is_read_as_there() -> None:
+    assert read_server({"type": "http", "url": "https://example.com/mcp"}, "docs")[1].url == "https://example.com/mcp"
+    config = ServerConfig(command=sys.executable)
+    assert read_server(config, "own") == ("own", config)
+    with pytest.raises(UsageError, match="name"):
+        read_server({"url": "https://example.com/mcp"})
+    with pytest.raises(ConfigError, match="exactly one of"):
+        read_server({"command": "npx", "url": "https://example.com/mcp"}, "both")
+    with pytest.raises(UsageError, match="int"):
+        read_server(7, "seven")  # type: ignore[arg-type]

@@ -1,0 +1,66 @@
+"""The estimate of whole turns, from what the model sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.engine.turn_estimate import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
+from casual_mcp_nb.engine.view import ToolView, compile_view
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.budget import Budget
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
+
+
+def view(deferred: int, **options: object) -> ToolView:
+    tools = [ToolSpec("far", f"tool_{number}", f"Do thing {number}.", {"type": "object"}) for number in range(deferred)]
+    near = ToolSpec("near", "look", "Look around.", {"type": "object"})
+    selection = Selection(servers={"far": "deferred"}, discovery=True, **options)  # type: ignore[arg-type]
+    return compile_view(Catalog([near, *tools]), selection, {})
+
+
+def test_without_deferred_tools_a_turn_is_two_requests() -> None:
+    plain = view(0)
+    first = 50 + plain.loaded_tokens
+    budget = turn_budget(plain, 50)
+    assert budget == Budget(budget.now, budget.now)
+    assert budget.now.first_request == first
+    assert budget.now.turn == 2 * first + 2 * QUESTION + CALL + RESULT
+
+
+def test_with_deferred_tools_a_search_comes_first_and_its_definitions_are_sent_from_then_on() -> None:
+    some = view(40)
+    each = sum(tool.tokens for tool in some.deferred) / 40
+    search = CALL + 5 * CARD
+    now = turn_budget(some).now
+    assert now.first_request == some.first_call_tokens
+    asked = 3 * QUESTION + 2 * search + CALL + RESULT
+    assert now.turn == round(3 * some.first_call_tokens + 2 * 5 * each + asked)
+    undeferred = turn_budget(some).undeferred
+    assert undeferred.first_request == some.undeferred_tokens
+    assert undeferred.turn == 2 * some.undeferred_tokens + 2 * QUESTION + CALL + RESULT
+
+
+def test_ten_turns_send_the_history_again_and_load_no_more_tools_than_there_are() -> None:
+    each_turn = QUESTION + CALL + RESULT + ANSWER
+    plain = turn_budget(view(0)).now
+    assert plain.ten_turns == 10 * plain.turn + 2 * each_turn * sum(range(10))
+    few, many = view(5), view(500)
+    again = sum(tool.tokens for tool in few.deferred)
+    now = turn_budget(few).now
+    assert now.ten_turns == 10 * now.turn + 9 * again + 3 * (each_turn + CALL + 5 * CARD) * sum(range(10))
+    browsed = view(500, strategy="browse", max_active_tools=5)
+    assert turn_budget(browsed).now.ten_turns - 30 * browsed.first_call_tokens < (
+        turn_budget(many).now.ten_turns - 30 * many.first_call_tokens
+    )
+
+
+def test_an_estimate_is_near_a_real_turn() -> None:
+    with Session.demo() as session:
+        found, made = call("search_tools", query="add numbers"), call("math__add", a=1, b=2)
+        turn = session.chat("What is one plus two?", model=scripted_model(found, made, "Three."), echo="none")
+        spent = sum(step.request.tokens.total for step in turn.steps)
+        assert session.budget.now.turn == pytest.approx(spent, rel=0.35)
+        assert session.budget.undeferred.turn > session.budget.now.turn
+        assert f"{session.budget.now.turn:,}" in str(session.budget)

@@ -1,0 +1,101 @@
+"""What the explorer does with servers and calls: add, remove, log, messages, history, code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.raw_server import raw_config, text_result
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.bundled import BUNDLED
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.widgets.selection import SelectionState
+
+Do = Callable[..., Any]
+
+
+@pytest.fixture
+def state(session: Session) -> Iterator[SelectionState]:
+    state = SelectionState(session)
+    yield state
+    state.close()
+
+
+def test_a_server_is_added_and_removed_from_the_page(session: Session, state: SelectionState, do: Do) -> None:
+    assert state.snapshot()["bundled_names"] == {name: server.summary for name, server in BUNDLED.items()}
+    assert do(state, "add_server", text="bundled:time", name="") == {"server": "time", "state": "ready"}
+    shown = state.snapshot()
+    assert shown["order"][-1] == "time"
+    assert shown["servers"]["time"]["tools"] == len(shown["tools"]["time"]) > 0
+    assert do(state, "add_server", text="time") == {"server": "time-2", "state": "ready"}
+    assert do(state, "add_server", text="no-such-command-anywhere --quick", name="lost")["state"] == "failed"
+    assert "no-such-command-anywhere" in state.snapshot()["servers"]["lost"]["error"]
+    for name in ("time", "time-2", "lost"):
+        assert do(state, "remove_server", server=name) is None
+    shown = state.snapshot()
+    assert shown["order"] == ["math", "units", "gone", "shop"]
+    assert "time" not in shown["tools"]
+    with pytest.raises(UnknownNameError):
+        do(state, "remove_server", server="time")
+    with pytest.raises(UsageError):
+        do(state, "add_server", text="tiem")
+
+
+def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: SelectionState, do: Do) -> None:
+    config = raw_config(
+        config={"env": {"TOKEN": "a-secret-of-it"}},
+        calls={"say": {"stderr": "a-secret-of-it\nsaid\n", "result": text_result("ok")}},
+    )
+    session.add_server("raw", config)
+    session.call_tool("raw:say")
+    do(state, "reconnect", server="raw")
+    log = do(state, "server_log", server="raw")
+    assert log["dropped"] == 0
+    assert [(line["level"], line["text"]) for line in log["lines"]] == [("stderr", "**********"), ("stderr", "said")]
+    assert log["lines"][0]["at"] <= log["lines"][1]["at"]
+    messages = do(state, "messages", server="raw", tool="raw__say")
+    assert [(each["direction"], each["method"], each["tool"]) for each in messages] == [
+        ("sent", "tools/call", "say"),
+        ("received", "tools/call", "say"),
+    ]
+    assert json.loads(messages[1]["text"])["result"]["content"][0]["text"] == "ok"
+    assert json.dumps([log, messages])
+    for command in ("server_log", "messages"):
+        with pytest.raises(UnknownNameError):
+            do(state, command, server="rwa")
+
+
+def test_calls_are_listed_by_tool_and_shown_again(session: Session, state: SelectionState, do: Do) -> None:
+    made = do(state, "try_tool", name="math__add", filled={"a": "1", "b": "2"})
+    session.call_tool("shop:stock", kind="tea")
+    assert state.snapshot()["calls"] == {"math__add": 1, "shop__stock": 1}
+    (row,) = do(state, "calls", name="math__add")
+    assert (row["id"], row["tool"], row["status"]) == (made["id"], "math__add", "ok")
+    assert json.loads(row["arguments"]) == {"a": 1, "b": 2}
+    assert [each["tool"] for each in do(state, "calls")] == ["shop__stock", "math__add"]
+    assert do(state, "call_html", id=row["id"]) == made["html"]
+    with pytest.raises(UnknownNameError):
+        do(state, "call_html", id="99")
+
+
+def test_the_values_of_a_form_are_copied_as_python_that_makes_the_same_call(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    code = do(state, "code_of", name="shop__stock", filled={"kind": '"tea"', "most": "3", "filters": '{"old": 1}'})
+    assert code == 'session.call_tool("shop:stock", kind="tea", most=3, filters={"old": 1})'
+    call = eval(code, {"session": session})
+    assert call.structured == {"kind": "tea", "most": 3, "filters": {"old": 1}}
+    with pytest.raises(UsageError):
+        do(state, "code_of", name="math__add", filled={"a": "one"})
+
+
+def test_the_budget_has_whole_turns(session: Session, state: SelectionState, do: Do) -> None:
+    do(state, "set_mode", server="shop", mode="deferred")
+    budget = state.snapshot()["budget"]
+    for kind in ("now", "before", "undeferred"):
+        assert budget[kind]["first_request"] >= budget[kind]["total"]
+        assert budget[kind]["first_request"] < budget[kind]["turn"] < budget[kind]["ten_turns"]
+    assert budget["now"]["turn"] == session.budget.now.turn
