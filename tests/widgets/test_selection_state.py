@@ -408,7 +408,7 @@ def test_a_closed_state_hears_nothing(session: Session, state: SelectionState) -
 
 
 def test_a_server_of_this_process_cannot_stand_in_a_saved_toolset(session: Session, state: SelectionState, do: Do) -> None:
-    with pytest.raises(UsageError, match=r"'shop' runs in this process.*Leave it out"):
+    with pytest.raises(UsageError, match=r"'shop' is not in the config file.*Leave it out"):
         do(state, "save_tool_set", name="all", **do(state, "draft"))
     with pytest.raises(ConfigError, match="maths"):
         session.save_tool_set("all", {"servers": {"maths": True}})
