@@ -1,7 +1,7 @@
-"""Session: the one object that a person holds, over parts that can be used without it.
+"""Session: the main object for users, a façade over parts that also work without it.
 
 - `ToolService` has the servers, tools, toolsets and the selection.
-- `TurnService` runs turns; its `ConversationRunner` keeps them and lets one run at a time.
+- `TurnService` runs turns; its `ConversationRunner` keeps them and runs one at a time.
 - `Questions` has what running turns ask the person.
 - `Observers` has those who are told of events and changes.
 
@@ -89,7 +89,7 @@ M = TypeVar("M", bound=BaseModel)
 class Session(Displayable):
     """MCP servers, models and one conversation, for a notebook or a script.
 
-    Every method that takes time blocks; its twin with `_async` at the end of the name is awaited instead. Both run on the
+    Every method that takes time blocks; its `_async` variant is awaited instead. Both run on the
     engine thread, so it does not matter which loop or thread they are called from. Use it as a context manager, or call
     `close`.
 
@@ -99,7 +99,7 @@ class Session(Displayable):
     Args:
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
-        name: Tells this session from another one of the same config.
+        name: Distinguishes sessions of the same config.
         system: The system prompt of turns that name neither another one nor a template; None for the model's template.
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
@@ -137,7 +137,7 @@ class Session(Displayable):
         try:
             self.config = load_config(config)
         finally:
-            # A traceback that shows the values of variables would show what is in a dict.
+            # A traceback that shows local variables would show the contents of a dict.
             del config
         if prices is not None:
             self.config = self.config.model_copy(update={"prices": read_prices(prices)})
@@ -180,7 +180,7 @@ class Session(Displayable):
         self.tool_service.predecessors = replace_earlier(self)
         self._initialized = True
 
-    if not TYPE_CHECKING:  # A type checker finds a wrong name by itself, unless it sees this method.
+    if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
 
         def __setattr__(self, name: str, value: Any) -> None:
             # A subclass may add attributes.
@@ -312,7 +312,7 @@ class Session(Displayable):
         await self._chat.close()
 
     def close_replaced(self, why: str) -> Future[None]:
-        """Close in the background, from any thread; use from now on is an error that says why."""
+        """Close in the background, from any thread; later use is an error that says why."""
         self._runner.end(why)
         return close_in_background(self.engine, self._close)
 
@@ -363,7 +363,7 @@ class Session(Displayable):
 
     @property
     def model(self) -> str | None:
-        """Name of the model that is used unless a call names another; None where the config has none."""
+        """Name of the default model; None if the config has no models."""
         return self.turn_service.model
 
     @model.setter
@@ -404,7 +404,7 @@ class Session(Displayable):
 
     @property
     def tools(self) -> Tools:
-        """All tools with what each costs, by number or name. Connects if needed, and blocks meanwhile; see `tools_async`."""
+        """All tools and their cost, by number or name. Connects if needed, and blocks meanwhile; see `tools_async`."""
         return run(self.engine, self._from_view(tools_of))
 
     async def tools_async(self) -> Tools:
@@ -422,7 +422,7 @@ class Session(Displayable):
 
     @property
     def manifest(self) -> Manifest:
-        """What the model reads about the deferred tools: `str()` is exactly that text.
+        """The manifest of the deferred tools, as the model reads it: `str()` returns exactly that text.
 
         Connects if needed, and blocks meanwhile; see `manifest_async`.
         """
@@ -434,7 +434,7 @@ class Session(Displayable):
 
     @property
     def known_tools(self) -> Tools:
-        """The tools that are known at this moment. Does not connect and does not wait."""
+        """The tools that are currently known. Does not connect and does not wait."""
         return tools_of(self.tool_service.current_view())
 
     @property
@@ -443,7 +443,7 @@ class Session(Displayable):
         return self.tool_service.changed_tools
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept a changed tool as its server describes it now; with `pin_tools` it is offered again from the next turn on.
+        """Accept the current definition of a changed tool; with `pin_tools` it is offered again from the next turn on.
 
         Args:
             name: The tool, by any name that the catalog resolves.
@@ -480,18 +480,18 @@ class Session(Displayable):
 
     @property
     def status(self) -> SessionStatus:
-        """The session at a glance. Does not connect."""
+        """An overview of the session. Does not connect."""
         return status_of(self._chat, self.config, self.model, len(self.turns))
 
     @blocking
     async def search(
         self, query: str, k: int | None = None, server: str | None = None, *, all_tools: bool = False
     ) -> SearchResults:
-        """Search the deferred tools as the model does; where none is deferred, all that the selection includes.
+        """Search the deferred tools as the model does, or all tools that the selection includes if none is deferred.
 
         Args:
             query: What to look for, in words.
-            k: How many; None for the selection's limit.
+            k: Maximum number of hits; None for the selection's limit.
             server: Only tools of this server.
             all_tools: Search the loaded tools too.
 
@@ -558,18 +558,18 @@ class Session(Displayable):
         return self.tool_service.budget
 
     def save_tool_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Write a toolset into the config file, whose other content stays as it is; the session can use it from now on.
+        """Save a toolset to the config file, leaving the rest of the file unchanged; the session can then use it.
 
         Args:
             name: The toolset's name.
             tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
-            overwrite: Replace another toolset of that name.
+            overwrite: Replace an existing toolset of that name.
 
         Returns:
-            The file, changed whole or not at all.
+            The path of the file, which is changed completely or not at all.
 
         Raises:
-            UsageError: The config was not read from a file, or there is another toolset of that name.
+            UsageError: The config was not read from a file, or the name is already used.
             ToolSetError: It is not a toolset.
             ConfigError: The file cannot be read or written, or would not be valid with this toolset.
         """
@@ -588,10 +588,10 @@ class Session(Displayable):
         """Measure how well the model's search finds the tools that the selection includes.
 
         Args:
-            cases: The questions with what should be found, or a file with one of them on each line, as
-                `{"query": text, "gold": [[[server, tool]]]}`, where `gold` has for each need the tools that meet it.
-            strategies: What to compare, as for `casual_mcp_nb.evaluation.evaluate`; None for the search alone.
-            k: How many tools of each search count; None for the selection's limit.
+            cases: The queries and the tools that should be found, or a file with one case per line, as
+                `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
+            strategies: What to compare, as for `casual_mcp_nb.evaluation.evaluate`; None for the built-in search.
+            k: Number of tools of each search that count; None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.evaluation.evaluate`.
             progress: Show a progress bar on stderr.
 
@@ -608,10 +608,10 @@ class Session(Displayable):
 
     @blocking
     async def lint(self) -> Lint:
-        """Check the tools that the selection includes for what makes them hard to find, or expensive.
+        """Check the tools that the selection includes for problems that make them hard to find, or expensive.
 
         Returns:
-            A finding for each thing that the authors of the servers should fix.
+            A finding for each problem that the authors of the servers should fix.
         """
         return await self._on_engine(self.tool_service.lint())
 
@@ -620,25 +620,24 @@ class Session(Displayable):
     @blocking
     @spelled_out(ChatOptions)
     async def chat(self, prompt: Prompt, *, images: Any = None, echo: Echo = "output", **options: Unpack[ChatOptions]) -> Turn:
-        """Send a message to the model, which answers with the help of the tools; continues the conversation.
+        """Send a message to the model, which can call the tools to answer it. Continues the conversation.
 
         Args:
             prompt: The text, or messages to add.
-            images: One image or several, for models that can see: bytes, the path of a file, an address (`https://…`), which
-                the provider fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
+            images: One image or several, for models that can see: bytes, the path of a file, a URL (`https://…`), which the
+                provider fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
             echo: What a notebook shows live: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
             model: Name of a model of the config, or a model object; None for the session's.
             tool_set: Name of a toolset for this turn; None for the selection's.
             system: The system prompt for this turn; None for the session's, or the template's.
             template: File in `prompt-templates/` for this turn; None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
-            max_steps: The most model calls of this turn; None for the config's limit.
-            stream: False asks the model for each answer in one piece; otherwise its text is shown as it arrives, where the
-                provider streams.
-            variables: More variables for the template.
-            meta: Passed on to the servers with each call.
-            step: Whether to pause before each model call, or what to await there, see `BeforeModelCall`; None for the session's
-                `step_mode`.
+            max_steps: Maximum number of model calls in this turn; None for the config's limit.
+            stream: False requests each answer in one piece; otherwise text is shown as it arrives, if the provider streams.
+            variables: Additional variables for the template.
+            meta: Passed to the servers with each call.
+            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
+                session's `step_mode`.
             options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:
@@ -674,9 +673,9 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     def submit(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """Start a turn without waiting for it; `observe` follows it.
+        """Start a turn without waiting for it; use `observe` to follow it.
 
-        What it asks the person waits in `questions`; `input()` is not used.
+        Its questions wait in `questions`; `input()` is not used.
 
         Args:
             prompt: The text, or messages to add.
@@ -703,7 +702,7 @@ class Session(Displayable):
         """Remove the last turn from the conversation, with the tools that it discovered.
 
         Returns:
-            The turn; None where there is none.
+            The turn, or None if there is none.
 
         Raises:
             UsageError: A turn is running.
@@ -719,9 +718,9 @@ class Session(Displayable):
 
         Args:
             index: The turn's index in `turns`.
-            prompt: Another text instead of the original one, whose images stay; None sends the same.
+            prompt: Replaces the original text, whose images stay; None sends the same text.
             echo: As of `chat`.
-            options: As of `chat`; those that are left out are what the session uses now.
+            options: As of `chat`; the default is what the session uses now.
 
         Raises:
             UsageError: There is no such turn, an option or a name does not exist, or a turn is running; the conversation is
@@ -733,7 +732,7 @@ class Session(Displayable):
 
     @spelled_out(ChatOptions)
     def submit_rerun(self, index: int = -1, prompt: str | None = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
-        """Run a turn again, as `rerun` does, without waiting for it, as `submit` does."""
+        """Run a turn again as `rerun` does, without waiting for it, as `submit` does."""
         return self._kept(self.turn_service.submit_rerun(index, prompt, options))
 
     @blocking
@@ -779,10 +778,10 @@ class Session(Displayable):
 
         Args:
             template: Name of a template; None for the session's own system prompt, or the model's template.
-            variables: More variables for it.
+            variables: Additional variables for it.
 
         Raises:
-            TemplateError: There is no such template, or it fails.
+            TemplateError: The template does not exist, or fails.
         """
         return await self._on_engine(self.turn_service.preview(template, variables))
 
@@ -834,7 +833,7 @@ class Session(Displayable):
         """Check what a session needs, and say how to fix what does not work.
 
         Returns:
-            A row for each thing: Python, packages, commands, config, keys, servers, templates. Nothing is started or sent.
+            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started or sent.
         """
         from casual_mcp_nb.notebook.doctor import diagnose
 
@@ -842,7 +841,7 @@ class Session(Displayable):
         return diagnose(self.config, self.servers, self.templates, notices)
 
     def explore(self) -> Explorer:
-        """Return a widget with all servers and tools, what each costs, the manifest, the budget and the search.
+        """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
 
         Everything in it can also be done in Python, with `selection`, `reconnect`, `search`, `call_tool` and
         `save_tool_set`.
@@ -866,7 +865,7 @@ class Session(Displayable):
         return Panel(self, **options)
 
     def observe(self, listener: Callable[[Turn, Event], object]) -> Callable[[], None]:
-        """Have a function called with the events of every turn, whoever started it.
+        """Call a function with the events of every turn, whoever started it.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
@@ -878,7 +877,7 @@ class Session(Displayable):
         return self.observers.events.add(listener)
 
     def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called when a server, the tools, the turns, the model or a question changes.
+        """Call a function when a server, the tools, the turns, the model or a question changes.
 
         For changes of the selection see `Selection.watch`.
 
@@ -892,7 +891,7 @@ class Session(Displayable):
         return self.observers.changes.add(listener)
 
     def on_close(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called once, when the session closes or a newer one replaces it.
+        """Call a function once, when the session closes or a newer one replaces it.
 
         Args:
             listener: Called without arguments, on the thread that closes it.

@@ -1,4 +1,4 @@
-"""A response of the model on its way into the conversation: its text in pieces, its limits, names and ids of its calls."""
+"""Receive a model response: join its text into chunks, enforce its limits, clean the names and ids of its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 MAX_NAME = 64
 PIECE_SECONDS = 0.04
 PIECES_AT_FULL_RATE = 250
-"""After this many pieces they come half as often: the first ten seconds are shown as the model writes them."""
+"""After this many pieces they are emitted half as often: the first ten seconds are shown as the model writes them."""
 MAX_PIECE = 4_000
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -31,7 +31,7 @@ class TextPieces:
 
     Args:
         emit: Called with each piece.
-        limit: How many characters all of them may have.
+        limit: Maximum number of characters in total.
     """
 
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
@@ -56,7 +56,7 @@ class TextPieces:
         self._throttle.request(immediately=self._size >= MAX_PIECE)
 
     def flush(self) -> None:
-        """Pass on what waits."""
+        """Emit the pending text."""
         self._throttle.flush()
 
     def _pass_on(self) -> None:
@@ -69,7 +69,7 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
     """Wait for a response of the model, as long as the limits allow.
 
     Raises:
-        AnswerLimitError: It took longer.
+        AnswerLimitError: It took too long.
     """
     try:
         async with asyncio.timeout(limits.answer_seconds) as limit:

@@ -1,4 +1,4 @@
-"""Whether a person is asked before a call, and what their answer applies to.
+"""Approval policies: whether the user is asked before a call, and what the answer applies to.
 
 The policy of a tool is the first of these that is set: the one given in Python for its server, the `approval` of the server's
 config, the policy of the bundled server, the default. The default asks before each call of a tool that its server calls
@@ -64,11 +64,11 @@ class Decision:
 
 
 class NoOneToAsk(Exception):
-    """An approver cannot reach anybody who could answer."""
+    """An approver has no one to ask."""
 
 
 Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
-"""Asks the person."""
+"""Ask the person."""
 
 
 def checked_overrides(approval: Mapping[str, Policies] | None, servers: Mapping[str, object]) -> dict[str, Policies]:

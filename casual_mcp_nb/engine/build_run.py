@@ -1,4 +1,4 @@
-"""How a turn is prepared: its model, what that sees, the conversation so far, the system prompt."""
+"""Prepare a turn: its model, the tools that the model sees, the conversation so far, the system prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool calls of one response of the model: run side by side, within limits, their results put into words."""
+"""Run the tool calls of one model response concurrently, within limits, and format their results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Calls:
         self.repeats = Repeats()
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
-        """Run the calls of a step side by side; those beyond the limit are refused.
+        """Run the calls of a step concurrently; those beyond the limit are refused.
 
         Args:
             step: The step, from 0.
@@ -132,7 +132,7 @@ class Calls:
 
 
 async def _side_by_side(calls: Sequence[Coroutine[Any, Any, CallOutcome]]) -> list[CallOutcome]:
-    # Most steps make one call, which needs no task of its own.
+    # Most steps make one call, which needs no separate task.
     return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 

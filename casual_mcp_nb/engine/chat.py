@@ -66,7 +66,7 @@ class McpToolChat:
             are denied; those that only the default policy asks about run, and a notice says so.
         approval: Policies by server that replace those of the config.
         can_ask: Returns whether somebody could answer the approver now; None: always.
-        answer_limits: How long the person is waited for.
+        answer_limits: How long to wait for the person.
         secrets: Values to redact in the error of a turn.
 
     Raises:
@@ -264,7 +264,7 @@ class McpToolChat:
         await self.tools.update()
 
     async def view(self, selection: Selection | None = None) -> ToolView:
-        """Return what the model sees; connect what is not connected yet.
+        """Return what the model sees; connect servers that are not connected yet.
 
         Args:
             selection: Under which selection; None for the chat's own.

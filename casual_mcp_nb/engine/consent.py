@@ -1,4 +1,4 @@
-"""The one place that all approvals go through: who is asked, for how long, and what the answers apply to."""
+"""The single place that all approvals go through: who is asked, for how long, and what the answers apply to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Consent:
         overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that only the default policy asks about run.
-        limits: How long an answer is waited for.
+        limits: How long to wait for an answer.
     """
 
     def __init__(

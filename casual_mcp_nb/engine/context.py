@@ -1,4 +1,4 @@
-"""How much of a conversation a request holds: as many exchanges as fit into the context window, and always the newest."""
+"""Trim the conversation to the context window: as many exchanges as fit, and always the newest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ANSWER_RESERVE = 4_096
 _MIN_WINDOW = 1_000
-"""No server's own window is smaller."""
+"""No server's default window is smaller."""
 
 
 class TokenCalibration:
@@ -40,20 +40,20 @@ class TokenCalibration:
         self._ratio = min(max(usage.prompt_tokens / estimated, 0.75), 4.0)
 
     def predict(self, estimated: int) -> int:
-        """Return how many tokens the model will count, as far as its reports tell."""
+        """Return how many tokens the model will count, corrected by its earlier reports."""
         return round(estimated * self._ratio)
 
 
 @dataclass(frozen=True)
 class TrimResult:
-    """What of a conversation goes into a request.
+    """The part of a conversation that goes into a request.
 
     Args:
-        left_out: How many messages at its beginning are left out.
-        exchanges: How many exchanges those are.
+        left_out: Number of messages left out at the beginning.
+        exchanges: Number of exchanges left out.
         history: Estimated tokens of the messages that are sent, without tool results.
         results: Estimated tokens of the tool results that are sent.
-        over: Tokens of the whole request where they exceed the window; else None.
+        over: Tokens of the whole request if they exceed the window; else None.
     """
 
     left_out: int = 0
@@ -72,7 +72,7 @@ class ContextWindow:
     it is too long.
 
     Args:
-        window: The model's context window in tokens; None where that is not known, and nothing is left out.
+        window: The model's context window in tokens; None if unknown, and nothing is left out.
         reserve: How much of it is reserved for the answer.
         calibration: Corrects estimates.
         count: Estimates the tokens of a text.
@@ -88,7 +88,7 @@ class ContextWindow:
     _over_reported: bool = False
 
     def forget(self, index: int) -> None:
-        """Count the messages from an index on again: one of them was changed."""
+        """Recount the messages from an index on, because one of them changed."""
         del self._sizes[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
@@ -122,10 +122,10 @@ class ContextWindow:
         )
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Return a notice where a server must have cut a request, since it read so much less; else an empty text.
+        """Return a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
 
-        Only where the model's window is not known: then its server has one of its own. No estimate is off by as much, and a
-        count of a few tokens leaves out what the server had cached.
+        Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a count of
+        a few tokens excludes what the server had cached.
 
         Args:
             estimated: The estimated tokens of the request.
@@ -139,11 +139,11 @@ class ContextWindow:
         return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
 
     def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
-        """Yield what the person should know about the size of a request, unless it was said before.
+        """Yield notices about the size of a request, unless they were given before.
 
         Args:
             step: The step, from 0.
-            trimmed: What is sent.
+            trimmed: The part that is sent.
             at: Seconds since the turn began.
         """
         window = self.window or 0

@@ -1,4 +1,4 @@
-"""Responses that were cut at a token limit: the person and the model are told, and a turn that cannot go on ends."""
+"""Handle responses cut at a token limit: tell the person and the model, and end a turn that cannot continue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CutAnswers:
         return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
 
     def check(self) -> None:
-        """Check that the turn can go on.
+        """Check that the turn can continue.
 
         Raises:
             AnswerCutError: Too many consecutive responses were cut in a call.

@@ -1,4 +1,4 @@
-"""One tool call, from what the model wrote to an outcome: is the tool offered, is the call approved, what did it return."""
+"""Dispatch one tool call: check that the tool is offered and the call approved, run it, and return the outcome."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Dispatcher:
         synthetic: The synthetic tools by name.
         caller: The connections.
         consent: Decides whether a call may run, and asks the person where necessary.
-        meta: Handed through to the servers with each call.
+        meta: Passed to the servers with each call.
         on_notice: Called with what the person should know about a call.
-        refresh: Updates `view`, `discovered` and `synthetic` after what servers have changed meanwhile.
+        refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
     """
 
     view: ToolView
@@ -75,7 +75,7 @@ class Dispatcher:
     refresh: Callable[[], Awaitable[None]] | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
-        """Return the offered tool that a name means, in any spelling; None where none or several match."""
+        """Return the offered tool that a name means, in any spelling; None if none or several match."""
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
@@ -86,14 +86,14 @@ class Dispatcher:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def wire_name(self, name: str) -> str | None:
-        """Return the wire name of the tool that a name means; None where it means none."""
+        """Return the wire name of the tool that a name means, if any."""
         if name in self.synthetic:
             return name
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.wire_name if tool else None
 
     def resolve(self, name: str) -> ToolName:
-        """Return server and tool for a name as the model wrote it; the server is `UNKNOWN` where there is no such tool."""
+        """Return server and tool for a name as the model wrote it; the server is `UNKNOWN` if there is no such tool."""
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name)
         tool = self.offered(name) or self.view.catalog.get(name)

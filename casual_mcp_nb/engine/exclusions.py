@@ -1,4 +1,4 @@
-"""Tools that the config leaves out: no model is offered them, whatever is selected."""
+"""Tools that the config excludes: no model is offered them, whatever is selected."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from casual_mcp_nb.types.tool import Catalog, ToolName
 
 
 class Exclusions:
-    """The tools that `include_tools` and `exclude_tools` leave out of a catalog, computed once for each catalog.
+    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per catalog.
 
     Args:
-        config_of: Returns the config of a server; None where it has none.
+        config_of: Returns the config of a server, if it has one.
     """
 
     def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
@@ -25,7 +25,7 @@ class Exclusions:
         self._notices: tuple[Notice, ...] = ()
 
     def of(self, catalog: Catalog) -> frozenset[ToolName]:
-        """Return the tools of a catalog that are left out."""
+        """Return the tools of a catalog that are excluded."""
         self._update(catalog)
         return self._excluded
 

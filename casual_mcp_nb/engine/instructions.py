@@ -31,7 +31,7 @@ _TAGS = re.compile(rf"<(?=\s*/?\s*{_TAG})", re.IGNORECASE)
 
 
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
-    """Add the instructions of the servers in use to a system prompt.
+    """Append the instructions of the servers in use to a system prompt.
 
     Args:
         system: The system prompt.
@@ -52,7 +52,7 @@ def _enabled(server: str, server_manager: ServerManager) -> bool:
 
 
 def instructions_of(statuses: Iterable[ServerStatus]) -> str:
-    """Return the instructions of servers in one text of at most about 2,000 tokens; empty where there are none."""
+    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
     for status in statuses:
         if not status.instructions.strip():
@@ -66,7 +66,7 @@ def instructions_of(statuses: Iterable[ServerStatus]) -> str:
 # The same texts go into each turn.
 @lru_cache(maxsize=256)
 def _bounded(text: str, tokens: int) -> tuple[str, int]:
-    """Return the text, without what could end its block or hide in it and cut at a number of tokens; and its tokens."""
+    """Return the text and its tokens, cut to a limit and without anything that could close its block or be invisible in it."""
     clean = "".join(c if c in "\n\t" or c.isprintable() else " " for c in text.strip())
     clean = _TAGS.sub("(", clean)
     length = characters_within(clean, tokens) if tokens else 0

@@ -1,4 +1,4 @@
-"""What a turn tells the person besides its steps: each thing once, and never more than can be read."""
+"""Notices of a turn to the person: each one once, and never more than can be read."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 MAX_LOGS = 1_000
 """How many log messages of servers a turn keeps."""
 MAX_LOG_CHARACTERS = 500_000
-"""How long they may be together."""
+"""Their maximum total length in characters."""
 _MAX_NAMES = 12
 
 
 class NoticeHistory:
-    """What the person was told in this conversation, so that nothing is said twice."""
+    """The notices given in this conversation, so that none is repeated."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
 
     def new(self, texts: Sequence[str], *, first: bool = False) -> list[str]:
-        """Return the texts that were not said yet, and remember them.
+        """Return the texts that were not given yet, and remember them.
 
         Args:
-            texts: What there is to say.
+            texts: The notices.
             first: Whether a conversation begins.
         """
         if first:

@@ -1,4 +1,4 @@
-"""What a turn starts from: its options, the selection, the messages."""
+"""The inputs of a turn: its options, the selection, the messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class TurnOptions:
-    """The options of one turn, as `AllTurnFields` declares them, checked.
+    """The validated options of one turn, as `AllTurnFields` declares them.
 
     Args:
-        options: As for `Session.chat`. One that is None is the same as one that is left out.
+        options: As for `Session.chat`. None means not given.
 
     Attributes:
         given: The options as they were given.
@@ -41,10 +41,10 @@ class TurnOptions:
         for name in ("discovery", "stream"):
             value = options.get(name)
             if value is not None and not isinstance(value, bool):
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It is True, False or None.")
+                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be True, False or None.")
         steps: object = options.get("max_steps")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It is 1 or more; None for the usual limit.")
+            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more; None for the usual limit.")
 
     def __repr__(self) -> str:
         # Headers may hold secrets.

@@ -1,4 +1,4 @@
-"""What is checked before a turn starts."""
+"""Checks before a turn starts."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class PreflightChecks:
         return self._missing
 
     def changed(self, missing: tuple[Notice, ...], first: bool) -> tuple[Notice, ...]:
-        """Return the notices on missing tools where they differ from those of the previous turn; else none.
+        """Return the notices on missing tools if they differ from those of the previous turn.
 
         Args:
             missing: The notices.
-            first: Whether a conversation begins: then all of them are returned.
+            first: Whether this is the first turn of a conversation: then all of them are returned.
         """
         previous, self._last_missing = self._last_missing, missing
         return missing if first or missing != previous else ()

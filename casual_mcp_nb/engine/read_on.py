@@ -1,4 +1,4 @@
-"""Reading on in a result that was cut: a synthetic tool, offered as soon as a result in the conversation was cut."""
+"""Let the model read the rest of a result that was cut, with a synthetic tool offered from then on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Recall = Callable[[str], str | None]
 
 
 def how_to_read_on(call_id: str, offset: int) -> str:
-    """Return the call with which the remainder of a result can be read, in words for the note where it was cut."""
+    """Return the call that reads the rest of a result, for the note at the point where it was cut."""
     return f"{READ_RESULT}(id={json.dumps(call_id, ensure_ascii=False)}, offset={offset}) reads on"
 
 
@@ -73,7 +73,7 @@ class CutResults:
         self._size = 0
 
     def store(self, call_id: str, text: str) -> None:
-        """Store a text, and delete the oldest where all together become too long."""
+        """Store a text, and delete the oldest ones if the total becomes too large."""
         self.forget(call_id)
         self._texts[call_id] = text
         self._size += len(text)
@@ -85,12 +85,12 @@ class CutResults:
         self._size -= len(self._texts.pop(call_id, ""))
 
     def __call__(self, call_id: str) -> str | None:
-        """Return the text of an id; None where there is none."""
+        """Return the text of an id, if there is one."""
         return self._texts.get(call_id)
 
 
 class ReadResultTool:
-    """Gives a model more of a result that it has read the beginning of.
+    """Returns further parts of a result to a model that has read the beginning.
 
     Args:
         messages: The conversation; no result outside it is read.
@@ -109,7 +109,7 @@ class ReadResultTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What the model reads: `name`, `description` and `parameters`."""
+        """The definition sent to the model: `name`, `description` and `parameters`."""
         return dict(DEFINITION)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:

@@ -1,4 +1,4 @@
-"""Listing tools again while a turn runs, where servers say that they changed."""
+"""List tools again during a turn when servers report changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOOP_ITERATIONS = 3
 
 
 class Relisting:
-    """Lists tools again where a server said that they changed, or where its list has expired.
+    """Lists tools again if a server reported a change or its list has expired.
 
     Args:
         is_fresh: Returns whether there is nothing to list.
@@ -36,6 +36,6 @@ class Relisting:
             await asyncio.wait({self._task}, timeout=RELIST_SECONDS)
 
     def close(self) -> None:
-        """Cancel a listing that is under way."""
+        """Cancel a listing in progress."""
         if self._task is not None:
             self._task.cancel()

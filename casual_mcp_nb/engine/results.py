@@ -68,7 +68,7 @@ def _part_text(part: ContentPart) -> str:
 
 
 def characters_within(text: str, tokens: int) -> int:
-    """Return how many characters from the start of a text fit into a number of tokens, by estimate."""
+    """Return how many characters from the start of a text fit in an estimated number of tokens."""
     # By the estimate no character is more than a token, and few texts have more than four characters in one.
     length = min(len(text), tokens * _MAX_CHARACTERS_PER_TOKEN)
     if length <= tokens:
@@ -78,11 +78,11 @@ def characters_within(text: str, tokens: int) -> int:
 
 
 def cut_text(text: str, tokens: int, how_to_read_on: Callable[[int], str]) -> str:
-    """Return a text, or its start and end with a note of the full size where it is too long.
+    """Return a text, or if it is too long, its start and end with a note of the full size.
 
     Args:
         text: Any text.
-        tokens: How many tokens it may have, by estimate.
+        tokens: Maximum size in estimated tokens.
         how_to_read_on: Returns the advice for reading on from the character at which the text was cut.
     """
     limit = characters_within(text, tokens)

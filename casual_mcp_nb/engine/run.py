@@ -2,14 +2,14 @@
 
 `build_run` prepares a `Run`; `Run.run` is the turn. Each step of it goes like this:
 
-1. `request` puts together what the model gets: the system prompt, as much of the conversation as its context window holds, and
+1. `request` assembles what the model gets: the system prompt, as much of the conversation as its context window holds, and
    the definitions of the tools that are loaded or that a search has found.
-2. A gate, if the caller gave one, pauses here and may edit what the model has not read yet.
-3. The model is called (`_complete`); its response becomes the next message of the conversation. Without calls of tools in it
-   the turn is over.
-4. `call_tools` runs the calls side by side (see `Calls` and `Dispatcher`), adds the results to the conversation, and loads the
+2. `gate`, if the caller passed one, pauses here and may edit what the model has not read yet.
+3. The model is called (`_complete`); its response becomes the next message of the conversation. Without tool calls, the turn is
+over.
+4. `call_tools` runs the calls concurrently (see `Calls` and `Dispatcher`), adds the results to the conversation, and loads the
    tools that a search found.
-5. Before the next step `_refresh_tools` takes over what servers have changed meanwhile.
+5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
 Everything that happens is emitted as an event; the trace of these events is the record of the turn.
 """
@@ -85,7 +85,7 @@ class Run:
         notices: The notices on tools that this turn has emitted; grows.
         cut_results: Stores the full text of each result that the model reads only a part of.
         recall: Finds such a text of an earlier turn.
-        history: What the person was told in this conversation.
+        history: The notices given in this conversation.
     """
 
     model: ChatModel
@@ -125,11 +125,11 @@ class Run:
         return self.clock() - self._start
 
     async def run(self) -> None:
-        """Run step after step until the model calls no more tools.
+        """Run steps until the model calls no more tools.
 
         Raises:
             LimitError: The step limit was reached, a response does not end, or a call keeps failing in the same way;
-                everything up to there stays on the trace.
+                everything before that stays on the trace.
             ProviderError: The model failed.
         """
         for step in range(self.limits.max_steps):
@@ -138,7 +138,7 @@ class Run:
             message = await self.call_model(step)
             if not message.tool_calls:
                 if not text_of(message.content):
-                    self._notify("The model's answer was empty: no text and no call of a tool.")
+                    self._notify("The model's answer was empty: no text and no tool call.")
                 return
             await self.call_tools(step, message.tool_calls)
         raise MaxIterationsError(
@@ -164,7 +164,7 @@ class Run:
         return message
 
     def request(self, step: int = 0) -> Request:
-        """Return what the model gets next; an event tells where a part of the conversation is left out."""
+        """Return the next request; an event reports any part of the conversation that is left out."""
         from casual_llm.messages import SystemMessage
 
         tokens = self._tokens()
@@ -183,7 +183,7 @@ class Run:
         )
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
-        """Run calls side by side and add their results to the conversation, in the order of the calls."""
+        """Run calls concurrently and add their results to the conversation, in the order of the calls."""
         from casual_mcp_nb.types.provider_state import result_message
 
         outcomes = await self._calls.run(step, calls, self._cut_answers.refusals(calls))

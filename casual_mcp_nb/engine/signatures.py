@@ -1,4 +1,4 @@
-"""Signatures that list the options behind `**options`, and a check of their names."""
+"""Signatures that list the options behind `**options`, with a check of their names."""
 
 from __future__ import annotations
 

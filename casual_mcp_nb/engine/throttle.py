@@ -1,4 +1,4 @@
-"""Events of a turn that can come thousands of times a second, passed on as often as a person can follow."""
+"""Throttle events that can arrive thousands of times a second to a rate that a person can follow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LoopThrottle:
             self._timer = self._loop.call_at(self._next, self.flush)
 
     def flush(self) -> None:
-        """Make the call that was requested, if it still waits."""
+        """Make the requested call, if it is still pending."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,7 +78,7 @@ class ProgressThrottle:
 
     @property
     def left_out(self) -> int:
-        """How many reports were not passed on."""
+        """How many reports were dropped."""
         return self.received - self._throttle.calls
 
     def add(self, progress: float, total: float | None, message: str | None) -> None:
@@ -88,7 +88,7 @@ class ProgressThrottle:
         self._throttle.request()
 
     def close(self) -> None:
-        """Pass on the last report, if it still waits."""
+        """Emit the last report, if it is still pending."""
         self._throttle.flush()
 
 

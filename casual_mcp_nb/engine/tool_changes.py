@@ -43,7 +43,7 @@ class ToolChangeTracker:
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
-        """Return all tools that a server has ever had, each as it was last defined."""
+        """Return all tools that a server has ever offered, with their last definitions."""
         return {name: tool for name, tool in self._accepted.items() if name.server == server}
 
     def update(self, catalog: Catalog) -> None:

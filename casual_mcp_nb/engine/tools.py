@@ -1,4 +1,4 @@
-"""The tools of a chat as they are now: listed, compared with what they were, compiled into views."""
+"""The current tools of a chat: listed, checked for changes, and compiled into views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChatTools:
 
     Attributes:
         changes: The changes of definitions.
-        exclusions: What the config leaves out.
+        exclusions: The tools that the config excludes.
     """
 
     def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]) -> None:
@@ -36,7 +36,7 @@ class ChatTools:
         self.exclusions = Exclusions(server_manager.config_of)
 
     async def update(self) -> None:
-        """Take over the tools of the servers that are ready, listed again where their lists are stale. Does not connect."""
+        """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
         catalog = await self._server_manager.catalog()
         if catalog is not self.changes.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
             await asyncio.to_thread(self.changes.update, catalog)
@@ -53,7 +53,7 @@ class ChatTools:
         return view
 
     async def refreshed_view(self, view: ToolView) -> ToolView:
-        """Return the view of a running turn after what servers have changed; the same one where that is nothing.
+        """Return the view of a running turn after changes by servers; the same view if nothing changed.
 
         Waits for servers that list their tools again, for a few seconds at most.
         """
@@ -71,7 +71,7 @@ class ChatTools:
         return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded)
 
     def close(self) -> None:
-        """Cancel a listing that is under way."""
+        """Cancel a listing in progress."""
         self._relisting.close()
 
     def abandon(self) -> None:

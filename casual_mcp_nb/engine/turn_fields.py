@@ -1,4 +1,4 @@
-"""The options of a turn as keyword arguments, each declared once. It imports nothing slow: the magics import it too."""
+"""The options of a turn as keyword arguments, each declared once. Imports nothing slow, because the magics import it too."""
 
 # Without postponed annotations: the metadata in `Annotated` is read.
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CommonTurnFields(ModelOptions, total=False):
-    """The options that every way to chat takes."""
+    """The options that every chat method accepts."""
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
@@ -25,7 +25,7 @@ class CommonTurnFields(ModelOptions, total=False):
 
 
 class NamedTurnFields(CommonTurnFields, total=False):
-    """The same with those that `McpToolChat.chat` also takes by position."""
+    """These options, and those that `McpToolChat.chat` also accepts by position."""
 
     model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
     tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]
@@ -46,6 +46,6 @@ class AllTurnFields(NamedTurnFields, total=False):
 
 
 class ChatOptions(NamedTurnFields, total=False):
-    """What a turn of a session can do differently, as keyword arguments of `chat` and its twins; see `Session.chat`."""
+    """The options of one turn of a session, as keyword arguments of `chat` and its variants; see `Session.chat`."""
 
     step: "bool | BeforeModelCall | None"

@@ -42,7 +42,7 @@ class ToolView:
         selection: What the person chose, as it was when the view was compiled; not to be edited.
         loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
-        blocked: Tools that are not offered because their definitions changed and the change was not accepted.
+        blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
     """
@@ -56,7 +56,7 @@ class ToolView:
     excluded: frozenset[ToolName] = frozenset()
 
     async def measure(self) -> None:
-        """Count the tokens of everything, on another thread where there are many tools."""
+        """Count all tokens, on another thread if there are many tools."""
         if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
             await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
 
@@ -79,7 +79,7 @@ class ToolView:
 
     @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The definitions that a conversation begins with: the loaded tools, and the search tool or those for browsing."""
+        """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools."""
         synthetic = (tool.definition for tool in self.synthetic_tools().values())
         return (*(tool.definition for tool in self.loaded), *synthetic)
 
@@ -95,7 +95,7 @@ class ToolView:
 
     @cached_property
     def manifest(self) -> str:
-        """What the model reads about the deferred tools; empty when there are none."""
+        """The manifest of the deferred tools; empty if there are none."""
         budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
         generate = list_servers if self.selection.strategy == "browse" else generate_manifest
         return generate(self.deferred, budget)
@@ -126,12 +126,12 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated tokens of the search tool, or those for browsing, without the manifest in it; 0 where there is none."""
+        """Estimated tokens of the search or browsing tools, without the manifest; 0 if there are none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
-        """The search tool, or those for browsing, as tools among others; none when nothing is deferred."""
+        """The search or browsing tools as specs; none if nothing is deferred."""
         definitions = [tool.definition for tool in self.synthetic_tools().values()]
         return tuple(
             ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in definitions
@@ -139,7 +139,7 @@ class ToolView:
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that a conversation begins with: the loaded tools, and the synthetic ones."""
+        """The tools that a conversation starts with: the loaded tools and the synthetic ones."""
         return (*self.loaded, *self.synthetic_specs)
 
     @cached_property
@@ -153,10 +153,10 @@ class ToolView:
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
     def synthetic_tools(self, discovered: Iterable[ToolName] = ()) -> dict[str, SyntheticTool]:
-        """Create the search tool, or those for browsing, for one turn; none when nothing is deferred.
+        """Create the search or browsing tools for one turn; none if nothing is deferred.
 
         Args:
-            discovered: What the conversation has loaded already.
+            discovered: The tools that the conversation has already loaded.
 
         Returns:
             The tools by name.

@@ -1,4 +1,4 @@
-"""Measuring: how well tools are found, and what of a catalog makes it hard."""
+"""Measure how well tools are found, and what in a catalog makes that hard."""
 
 from __future__ import annotations
 

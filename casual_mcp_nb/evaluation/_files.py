@@ -1,4 +1,4 @@
-"""Catalogs and cases from files, a JSON object a line."""
+"""Read catalogs and cases from JSON Lines files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 
 def load_catalog(path: str | Path) -> Catalog:
-    """Read the tools of a file.
+    """Read tools from a file.
 
     Args:
-        path: A file with an object a line: `server`, `name`, and if there are any `description` and `input_schema`.
+        path: A file with one object per line: `server`, `name`, and optionally `description` and `input_schema`.
 
     Raises:
         UsageError: The file cannot be read, or a line is not a tool; the line is named.
@@ -25,10 +25,10 @@ def load_catalog(path: str | Path) -> Catalog:
 
 
 def load_cases(path: str | Path) -> tuple[Case, ...]:
-    """Read the cases of a file.
+    """Read cases from a file.
 
     Args:
-        path: A file with an object a line: `query`, and `gold`, a list of needs, each a list of the `[server, tool]` that
+        path: A file with one object per line: `query`, and `gold`, a list of needs, each a list of the `[server, tool]` that
             meet it.
 
     Raises:
@@ -60,7 +60,7 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
 def _tool(row: Mapping[str, Any], where: str) -> ToolSpec:
     server, name = row.get("server"), row.get("name")
     if not (isinstance(server, str) and isinstance(name, str)):
-        raise UsageError(f"{where} is not a tool: it needs a server and a name, both texts.")
+        raise UsageError(f"{where} is not a tool: it needs a server and a name, both strings.")
     schema = row.get("input_schema")
     return ToolSpec(server, name, str(row.get("description") or ""), schema if isinstance(schema, Mapping) else {})
 
@@ -70,4 +70,4 @@ def _case(row: Mapping[str, Any], where: str) -> Case:
         needs = tuple(frozenset(ToolName(server, tool) for server, tool in need) for need in row["gold"])
         return Case(str(row["query"]), needs)
     except (KeyError, TypeError, ValueError):
-        raise UsageError(f'{where} is not a case: {{"query": text, "gold": [[[server, tool], ...], ...]}} is one.') from None
+        raise UsageError(f'{where} is not a case, such as {{"query": text, "gold": [[[server, tool], ...], ...]}}.') from None

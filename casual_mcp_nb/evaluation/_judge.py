@@ -1,4 +1,4 @@
-"""The work of an evaluation that runs anywhere: some cases with one strategy. Everything here can be pickled."""
+"""Evaluate some cases with one strategy, in any process: everything here can be pickled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from casual_mcp_nb.types.search import Explanation, SearchHit
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 DEPTH = 10
-"""Down to which rank the first right tool is looked for."""
+"""Maximum rank at which the first right tool counts."""
 
 _EXPLAINED = 3
 
@@ -19,7 +19,7 @@ Found = Sequence[SearchHit | ToolSpec | ToolName | tuple[str, str]]
 
 
 class Searcher(Protocol):
-    """What finds tools, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can say why."""
+    """A tool search, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can explain misses."""
 
     def search(self, query: str, max_results: int) -> Found:
         """Return the best tools, best first."""
@@ -31,7 +31,7 @@ Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Found]
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of one case: the first k tools, which needs they meet, the rest of its figures, and the miss if it is one."""
+    """The outcome of one case: the first k tools, the needs they meet, its other figures, and the miss if it is one."""
 
     found: tuple[ToolName, ...]
     met: tuple[bool, ...]
@@ -41,7 +41,7 @@ class CaseResult:
 
 
 def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[CaseResult]:
-    """`judged`, all at once: what an executor does."""
+    """Return `judged` as a list: the job of an executor."""
     return list(judged(strategy, tools, cases, k))
 
 
@@ -49,10 +49,10 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
     """Search for each case.
 
     Args:
-        strategy: Makes a searcher of the tools.
+        strategy: Returns a searcher over the tools.
         tools: The tools.
         cases: The cases.
-        k: How many tools of each search count.
+        k: Number of tools of each search that count.
     """
     searcher: Any = strategy(tools)
     search = getattr(searcher, "search", searcher)

@@ -1,4 +1,4 @@
-"""What of a catalog makes its tools hard to find, or dear."""
+"""Check a catalog for what makes its tools hard to find, or expensive."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ORDER = {kind: place for place, kind in enumerate(get_args(FindingKind))}
 
 
 def lint(catalog: Iterable[ToolSpec]) -> Lint:
-    """Look a catalog through for what the people who write its servers should mend.
+    """Check a catalog for what the authors of its servers should fix.
 
     Args:
         catalog: The tools.
 
     Returns:
-        Tools that no query can tell apart (nine tenths of their words are the same, the server's name aside, and neither's
+        Tools that no query can tell apart (apart from the server's name, nine tenths of their words are the same, and neither
         name has a word that the other lacks), tools and parameters without a description, descriptions of more than 300
         tokens, and names that are too long for the wire.
     """
@@ -66,7 +66,7 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
 
 
 def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
-    """Report each tool that has others like it, except the first of them, so that a pair counts once."""
+    """Report each tool that duplicates others, except the first of them, so that a pair counts once."""
     texts = [frozenset(_words(tool)) for tool in tools]
     for place, near in _alike(texts).items():
         own = set(terms(tools[place].name))
@@ -82,7 +82,7 @@ def _words(tool: ToolSpec) -> list[str]:
 
 
 def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
-    """For each text the earlier ones that share nine tenths of their words with it; of equal ones the first stands for all.
+    """Return for each text the earlier ones that share nine tenths of its words; the first represents identical ones.
 
     Two such texts share one of their rarest tenth of words, so only texts with a rare word in common are compared.
     """

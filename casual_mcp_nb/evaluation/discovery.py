@@ -1,4 +1,4 @@
-"""How well strategies find the tools that cases ask for."""
+"""Evaluate how well search strategies find the tools that cases need."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def evaluate(
     progress: bool = True,
     manifest_max_tokens: int | None = None,
 ) -> Evaluation:
-    """Search for each case with each strategy, and see whether the right tools come first.
+    """Search for each case with each strategy, and check whether the right tools come first.
 
     Args:
         catalog: The tools to search.
-        cases: The questions with what should be found.
-        strategies: For each name what makes a searcher of the tools: an object with `search(query, max_results)`, or such a
-            function. Either returns hits, tools, tool names or `(server, name)`, best first. `ToolSearchIndex` when not given.
-        k: How many tools of each search count.
-        executor: Does the work, a hundred cases a job: a process pool, or that of a Dask or Ray cluster
-            (`client.get_executor()`). Strategies must then be functions or classes of a module, or what else can be pickled.
-            None for this thread.
+        cases: The queries and the tools that should be found.
+        strategies: For each name, a function that takes the tools and returns a searcher: an object with `search(query,
+            max_results)`, or such a function. Either returns hits, tools, tool names or `(server, name)`, best first.
+            `ToolSearchIndex` when not given.
+        k: Number of tools of each search that count.
+        executor: Runs the work, a hundred cases per job: a process pool, or the executor of a Dask or Ray cluster
+            (`client.get_executor()`). Strategies must then be picklable, such as functions or classes of a module. None for
+            this thread.
         progress: Show a progress bar on stderr.
-        manifest_max_tokens: What the manifest may cost; None for the default of a config.
+        manifest_max_tokens: Token limit of the manifest; None for the config's default.
 
     Returns:
         A score for each strategy, with its misses; the same with and without an executor.

@@ -1,8 +1,8 @@
-"""Work that somebody else's text can make endless, done in a process that can be killed.
+"""Run work that untrusted text can make endless in a process that can be killed.
 
-A pattern of a server can keep Python's `re` busy for years, and a template can build a text larger than the memory; neither can
-be interrupted, and both keep the interpreter. Such work is handed to a `Worker`: another process, with limits of time, memory
-and size, that knows nothing of this one.
+A server's regular expression can keep Python's `re` busy for years, and a template can build a string larger than memory;
+neither can be interrupted, and both hold the interpreter. Such work goes to a `Worker`: a separate process with limits on time,
+memory and size.
 """
 
 from casual_mcp_nb.isolation.worker import GaveUp, Worker

@@ -1,4 +1,4 @@
-"""The process that does the work, seen from within. Run by path: it knows nothing of the package.
+"""The worker process. Run by path, without importing the package.
 
 It reads a line for each job: the seconds it may take, a space, and `[job, argument]` as JSON; and writes a line for each
 answer: `["done", value]` or `["gave up", reason]`. The first line that it writes says that it is ready.
@@ -26,18 +26,18 @@ _FOR_FORMATS = (
     "webcolors",
 )
 EARLY = 0.9
-"""The part of its time after which a job is stopped, if it lets itself be stopped; its owner kills it when all is over."""
+"""The fraction of its time after which a job is interrupted, if it can be; its owner kills it at the end of the time."""
 SPARE_SECONDS = 1.0
-"""How much later than its owner it ends itself: only when the owner is gone."""
+"""Grace period after which it exits by itself, in case the owner is gone."""
 
 
 def main(memory: int, max_bytes: int, folders: list[str]) -> None:
-    """Do jobs until no more come.
+    """Run jobs until there are no more.
 
     Args:
-        memory: How many bytes it may use.
-        max_bytes: The longest answer.
-        folders: Where the libraries are.
+        memory: Memory limit in bytes.
+        max_bytes: Maximum size of an answer.
+        folders: Where to import libraries from.
     """
     # An interrupt of the notebook reaches its whole process group; the owner decides what it means for a job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +77,7 @@ def _done(line: bytes, seconds: float, max_bytes: int) -> list[Any]:
     except TimeoutError:
         return ["gave up", f"it took more than {seconds:.3g} s"]
     except RecursionError:
-        return ["gave up", "it is nested too deep"]
+        return ["gave up", "it is nested too deeply"]
     return ["done", value]
 
 
@@ -96,7 +96,7 @@ def _ready(job: str) -> None:
 
 
 def _set_alarm(seconds: float) -> None:
-    """Have a TimeoutError raised in what is written in Python, which can then say where it was; 0 for none."""
+    """Schedule a TimeoutError in Python code, whose traceback shows where it was; 0 cancels it."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

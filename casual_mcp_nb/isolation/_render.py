@@ -1,4 +1,4 @@
-"""Jinja2 in a sandbox. Runs in the worker's process, without the package."""
+"""Render sandboxed Jinja2 templates. Runs in the worker process, without the package."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LONGEST = 300
 
 
 class _Needed(BaseException):
-    """A template that the owner has to send first; a BaseException, so that no `ignore missing` takes it for an answer."""
+    """A template that the owner has to send first; a BaseException, so that `ignore missing` does not swallow it."""
 
 
 class _Sent(jinja2.BaseLoader):
-    """The templates that the owner sent: the text and path of each, or why it is refused."""
+    """Loads the templates that the owner sent: the text and path of each, or why it is refused."""
 
     def __init__(self, templates: dict[str, dict[str, str]]) -> None:
         self._templates = templates
@@ -70,7 +70,7 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
-    """File and line of the innermost template in a traceback."""
+    """Return file and line of the innermost template in a traceback."""
     place: tuple[str | None, int | None] = (None, None)
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

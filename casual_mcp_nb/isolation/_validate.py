@@ -1,4 +1,4 @@
-"""The check of a value against a JSON schema, both from a server. Runs in the worker's process, without the package."""
+"""Validate a value against a JSON schema, both from a server. Runs in the worker process, without the package."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ LONGEST = 20_000
 
 
 def validate(argument: dict[str, Any]) -> dict[str, str] | None:
-    """Check a value.
+    """Validate a value.
 
     Args:
         argument: `schema`, as the text of its JSON, and `value`.
 
     Returns:
-        None where it fits; `invalid` where the schema itself cannot be used; otherwise `path` and `message` of the best match
-        among the breaches.
+        None if it is valid; `invalid` if the schema itself is not; otherwise `path` and `message` of the most relevant error.
     """
     try:
         error: Any = best_match(_validator(argument["schema"]).iter_errors(argument["value"]))
@@ -34,7 +33,7 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | None:
     except Unresolvable as broken:
         return {"invalid": str(broken)[:LONGEST]}
     except Exception as broken:
-        # What the library did not think of, such as a pattern that is no pattern.
+        # Errors that the library does not handle, such as an invalid regular expression.
         return {"invalid": f"{type(broken).__name__}: {broken}"[:LONGEST]}
     return None if error is None else {"path": str(error.json_path)[:LONGEST], "message": str(error.message)[:LONGEST]}
 
@@ -44,5 +43,5 @@ def _validator(schema: str) -> Any:
     parsed = json.loads(schema)
     kind = validator_for(parsed)
     kind.check_schema(parsed)
-    # An empty registry: references lead to places in the schema, and nothing is fetched.
+    # An empty registry: references resolve within the schema, and nothing is fetched.
     return kind(parsed, registry=Registry())

@@ -1,4 +1,4 @@
-"""The process that does the work, seen from here."""
+"""Start and control the worker process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 START_SECONDS = 20.0
-"""What the start of the process may take; it is not counted as the time of a job."""
+"""Time limit for starting the process, which does not count towards a job."""
 MAX_BYTES = 8 * 1024 * 1024
-"""The longest answer of a job, as JSON."""
+"""Maximum size of a job's answer, as JSON."""
 MEMORY = 512 * 1024 * 1024
-"""What the process may use, where the system can limit it."""
+"""Memory limit of the process, if the system can enforce one."""
 
 _MODULES = (
     "attr",
@@ -36,17 +36,17 @@ _CHILD = Path(__file__).with_name("_child.py")
 
 
 class GaveUp(Exception):
-    """A job was not done within its limits; the message says which limit, for a sentence: `it took more than 2 s`."""
+    """A job exceeded a limit; the message is a clause that names it, such as `it took more than 2 s`."""
 
 
 class Worker:
-    """One process for short jobs, one at a time. It is started at its first job, and again after one that had to be killed.
+    """A process that runs short jobs, one at a time. It starts with the first job, and restarts after a job had to be killed.
 
-    It gets no environment, no open file and no secret of this process; it reads jobs and writes answers as lines of JSON. It
+    It inherits no environment, open files or secrets from this process; it reads jobs and writes answers as lines of JSON. It
     ends with `close`, with the last reference to this object, and with this process, however that ends.
 
     Args:
-        memory: How many bytes the process may use.
+        memory: Memory limit in bytes.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:
@@ -56,22 +56,22 @@ class Worker:
         self._process: _Process | None = None
 
     async def call(self, job: str, argument: Any, seconds: float) -> Any:
-        """As `run`, for callers that await."""
+        """Run a job like `run`, without blocking the caller's loop."""
         return await asyncio.to_thread(self.run, job, argument, seconds)
 
     def run(self, job: str, argument: Any, seconds: float) -> Any:
-        """Do a job and wait for its end; on any thread but that of an event loop.
+        """Run a job and wait for it; call it on any thread but an event loop's.
 
         Args:
             job: `render` or `validate`, see `_child.py`.
-            argument: What it needs, as JSON can say it.
-            seconds: How long it may take, and how long it may wait for the jobs before it.
+            argument: Its input, as JSON-compatible values.
+            seconds: Time limit of the job, and of waiting for the jobs before it.
 
         Returns:
-            What the job came to, as JSON can say it.
+            The result of the job, as JSON-compatible values.
 
         Raises:
-            GaveUp: It took too long, used too much memory, or came to a text that is too long; or the process does not start.
+            GaveUp: It took too long, used too much memory, or returned too much; or the process does not start.
         """
         line = _line(job, argument)
         if not self._lock.acquire(timeout=seconds):
@@ -82,14 +82,14 @@ class Worker:
             self._lock.release()
 
     def close(self) -> None:
-        """End the process. Harmless when there is none, and when it is done twice; a job under way is given up."""
+        """End the process and abandon a running job. Harmless if there is no process."""
         self._closed = True
         if (process := self._process) is not None:
             process.kill()
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, where there is one at the moment."""
+        """The id of the process, if one is running."""
         return self._process.pid if self._process is not None and self._process.alive else None
 
     def _ready(self, job: str) -> _Process:
@@ -138,14 +138,14 @@ class _Process:
             self.kill()
             if time.monotonic() - started >= seconds * 0.9:
                 raise GaveUp(f"it took more than {seconds:.3g} s")
-            raise GaveUp("its process ended before it was done")
+            raise GaveUp("its process ended early")
         kind, value = json.loads(reply)
         if kind == "gave up":
             raise GaveUp(value)
         return value
 
     def _exchange(self, line: bytes, seconds: float, limit: int) -> bytes | None:
-        """Write a line and read one; None when the process had to be killed for it, or ended."""
+        """Write a line and read one; None if the process ended or had to be killed."""
         stdin, stdout = self._popen.stdin, self._popen.stdout
         assert stdin is not None
         assert stdout is not None
@@ -177,14 +177,14 @@ def _line(job: str, argument: Any) -> bytes:
 
 
 def _close(pipe: IO[bytes] | None) -> None:
-    # What was not written yet cannot be written any more.
+    # Unwritten data can no longer be written.
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         if pipe is not None:
             pipe.close()
 
 
 def _folders() -> list[str]:
-    """Where the libraries of the jobs are: they can lie where an isolated interpreter does not look."""
+    """Return where the jobs' libraries are, which an isolated interpreter might not find."""
     specs = [importlib.util.find_spec(name) for name in _MODULES]
     origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
     parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]
@@ -192,7 +192,7 @@ def _folders() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    # Without it, Python does not start on Windows.
+    # Python does not start on Windows without it.
     return {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
 
 

@@ -1,4 +1,4 @@
-"""Parsing the lines of the magics into typed values."""
+"""Parse the lines of the magics into typed values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class CellArgs:
     """The options of a `%%mcp` cell.
 
     Args:
-        options: What the turn does differently, by the names of `ChatOptions`; `Session.chat` checks the values.
+        options: The options of the turn, by the names of `ChatOptions`; `Session.chat` checks the values.
         echo: What the cell shows; None for the usual display.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
         output: The variable to store the turn in.
@@ -141,11 +141,11 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
     Args:
         text: The text of a cell.
         names: The variables to fill in.
-        namespace: All variables. Their values are inserted as they are and not processed again.
+        namespace: All variables. Their values are inserted verbatim and not processed again.
 
     Raises:
         UnknownNameError: There is no such variable.
-        UsageError: The text does not use it.
+        UsageError: The text does not use a variable.
     """
     names = list(dict.fromkeys(names))
     for name in names:

@@ -26,7 +26,7 @@ class Command:
         summary: What it is for, in one line.
         usage: What follows its name.
         example: An example.
-        names: What can be completed after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
+        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
         run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
@@ -139,7 +139,7 @@ def preview(session: Session, rest: str) -> Any:
 
 
 def export(session: Session, rest: str) -> Any:
-    """Write the conversation into a file."""
+    """Write the conversation to a file."""
     words = words_of(rest)
     paths = [word for word in words if word != "--overwrite"]
     if len(paths) != 1:
@@ -280,7 +280,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
-    "tools": Command(_LOOK, "all tools with what each costs in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
+    "tools": Command(_LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),

@@ -1,4 +1,4 @@
-"""The magics as IPython sees them. The session that they work on is the notebook's variable `session`."""
+"""The IPython magics. They work on the session in the notebook's variable `session`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class McpMagics(Magics):
 
     echo = Enum(ECHO, default_value="output", help="What a %%mcp cell shows of its turn.").tag(config=True)
     max_steps = Integer(
-        None, min=1, allow_none=True, help="The most model calls of a %%mcp cell; None for the usual limit."
+        None, min=1, allow_none=True, help="The maximum number of model calls of a %%mcp cell; None for the usual limit."
     ).tag(config=True)
 
     _quiet = False

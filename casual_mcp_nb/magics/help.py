@@ -1,4 +1,4 @@
-"""The help of the magics, made from the commands and options themselves."""
+"""The help of the magics, generated from the commands and options."""
 
 from __future__ import annotations
 

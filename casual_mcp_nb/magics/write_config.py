@@ -1,4 +1,4 @@
-"""Writing config files for `%%mcp_config`, without overwriting those of others."""
+"""Write config files for `%%mcp_config`, without overwriting files from elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class WrittenConfigs:
         self._digests: dict[Path, str] = {}
 
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """Write a config file whole or not at all.
+        """Write a config file completely or not at all.
 
         Args:
             path: The file.

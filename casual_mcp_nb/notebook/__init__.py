@@ -1,1 +1,1 @@
-"""The border between the notebook and the engine: one thread, one loop, one façade."""
+"""Between the notebook and the engine: one thread, one loop, one façade."""

@@ -1,4 +1,4 @@
-"""The turns of a conversation: one runs at a time, and each is kept, however it ends."""
+"""Run the turns of a conversation, one at a time, and keep each of them, however it ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 STOP_SECONDS = 5.0
-"""How long a turn that is being stopped is waited for."""
+"""How long to wait for a turn that is being stopped."""
 
 
 class ConversationRunner:
@@ -64,7 +64,7 @@ class ConversationRunner:
 
     @property
     def stats(self) -> ChatStats:
-        """What all turns took."""
+        """The combined stats of all turns."""
         return sum((turn.stats for turn in self.turns), ChatStats())
 
     async def run_turn(
@@ -79,8 +79,8 @@ class ConversationRunner:
 
         Args:
             turn: The turn whose trace takes the events.
-            begin: Gets everything ready, and returns the messages that the person adds.
-            options: What this turn does differently.
+            begin: Prepares everything, and returns the messages that the person adds.
+            options: The options of this turn.
             on_event: Called with each event after it was recorded.
             index: The turn replaces the one at this index and all after it; None adds it at the end.
 
@@ -175,7 +175,7 @@ class ConversationRunner:
             )
 
     def end(self, why: str) -> None:
-        """Refuse further turns; the first reason given is the one that is told."""
+        """Refuse further turns; errors give the first reason."""
         self._ended = self._ended or why
 
     async def close(self, why: str) -> None:

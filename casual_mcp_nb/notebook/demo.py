@@ -1,4 +1,4 @@
-"""What `%mcp demo` and `Session.demo()` connect: bundled servers and the offline planner; no key, no network."""
+"""The config of `%mcp demo` and `Session.demo()`: bundled servers and the offline planner; no key, no network."""
 
 from __future__ import annotations
 

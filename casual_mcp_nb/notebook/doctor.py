@@ -1,4 +1,4 @@
-"""A look at everything that a session needs. Nothing is started, sent or changed."""
+"""Check everything that a session needs. Nothing is started, sent or changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|fail
 
 
 def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice]) -> Diagnosis:
-    """Say what works, what does not, and what to do about it.
+    """Report what works, what does not, and how to fix it.
 
     Args:
         config: The session's config.
@@ -98,7 +98,7 @@ def _sdks(config: Config) -> Iterator[Check]:
         if installed:
             yield Check("Model SDKs", name, "ok", installed)
         elif name in used:
-            yield Check("Model SDKs", name, "fail", "not installed, and the config uses it", f"Run: pip install {name}")
+            yield Check("Model SDKs", name, "fail", "not installed, but the config uses it", f"Run: pip install {name}")
         else:
             yield Check("Model SDKs", name, "ok", "not installed, and not used")
 
@@ -109,12 +109,12 @@ def _commands(config: Config) -> Iterator[Check]:
         if shutil.which(name):
             yield Check("Commands", name, "ok", "found")
         elif name in used:
-            yield Check("Commands", name, "fail", "not found, and a server needs it", advice)
+            yield Check("Commands", name, "fail", "not found, but a server needs it", advice)
     for server in config.servers.values():
         if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
             name = str(server.model_dump()["command"])
-            yield Check("Commands", name, "fail", "not found, and a server needs it", "Install it, or give its whole path.")
+            yield Check("Commands", name, "fail", "not found, but a server needs it", "Install it, or give its full path.")
 
 
 def _config(config: Config) -> Iterator[Check]:
@@ -124,7 +124,7 @@ def _config(config: Config) -> Iterator[Check]:
         yield Check("Config", "note", "warn", note)
     if not config.models:
         advice = 'Add a model; {"provider": "offline"} as a client needs no key.'
-        yield Check("Config", "models", "warn", "there are none, so you cannot chat", advice)
+        yield Check("Config", "models", "warn", "none, so you cannot chat", advice)
 
 
 def _keys(config: Config) -> Iterator[Check]:
@@ -168,7 +168,7 @@ def _prices(config: Config) -> Iterator[Check]:
         spec = spec_of(config.clients[model.client].provider)
         if spec.is_language_model and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
-            yield Check("Prices", name, "warn", "no price, so its cost is not known", advice)
+            yield Check("Prices", name, "warn", "no price, so its cost is unknown", advice)
 
 
 def _context_windows(config: Config) -> Iterator[Check]:
@@ -183,7 +183,7 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
     for name, status in servers.items():
         server = config.servers.get(name)
         if server is not None and not server.enabled and status.state == "closed":
-            yield Check("Servers", name, "ok", "disabled in the config, and not started", f"To use it: %mcp load {name}")
+            yield Check("Servers", name, "ok", "disabled in the config, so not started", f"To use it: %mcp load {name}")
         else:
             yield _server(status)
         for note in status.notes:
@@ -207,7 +207,7 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
         folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
         files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
         if files:
-            problem = f"{', '.join(files[:5])} in {folder}, under the name of a standard module"
+            problem = f"{', '.join(files[:5])} in {folder}, shadows a module of the standard library"
             advice = f'Rename it, or put "-P" first in servers.{name}.args, so that Python does not look there.'
             yield Check("Servers", name, "warn", problem, advice)
 
@@ -216,7 +216,7 @@ def _server(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
-            problem = f"failed: {status.error or 'no reason is known'}" + (f"; its stderr says: {line}" if line else "")
+            problem = f"failed: {status.error or 'reason unknown'}" + (f"; its stderr says: {line}" if line else "")
             return Check("Servers", status.name, "fail", problem, f"Fix it, then: %mcp reconnect {status.name}")
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
@@ -242,7 +242,7 @@ def _templates(config: Config, templates: Sequence[str]) -> Iterator[Check]:
             template.removesuffix(".j2") for template in templates
         }:
             advice = "Put it into prompt-templates/ beside the config file."
-            yield Check("Templates", model.template, "fail", f"not found, and model {name} uses it", advice)
+            yield Check("Templates", model.template, "fail", f"not found, but model {name} uses it", advice)
 
 
 def _version(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Extraction: an instance of a pydantic class from a model's answer."""
+"""Extract an instance of a pydantic class from a model's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in a person's message: from files, bytes, addresses, and objects that can save themselves."""
+"""Images in a user message: from files, bytes, URLs, and objects that can save themselves."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def _content(image: Any) -> ImageContent:
 
 
 def _is_address(text: str) -> bool:
-    """Return whether this is an address and not a path.
+    """Return whether this is a URL and not a path.
 
     Raises:
-        UsageError: It is an address that no provider could fetch, or that has a password, which would be saved and sent.
+        UsageError: It is a URL that no provider could fetch, or that contains a password, which would be saved and sent.
     """
     scheme = _SCHEME.match(text)
     if scheme is None:

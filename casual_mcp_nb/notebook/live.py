@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from casual_mcp_nb.display import Detail
 
 Echo = Literal["none", "text", "output", "all"]
-"""What a cell shows of a turn: nothing, the answer alone, the usual display, or everything unfolded."""
+"""What a cell shows of a turn: nothing, only the answer, the usual display, or everything unfolded."""
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""
-"""Stands for the model call among the ids of running calls."""
+"""Represents the model call among the ids of running calls."""
 _STARTING = {"text/plain": "Starting …", "text/html": "<em>Starting …</em>"}
 _NOTHING = {"text/plain": "", "text/html": ""}
 
@@ -73,7 +73,7 @@ class LiveOutput:
         return self._handle
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event; called on the engine's loop.
+        """Record an event; called on the engine's loop.
 
         The first text of each step is drawn immediately, everything else at most ten times a second.
         """

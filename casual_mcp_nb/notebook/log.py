@@ -1,11 +1,11 @@
-"""The package's log, which is shown only if the person wants it."""
+"""The package's log, shown only on request."""
 
 from __future__ import annotations
 
 import logging
 
 logger = logging.getLogger("casual_mcp_nb")
-# Without a handler of its own, Python would print warnings into the cell.
+# Without a handler, Python would print warnings into the cell.
 logger.addHandler(logging.NullHandler())
 
 

@@ -1,4 +1,4 @@
-"""Who is told what happens in a session: displays, panels, code of the notebook."""
+"""Listeners to the events of a session: displays, panels, code in the notebook."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class Observers:
         self.closing = Listeners[[]]()
 
     def clear(self) -> None:
-        """Forget all listeners, without telling them."""
+        """Remove all listeners, without notifying them."""
         for listeners in (self.events, self.changes, self.closing):
             listeners.clear()

@@ -53,7 +53,7 @@ def close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any,
 
 
 def replace_earlier(session: Registered) -> list[Future[None]]:
-    """Note that a session is open, and close the earlier one that it replaces.
+    """Register an open session, and close the earlier one that it replaces.
 
     In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
     even if `Out` still holds it.
@@ -79,7 +79,7 @@ def _end_with_worker() -> None:
 
 
 def unregister(session: Registered) -> None:
-    """Note that a session was closed."""
+    """Remove a closed session."""
     with _lock:
         _open.discard(session)
 

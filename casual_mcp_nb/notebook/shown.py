@@ -1,4 +1,4 @@
-"""Values that their cell shows already: as the last value of the same cell they are not displayed a second time."""
+"""Values that their cell already shows: as the last value of the same cell they are not displayed again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ShownInCell:
     _cell: int
 
     def _shown_in(self, shell: Any) -> None:
-        # Some nouns are frozen.
+        # Some models are frozen.
         object.__setattr__(self, "_shell", shell)
         object.__setattr__(self, "_cell", shell.execution_count)
 

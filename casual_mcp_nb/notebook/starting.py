@@ -1,4 +1,4 @@
-"""Servers while they start: shown as a table in a notebook, as lines on a terminal, and not at all elsewhere."""
+"""Show servers as they start: a table in a notebook, lines on a terminal, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class StartDisplay:
 
         Args:
             servers: The servers as they are now; None if there are none to report.
-            final: What stays in the cell, a noun or a text; None for nothing.
+            final: What stays in the cell, a value or a string; None for nothing.
         """
         self.stop()
         if self._thread is not None:

@@ -1,4 +1,4 @@
-"""What a session shows of itself: nouns made from the engine and the config."""
+"""Displayable values of a session, built from the engine and the config."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tools_of(view: ToolView) -> Tools:
 
 
 def manifest_of(view: ToolView) -> Manifest:
-    """Return what the model reads about the deferred tools."""
+    """Return the manifest of the deferred tools."""
     return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
 
 
@@ -95,7 +95,7 @@ def clients_of(config: Config) -> Clients:
 
 
 def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) -> SessionStatus:
-    """Return a session at a glance, as far as its servers are connected.
+    """Return an overview of a session, as far as its servers are connected.
 
     Args:
         chat: The engine.

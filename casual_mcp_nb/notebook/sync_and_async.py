@@ -1,7 +1,7 @@
-"""Two methods from one coroutine function: one that blocks, and one, with `_async` at the end of its name, that is awaited.
+"""Make two methods from one coroutine function: one that blocks, and one, named `…_async`, that is awaited.
 
-The coroutine runs on the caller's thread, where it shows what is to be shown. Work for the engine thread it hands over with
-`await on_engine(work)`. How the caller waits for that work is the only difference between the two methods.
+The coroutine runs on the caller's thread, where it shows what is to be shown. It passes work to the engine thread with `await
+on_engine(work)`. How the caller waits for that work is the only difference between the two methods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drawing that is requested often and done at a bounded rate, on a thread of its own."""
+"""Draw at a bounded rate on a separate thread, however often it is requested."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Throttle:
         await asyncio.wrap_future(done)
 
     def end(self) -> None:
-        """Do nothing from now on."""
+        """Ignore all further requests."""
         self._ended = True
 
     def _start(self) -> None:

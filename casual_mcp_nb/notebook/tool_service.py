@@ -1,4 +1,4 @@
-"""The servers and tools of a session: what there is, what the model sees, and what a person does with them."""
+"""The servers and tools of a session: what is available, what the model sees, and what the user does with them."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class ToolService:
         await self._chat.tools.update()
 
     async def view(self) -> ToolView:
-        """Return what the model sees; connects what is not connected yet.
+        """Return what the model sees; connects servers that are not connected yet.
 
         Raises:
             ClosedError: The session can no longer be used.
@@ -176,7 +176,7 @@ class ToolService:
         await self.view()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect, and show it, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
+        """Connect, and show progress, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
         with self.start_shown(quiet=quiet, table=True) as display:
             await on_engine(lambda _: self.start())
         servers = self.servers
@@ -288,7 +288,7 @@ class ToolService:
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:
-            raise UsageError(f"k cannot be {k}.", hint="It is 1 or more; None for the selection's limit.")
+            raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more; None for the selection's limit.")
         index = await self.searchable(all_tools)
         results = index.find(query, self.selection.max_search_results if k is None else k, server)
         return replace(results, why_not=partial(_why_not, results, index, self.current_view()))

@@ -1,4 +1,4 @@
-"""Running turns: shown in a cell (`chat`), followed event by event (`stream`), or only started (`submit`)."""
+"""Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TurnService:
 
     @property
     def model(self) -> str | None:
-        """Name of the model of turns that name none; None where the config has none."""
+        """Name of the default model; None if the config has no models."""
         return self._model
 
     @model.setter
@@ -108,7 +108,7 @@ class TurnService:
 
         Args:
             prompt: What is added to the conversation.
-            options: What the turn does differently.
+            options: The options of the turn.
             echo: What the cell shows.
             index: The turn replaces the one at this index and all after it.
         """
@@ -187,9 +187,9 @@ class TurnService:
         """Run a turn on the engine's loop that does not become part of the conversation.
 
         Args:
-            prompt: What is asked.
+            prompt: The text or messages.
             options: As of the engine.
-            history: What was said before.
+            history: The earlier messages.
         """
         await self._tools.view()
         return await self._chat.run(as_messages(prompt), options, history=history)
@@ -220,7 +220,7 @@ class TurnService:
         Args:
             turn: The turn whose trace takes the events.
             prompt: What is added to the conversation.
-            options: What the turn does differently.
+            options: The options of the turn.
             on_event: Called with each event.
             channel: Where the person is asked.
             index: The turn replaces the one at this index and all after it.
@@ -271,12 +271,12 @@ def checked_system(text: str | None) -> str | None:
         UsageError: It is neither text nor None.
     """
     if text is not None and not isinstance(text, str):
-        raise UsageError(f"system cannot be {brief(text)}.", hint="It is a string, or None for the model's template.")
+        raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for the model's template.")
     return text
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:
-    """Return the messages that a prompt stands for."""
+    """Convert a prompt to messages."""
     from casual_llm.messages import UserMessage
 
     return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)

@@ -1,4 +1,4 @@
-"""Imports that the first turn needs, made in the background while the servers start."""
+"""Import what the first turn needs in the background while the servers start."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _import_all() -> None:
         import casual_llm  # noqa: F401
     except Exception:
         # The code that needs it gets the error.
-        _log.debug("An import failed ahead of its use.", exc_info=True)
+        _log.debug("A background import failed.", exc_info=True)
 
 
 def _before_fork() -> None:

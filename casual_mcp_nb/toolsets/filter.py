@@ -1,4 +1,4 @@
-"""Toolsets as pure functions: find one, check it, apply it, say what is missing from it."""
+"""Pure functions on toolsets: find one, check it, apply it, report what is missing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 
 
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
-    """Return the tools that a toolset lets through.
+    """Return the tools that a toolset includes.
 
     Args:
         tools: All tools.
-        tool_set: The toolset, or None to let all through. A tool in it can be given as its bare name, its name on the wire,
-            `server:tool` or `server_tool`; it is only looked for among the tools of the server that it stands under.
+        tool_set: The toolset; None includes all tools. It can name a tool by its bare name, its wire name, `server:tool` or
+            `server_tool`; the tool must belong to the server it is listed under.
 
     Returns:
         Those tools, in their order.
@@ -45,7 +45,7 @@ def check_tool_set(
     """Check that everything a toolset names exists.
 
     Args:
-        tool_set: The toolset; None is always right.
+        tool_set: The toolset; None is always valid.
         servers: All servers. The tools of one that could not be listed are not checked; see `missing_servers`.
         tools: All tools.
         name: The toolset's name, for the message.
@@ -64,11 +64,11 @@ def check_tool_set(
             problems += _unknown_tools(server, owned.get(server, ()), spec)
     if problems:
         which = f"Toolset {shown(name)}" if name else "The toolset"
-        raise ToolSetError(f"{which} does not fit the servers:\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise ToolSetError(f"{which} does not match the servers:\n" + "\n".join(f"- {problem}" for problem in problems))
 
 
 def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:
-    """Return a notice for each server whose tools are missing because it is not there, with the reason.
+    """Return a notice for each server whose tools are missing because it is not connected, with the reason.
 
     Args:
         tool_set: The toolset whose servers count, or None for all.
@@ -81,15 +81,15 @@ def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, Server
 def resolve_tool_set(
     value: str | ToolSetConfig | Mapping[str, Any] | None, tool_sets: Mapping[str, ToolSetConfig]
 ) -> ToolSetConfig | None:
-    """Return the toolset that a person means.
+    """Return the toolset for a value.
 
     Args:
-        value: The name of one, a toolset, the same as a mapping with `servers`, or None for all tools.
-        tool_sets: Those with a name.
+        value: A toolset's name, a toolset, a mapping with `servers`, or None for all tools.
+        tool_sets: The named toolsets.
 
     Raises:
         UnknownNameError: No toolset has that name.
-        ToolSetError: The value is no toolset.
+        ToolSetError: The value is not a toolset.
     """
     if value is None or isinstance(value, ToolSetConfig):
         return value
@@ -99,11 +99,11 @@ def resolve_tool_set(
         return tool_sets[value]
     if not isinstance(value, Mapping):
         hint = "Give a toolset's name, a ToolSetConfig, or a mapping such as {'servers': {'math': True}}."
-        raise ToolSetError(f"A {type(value).__name__} is no toolset.", hint=hint)
+        raise ToolSetError(f"A {type(value).__name__} is not a toolset.", hint=hint)
     try:
         return ToolSetConfig.model_validate(dict(value))
     except ValidationError as error:
-        raise ToolSetError(f"That is no toolset: {_wrong_parts(error)}.") from error
+        raise ToolSetError(f"Invalid toolset: {_wrong_parts(error)}.") from error
 
 
 def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
@@ -114,7 +114,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
 
 
 def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
-    """Return the tools of one server that its entry in a toolset lets through."""
+    """Return the tools of one server that its entry in a toolset includes."""
     if isinstance(spec, bool):
         yield from owned if spec else ()
         return
@@ -125,7 +125,7 @@ def _kept(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:
 
 
 def _named(name: str, owned: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """Return the tools of one server that a name means: the one that is called exactly so, else those that can be."""
+    """Return the tools of one server that a name means: the exact match, else all possible ones."""
     possible = [tool for tool in owned if name == tool.wire_name or name in tool.aliases]
     return [tool for tool in possible if tool.name == name] or possible
 
@@ -158,7 +158,7 @@ def _missing(status: ServerStatus) -> Notice:
 
 
 def _wrong_parts(error: ValidationError) -> str:
-    """Return what is wrong, one phrase for each part; pydantic words a union as one error for each of its members."""
+    """Return what is wrong, one phrase per part; pydantic reports a union as one error per member."""
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
         where = [str(step) for step in problem["loc"][:2]]

@@ -164,7 +164,7 @@ async def test_an_empty_answer_ends_the_turn_and_the_conversation_can_be_replaye
         body = fake.seen[-1].body
     assert turn.status == "done"
     assert turn.answer == ""
-    assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no call of a tool."]
+    assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no tool call."]
     assert [message.role for message in turn.messages] == ["user", "assistant", "tool"]
     assert after.answer == "fine"
     assert_valid_body(provider, body)

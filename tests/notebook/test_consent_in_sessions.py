@@ -172,7 +172,7 @@ def test_what_a_server_asks_is_cancelled_after_the_limit_and_the_turn_says_so() 
         (notice,) = turn.notices
         assert notice.server == "asker"
         assert "Nobody answered" in notice.text
-        with pytest.raises(UsageError, match="not open any more"):
+        with pytest.raises(UsageError, match="no longer open"):
             question.answer({})
 
 

@@ -144,10 +144,10 @@ def test_a_question_is_answered_once(session: Session) -> None:
     future = session.submit("x", model=scripted_model(ADD, "3"))
     question = asked(session, ApprovalQuestion)
     question.approve()
-    with pytest.raises(UsageError, match="not open any more"):
+    with pytest.raises(UsageError, match="no longer open"):
         question.deny()
     future.result(30)
-    with pytest.raises(UsageError, match="not open any more"):
+    with pytest.raises(UsageError, match="no longer open"):
         session.questions.by_id(question.id)
 
 
@@ -157,7 +157,7 @@ def test_a_stop_ends_the_question_and_the_call_was_not_run(session: Session) -> 
     session.stop()
     turn = future.result(30)
     assert (turn.status, turn.tool_calls[0].status) == ("stopped", "stopped")
-    with pytest.raises(UsageError, match="not open any more"):
+    with pytest.raises(UsageError, match="no longer open"):
         question.approve()
     assert len(session.questions) == 0
     assert_valid(session.messages)

@@ -88,7 +88,7 @@ def test_one_error_lists_everything_that_is_unknown_with_close_matches() -> None
     with pytest.raises(ToolSetError) as caught:
         check_tool_set(wrong, READY, CATALOG, "research")
     assert str(caught.value).split("\n") == [
-        "Toolset 'research' does not fit the servers:",
+        "Toolset 'research' does not match the servers:",
         "- there is no server 'gti'. Did you mean 'git' or 'twice'?",
         "- server 'git' has no tool 'lgo'. Did you mean 'log'?",
         "- server 'git' has no tool 'issues'. Available: 'hub_log', 'log'.",
@@ -152,8 +152,8 @@ def test_an_unknown_toolset_name_is_refused_with_the_closest() -> None:
         ({"servers": {"git": 1}}, "servers.git is true"),
         ({"servers": {"git": {"exclud": ["log"]}}}, "servers.git is true"),
         ({"server": {"git": True}}, "server: Extra inputs are not permitted"),
-        (True, "A bool is no toolset"),
-        (["git"], "A list is no toolset"),
+        (True, "A bool is not a toolset"),
+        (["git"], "A list is not a toolset"),
     ],
 )
 def test_a_value_that_is_no_toolset_is_refused(value: Any, message: str) -> None:

@@ -220,7 +220,7 @@ def test_an_answer_that_does_not_fit_or_comes_too_late_is_refused(told: Told) ->
         told.do("answer", question=question, answer="send")
     told.do("answer", question=question, answer="deny")
     told.idle()
-    with pytest.raises(UsageError, match="not open any more"):
+    with pytest.raises(UsageError, match="no longer open"):
         told.do("answer", question=question, answer="approve")
 
 

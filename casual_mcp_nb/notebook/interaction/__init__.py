@@ -1,1 +1,1 @@
-"""What a running turn asks the person: approvals, forms and pages of servers, pauses before a model call."""
+"""Questions of a running turn to the person: approvals, forms and pages of servers, pauses before a model call."""

@@ -1,4 +1,4 @@
-"""What servers ask the person: forms to fill in, and pages to visit."""
+"""Questions of servers to the person: forms to fill in, and pages to visit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_MESSAGE = 4_000
 
 
 class Elicitation(Question):
-    """Something that a server asks the person; the answer goes to that server."""
+    """A question of a server to the person; the answer goes to that server."""
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
         super().__init__(channel, server)

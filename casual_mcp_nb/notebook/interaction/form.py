@@ -1,4 +1,4 @@
-"""The form that a server asks a person to fill in: its fields, and what was filled in, checked."""
+"""Forms of servers: their fields, and validation of what the person enters."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FormField:
         required: Whether it must be filled in.
         default: What the server suggests, as it would be sent; None if there is nothing, or it is invalid.
         choices: The values with their labels.
-        minimum: The least number, or the least length of a text.
-        maximum: The greatest number, or the greatest length of a text.
+        minimum: The smallest number, or the minimum length of a string.
+        maximum: The largest number, or the maximum length of a string.
     """
 
     name: str
@@ -56,12 +56,12 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what was filled in, and return it in the types of the fields.
+    """Validate the input, and convert it to the types of the fields.
 
     A field that is not in `values` has its default; fields that were left empty, and those without a default, are left out.
 
     Raises:
-        UsageError: A field is missing or wrong; the message names it. Or there is no such field.
+        UsageError: A field is missing, invalid or unknown; the message names it.
     """
     unknown = next((name for name in values if name not in {field.name for field in fields}), None)
     if unknown is not None:

@@ -1,4 +1,4 @@
-"""The open questions to the person, and where each is asked."""
+"""The open questions, and where each is asked."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Questions(Sequence[Question]):
     @step_mode.setter
     def step_mode(self, on: bool) -> None:
         if not isinstance(on, bool):
-            raise UsageError(f"step_mode cannot be {brief(on)}.", hint="It is True or False.")
+            raise UsageError(f"step_mode cannot be {brief(on)}.", hint="It must be True or False.")
         self._step_mode = on
         self._observers.changes.notify()
 
@@ -114,7 +114,7 @@ class Questions(Sequence[Question]):
         return question
 
     def panel_opened(self) -> Callable[[], None]:
-        """Note that something shows the questions and lets the person answer.
+        """Register that something shows the questions and lets the person answer.
 
         Returns:
             A function that ends it.

@@ -1,4 +1,4 @@
-"""Reading one line from the person, in a way that can be cancelled."""
+"""Read one line of input in a way that can be cancelled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def prompted(text: str, context: contextvars.Context) -> str:
     Raises:
         EOFError: The input has ended, or the person has ended it.
         NotImplementedError: The front end takes no input.
-        OSError, RuntimeError, ValueError: There is no input.
+        OSError, RuntimeError, ValueError: Input is not available.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()

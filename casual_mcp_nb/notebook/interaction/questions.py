@@ -1,4 +1,4 @@
-"""Questions that a running turn asks the person: whether a call may run, and how to go on at a pause of the step mode.
+"""Questions of a running turn: whether a call may run, and how to continue at a pause in step mode.
 
 A question is answered once, from any thread: in the panel, at a prompt of `input()`, or by one of its methods.
 """
@@ -56,14 +56,14 @@ class Question(ABC):
 
     @abstractmethod
     def expire(self, why: str) -> None:
-        """Give the answer that does no harm, since nobody will answer.
+        """Give the harmless answer, because nobody will answer.
 
         Args:
-            why: Why nobody will.
+            why: Why nobody will answer.
         """
 
     def no_one_to_ask(self) -> None:
-        """Give the answer for the case that nobody can be asked."""
+        """Give the answer for when there is no one to ask."""
         self.expire("No one is available to answer.")
 
     def _settle(self, answer: Any) -> None:
@@ -286,8 +286,8 @@ class StepQuestion(Question):
 
 
 def not_open() -> UsageError:
-    """Return the error of an answer that comes too late."""
-    return UsageError("This question is not open any more: it was answered, or its turn has ended.")
+    """Return the error for an answer that comes too late."""
+    return UsageError("This question is no longer open: it was answered, or its turn has ended.")
 
 
 def _claims(tool: ToolSpec) -> tuple[str, ...]:
