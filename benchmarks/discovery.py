@@ -1,11 +1,11 @@
-"""How well and how fast tools are found, beside casual-mcp's ToolSearchIndex and FastMCP's BM25 search transform.
+"""Quality and speed of tool search, compared with casual-mcp's ToolSearchIndex and FastMCP's BM25 search transform.
 
     python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding MODULE:FUNCTION]
 
-The data folder holds `NAME.catalog.jsonl` (a tool a line) and `NAME.dev.jsonl` (a case a line: a query, and for each of its
-needs the tools that meet it). Without one, the small catalog in `discovery_sample.py` is used. casual-mcp is measured where it
-can be imported. With an embedding, a function that makes an array with a row for each of a list of texts, there are two columns
-more: what it finds alone, and what words and meaning find together.
+The data folder holds `NAME.catalog.jsonl` (one tool per line) and `NAME.dev.jsonl` (one case per line: a query, and for each of
+its needs the tools that meet it). Without one, the small catalog in `discovery_sample.py` is used. casual-mcp is measured if it
+can be imported. An embedding, a function from a list of texts to an array with one row for each, adds two columns: the
+embedding alone, and words and meaning together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETS = {
 SPEED_CATALOG = "many_servers"
 SPEED_QUERIES = "livemcp_llm"
 MODEL_QUERIES = "livemcp_llm"
-"""The set whose queries a language model wrote: the nearest to what a search tool is asked."""
+"""The set whose queries a language model wrote, which are closest to those of a search tool."""
 SAMPLES, SAMPLE_SEEDS = (10, 50, 200), 5
 
 
@@ -58,7 +58,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Data:
-    """Sets of cases with their catalogs, and what speed is measured with."""
+    """Sets of cases with their catalogs, and the data for measuring speed."""
 
     sets: dict[str, tuple[list[ToolSpec], list[Case]]]
     speed_tools: list[ToolSpec]
@@ -66,7 +66,7 @@ class Data:
 
 
 def load(folder: Path) -> Data:
-    """The data of a folder; sets that are not there are left out."""
+    """Return the data in a folder, without missing sets."""
     catalogs = {path.name.split(".")[0]: _catalog(path) for path in sorted(folder.glob("*.catalog.jsonl"))}
     found = {name: folder / f"{name}.dev.jsonl" for name, catalog in SETS.items() if catalog in catalogs}
     sets = {name: (catalogs[SETS[name]], _cases(path)) for name, path in found.items() if path.exists()}
@@ -77,7 +77,7 @@ def load(folder: Path) -> Data:
 
 
 def sample() -> Data:
-    """The data of this folder's own sample."""
+    """Return the built-in sample."""
     cases = [Case(query, [frozenset([name]) for name in needs]) for query, needs in discovery_sample.CASES]
     return Data({"sample": (discovery_sample.TOOLS, cases)}, discovery_sample.TOOLS, [case.query for case in cases])
 
@@ -109,7 +109,7 @@ def quality(ranker: Ranker, cases: Sequence[Case]) -> tuple[float, float, float]
 
 
 def places(ranker: Ranker, case: Case) -> list[int]:
-    """For each need the rank of the first tool that meets it; 11 where none is among the first ten."""
+    """Return for each need the rank of the first tool that meets it; 11 if none is among the first ten."""
     found = {name: place for place, name in enumerate(ranker.names(ranker.search(case.query, DEPTH)), 1)}
     return [min((found[name] for name in need if name in found), default=DEPTH + 1) for need in case.needs]
 
@@ -126,7 +126,7 @@ def sampled(make: MakeRanker, tools: Sequence[ToolSpec], cases: Sequence[Case], 
 
 
 def around(case: Case, tools: Sequence[ToolSpec], size: int, draw: random.Random) -> list[ToolSpec]:
-    """So many tools: those that meet the case's needs, the rest of their servers, and other servers at random."""
+    """Return a number of tools: those that meet the case's needs, the rest of their servers, and other servers at random."""
     wanted = frozenset().union(*case.needs)
     servers: dict[str, list[ToolSpec]] = {}
     for tool in tools:
@@ -143,7 +143,7 @@ def around(case: Case, tools: Sequence[ToolSpec], size: int, draw: random.Random
 
 
 def grown(tools: Sequence[ToolSpec], size: int) -> list[ToolSpec]:
-    """So many tools: the first ones, or copies on numbered servers where there are not enough."""
+    """Return a number of tools: the first ones, or copies on numbered servers if there are not enough."""
     rounds = -(-size // len(tools))
     copies = (
         tool if n == 0 else replace(tool, server=f"{tool.server}-{n}", wire_name="") for n in range(rounds) for tool in tools
@@ -170,7 +170,7 @@ def _ms(call: Callable[[], Any]) -> float:
 
 
 def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
-    """A line a set."""
+    """Format one line per set."""
     print(f"\nrecall@{CUT} of any need / of the needs / MRR\n")
     print(f"| set | cases | tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 3)}")
     for name, (tools, cases) in data.sets.items():
@@ -179,7 +179,7 @@ def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
 
 
 def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
-    """A line a number of tools."""
+    """Format one line per number of tools."""
     tools, cases = data.sets[MODEL_QUERIES]
     print(f"\nqueries that a model wrote, any need met at {CUT} / at {DEPTH}, with tools drawn around those that meet it\n")
     print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
@@ -189,7 +189,7 @@ def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
 
 
 def print_embedding_speed(data: Data, embed: Embed) -> None:
-    """What the embedding takes for a query that it has not seen, and for a tool; and the memory of this process."""
+    """Measure the embedding's time for a new query and for a tool, and the memory of this process."""
     queries = [f"{query} again" for query in data.speed_queries]
     query = statistics.median(_ms(lambda query=query: embed([query])) for query in queries)  # type: ignore[misc]
     texts = [f"{embedded_text(tool)} again" for tool in data.speed_tools[:500]]
@@ -199,7 +199,7 @@ def print_embedding_speed(data: Data, embed: Embed) -> None:
 
 
 def print_speed(data: Data, columns: dict[str, MakeRanker], sizes: Sequence[int]) -> None:
-    """A line a size; behind each peer's figures, how many times ours they are."""
+    """Format one line per size; each peer's figures are followed by their ratio to ours."""
     print(f"\nms: build / median query / median query of {LONG_QUERY_WORDS} words (how many times ours)\n")
     print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for size in sizes:
@@ -221,7 +221,7 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs and cases")
     parser.add_argument("--sizes", default="50,500,5000,50000", help="numbers of tools for the speed table")
-    parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure at the seam")
+    parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
     embed = embedding(options.embedding) if options.embedding else None

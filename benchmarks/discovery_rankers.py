@@ -1,4 +1,4 @@
-"""The ways to find tools that `discovery.py` measures, each behind the same three methods."""
+"""The search methods that `discovery.py` measures, behind one interface."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MakeRanker = Callable[[Sequence[ToolSpec]], "Ranker"]
 
 
 class Ranker(Protocol):
-    """One way to find tools. Made with the tools, so that `build` is the index alone."""
+    """A search method. It is created with the tools, so that `build` only builds the index."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None: ...
     def build(self) -> None:
-        """Make the index."""
+        """Build the index."""
 
     def search(self, query: str, count: int) -> Any:
         """Find the best tools."""
 
     def names(self, found: Any) -> list[Name]:
-        """Server and name of each tool that a search found."""
+        """Return server and name of each tool that a search found."""
 
 
 class Ours:
@@ -49,7 +49,7 @@ class Ours:
 
 
 class Fused(Ours):
-    """This package with an embedding at its seam. Texts are embedded once, however often they come."""
+    """This package with an embedding. Texts are embedded once, however often they occur."""
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Embed) -> None:
         super().__init__(tools)
@@ -60,7 +60,7 @@ class Fused(Ours):
 
 
 class Meaning:
-    """The embedding alone: the nearest tools by cosine."""
+    """The embedding alone: the closest tools by cosine."""
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Embed) -> None:
         self._tools = tools
@@ -103,7 +103,7 @@ class CasualMcp:
 
 
 class FastMcp:
-    """FastMCP's transform as it searches: it builds at the first search, and hashes the catalog at each one."""
+    """FastMCP's transform as it searches: it builds the index at the first search, and hashes the catalog at every search."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         from fastmcp.tools.base import Tool
@@ -131,19 +131,19 @@ class FastMcp:
 
 
 def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
-    """The rankers that can be measured here, ours first."""
+    """Return the rankers that can be measured here, ours first."""
     found: dict[str, MakeRanker] = {"ours": Ours}
     if embed is not None:
         found |= {"ours + embedding": partial(Fused, embed=embed), "embedding": partial(Meaning, embed=embed)}
     if importlib.util.find_spec("casual_mcp"):
         found["casual-mcp"] = CasualMcp
     else:
-        print("casual-mcp not installed, column left out")
+        print("casual-mcp is not installed: its column is left out")
     return found | {"FastMCP BM25": FastMcp}
 
 
 def embedding(name: str) -> Embed:
-    """The function that `MODULE:FUNCTION` names, with a memory: most texts come several times here."""
+    """Return the function that `MODULE:FUNCTION` names, with a cache: most texts occur several times here."""
     module, _, function = name.partition(":")
     embed = getattr(importlib.import_module(module), function)
     known: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A small catalog and questions of our own, for where no data folder is at hand."""
+"""A small catalog with queries, used without a data folder."""
 
 from __future__ import annotations
 

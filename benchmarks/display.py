@@ -1,7 +1,7 @@
-"""What displays cost: `python benchmarks/display.py`.
+"""Cost of displays: `python benchmarks/display.py`.
 
 Prints the time for the HTML of 1,000 tools and of a turn with 50 steps, the size of each output, and what live output at ten
-updates a second costs the engine thread, in parts of one core. Fails where a limit is passed.
+updates a second costs the engine thread, as a fraction of one core. Fails if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ ADD = ToolName("math", "add")
 
 
 def many_tools(count: int) -> Tools:
-    """Tools of ten servers, with schemas of usual size."""
+    """Return tools of ten servers, with schemas of typical size."""
     schema = {"type": "object", "properties": {name: {"type": "number", "description": "A number."} for name in "abc"}}
-    text = "Add numbers & say what they come to, with a description of usual length. " * 2
+    text = "Add numbers & return their sum, with a description of typical length. " * 2
     return Tools(Catalog([ToolSpec(f"server{number % 10}", f"tool_{number}", text, schema) for number in range(count)]), {})
 
 
 def long_turn(steps: int) -> Turn:
-    """A turn with a call in each step."""
+    """Return a turn with a call in each step."""
     events: list[Event] = [TurnStarted((UserMessage(content="Add and add."),), "m", None, True, 4, 12, 1_890)]
     for index in range(steps):
         function = AssistantToolCallFunction(name="math__add", arguments='{"a": 1, "b": 2}')
@@ -66,7 +66,7 @@ def long_turn(steps: int) -> Turn:
 
 
 def milliseconds(work: Callable[[], object], runs: int = 15) -> float:
-    """The median processor time of a run, after one to warm up."""
+    """Return the median processor time of a run, after a warm-up."""
     work()
     times = []
     for _ in range(runs):
@@ -77,12 +77,12 @@ def milliseconds(work: Callable[[], object], runs: int = 15) -> float:
 
 
 def size(bundle: dict[str, str]) -> int:
-    """The bytes of all forms."""
+    """Return the size of all forms in bytes."""
     return sum(len(form.encode()) for form in bundle.values())
 
 
 def engine_share(live: bool) -> tuple[float, int]:
-    """What events that stream in cost the thread that they come from, as a part of one core, and how often was drawn."""
+    """Measure what streaming events cost their thread, as a fraction of one core, and how often was drawn."""
     turn = Turn(Trace(long_turn(3).trace))
     turn.trace.append(StepStarted(3, Request((), (), TokenParts(10, 20, 300, 400, 300)), 3.0))
     with contextlib.redirect_stdout(io.StringIO()):
@@ -109,14 +109,14 @@ def engine_share(live: bool) -> tuple[float, int]:
 
 
 def report(name: str, noun: Any, html: Callable[[], object], limit: float) -> bool:
-    """Print what a display takes; whether that is beyond its limits."""
+    """Print the cost of a display; return whether it exceeds its limits."""
     took, whole, bundle = milliseconds(html), milliseconds(lambda: mimebundle(noun)), mimebundle(noun)
     print(f"{name}: HTML {took:.1f} ms (limit {limit:.0f}), all forms {whole:.1f} ms, {size(bundle):,} bytes")
     return took > limit or size(bundle) > MAX_BYTES
 
 
 def main() -> int:
-    """Print the figures; 1 where one is beyond its limit."""
+    """Print the figures; return 1 if one exceeds its limit."""
     tools, turn = many_tools(1_000), long_turn(50)
     failed = report("1,000 tools", tools, lambda: page(tools, ""), 50.0)
     failed |= report("a turn of 50 steps", turn, lambda: live_bundle(turn, "output"), 20.0)

@@ -1,10 +1,11 @@
-"""What a chat costs beyond its model, beside casual-mcp: `python benchmarks/engine.py [--sizes 30,300,3000] [--repeats 200]`.
+"""Cost of a chat beyond its model, compared with casual-mcp: `python benchmarks/engine.py [--sizes 30,300,3000] [--repeats
+200]`.
 
-A model that answers at once makes one call of a tool and ends. The servers are FastMCP servers in memory, the connections are
-warm, and the same stub of casual-llm's client protocol answers both packages. With discovery all tools but the called one are
-deferred. The bare call is the same call on a client of fastmcp, without any of the two, at one server with all the tools, which
-FastMCP looks through at each call; ours has the called tool on a server of its own. The listing starts from nothing and ends
-with the definitions that a model is sent. casual-mcp is measured where it can be imported and works.
+A model that answers immediately makes one tool call and ends. The servers are in-memory FastMCP servers, the connections are
+warm, and the same stub of casual-llm's client protocol answers both packages. With discovery, all tools but the called one are
+deferred. The bare call is the same call on a fastmcp client, without either package, to one server with all the tools, which
+FastMCP searches at each call; ours has the called tool on a separate server. The listing starts from scratch and ends with the
+definitions sent to a model. casual-mcp is measured if it can be imported and works.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Milliseconds = float
 
 
 class AtOnce:
-    """A casual-llm client that answers at once: a call of a tool, and after its result a text."""
+    """A casual-llm client that answers immediately: a tool call, and after its result a text."""
 
     def __init__(self, tool: str) -> None:
         function = AssistantToolCallFunction(name=tool, arguments='{"a": 1, "b": 2}')
@@ -65,7 +66,7 @@ class Side(Protocol):
 
 
 class Ours:
-    """This package, with the called tool on a server of its own."""
+    """This package, with the called tool on a separate server."""
 
     def __init__(self, tools: int, discovery: bool) -> None:
         modes = {"desk": "loaded", "many": "deferred"}
@@ -129,13 +130,13 @@ def _add(a: int, b: int) -> int:
 
 
 def _record(record_id: str, fields: list[str] | None = None, limit: int = 10) -> str:
-    """Read a record by its number, with the fields that are asked for."""
+    """Read a record by its number, with the requested fields."""
     return record_id
 
 
 @cache
 def server(fillers: int, called: str = "", prefix: str = "") -> FastMCP[Any]:
-    """A server with so many tools that are not called, and the one that is; made once."""
+    """Return a server with a number of tools that are not called, and the one that is. Cached."""
     made: FastMCP[Any] = FastMCP("bench")
     if called:
         made.add_tool(Tool.from_function(_add, name=called))
@@ -145,7 +146,7 @@ def server(fillers: int, called: str = "", prefix: str = "") -> FastMCP[Any]:
 
 
 async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: int) -> dict[str, Milliseconds]:
-    """The median of each, taken in turn, so that what else runs on the machine disturbs all alike."""
+    """Return the median of each, measured alternately, so that other load affects all of them equally."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(WARM_UP + repeats):
         for name, run in runs.items():
@@ -157,7 +158,7 @@ async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: 
 
 
 async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: bool, repeats: int) -> dict[str, Milliseconds]:
-    """The medians of a warm chat with one call, for each side, and of the bare call."""
+    """Return the medians of a warm chat with one call, for each side, and of the bare call."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(server(tools - 1, "add")))
         runs: dict[str, Callable[[], Awaitable[object]]] = {BARE: lambda: client.call_tool("add", {"a": 1, "b": 2})}
@@ -169,7 +170,7 @@ async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: boo
 
 
 async def listing_times(sides: Mapping[str, type[Side]]) -> dict[str, Milliseconds]:
-    """The medians of connecting and listing, from nothing."""
+    """Return the medians of connecting and listing from scratch."""
 
     async def listing(side: type[Side]) -> None:
         async with side(LISTED, False) as made:
@@ -179,7 +180,7 @@ async def listing_times(sides: Mapping[str, type[Side]]) -> dict[str, Millisecon
 
 
 async def sides() -> dict[str, type[Side]]:
-    """Ours, and casual-mcp where it can be imported and its chat works; says so where not."""
+    """Return ours, and casual-mcp if it can be imported and its chat works; print why if not."""
     found: dict[str, type[Side]] = {"ours": Ours}
     if not importlib.util.find_spec("casual_mcp"):
         print("casual-mcp is not installed: its column is left out.")

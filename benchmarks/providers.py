@@ -1,18 +1,18 @@
-"""What a provider costs beyond its SDK: `python benchmarks/providers.py [--tokens 500] [--rounds 9] [--tools 30]`.
+"""Cost of a provider beyond its SDK: `python benchmarks/providers.py [--tokens 500] [--rounds 9] [--tools 30]`.
 
-Servers on 127.0.0.1, in a process of their own, speak each wire format and answer at once: a streamed answer of so many tokens,
-written in one go, and an answer in one piece. The same question, with the same tools, is asked through `ChatModel.complete` and
-through the bare SDK, whose every token is read in the way that its documentation shows; for Ollama, and for LiteLLM where it is
-installed, that is `AsyncClient.chat` and `litellm.acompletion`. Both keep their connections, both are asked in turn in the same
-process, and the best round of each counts. What is measured is the processor's time of that process: a busy machine and the
-servers stay out of it as far as they can.
+Servers on 127.0.0.1, in a separate process, speak each wire format and answer immediately: a streamed answer of a given number
+of tokens, written in one go, and an answer in one piece. The same question, with the same tools, goes through
+`ChatModel.complete` and through the bare SDK, read token by token as its documentation shows; for Ollama, and for LiteLLM if it
+is installed, that is `AsyncClient.chat` and `litellm.acompletion`. Both reuse their connections, both alternate in the same
+process, and the best round of each counts. The measure is that process's processor time, which largely excludes the servers and
+other load.
 
-- per token: the time of a streamed answer less the time of one with a single token, divided by the tokens between them: reading
+- per token: the time of a streamed answer minus that of one with a single token, divided by the difference in tokens: reading
   it off the wire, the SDK's own types, and ours on top.
 - per call: the time of an answer in one piece, from the question to the answer.
 
 A ratio is ours divided by the SDK's alone: 1.00 is no overhead at all. Less is possible where we read a format more directly
-than its SDK does (Ollama's lines). What we add stands behind it.
+than its SDK does (Ollama's lines). The column after it is the time we add.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ Ask = Callable[[bool], Awaitable[str]]
 
 @dataclass
 class Pair:
-    """The best times of one way to ask, in seconds: a streamed answer, and an answer in one piece."""
+    """The best times of one variant in seconds: a streamed answer, and an answer in one piece."""
 
     stream: float = float("inf")
     whole: float = float("inf")
 
 
 def words(count: int) -> tuple[str, ...]:
-    """The pieces of an answer."""
+    """Return the pieces of an answer."""
     return tuple(f" word{number}" for number in range(count))
 
 
 def serve(wire: str, tokens: int, port: Any) -> None:
-    """Answer every request of a wire format for ever, and tell the port first."""
+    """Print the port, then answer every request of a wire format forever."""
     stream = streamed(wire, words(tokens))
     replies = {
         True: _reply(stream, KINDS[wire]),
@@ -88,7 +88,7 @@ def _reply(body: bytes, kind: str) -> bytes:
 
 
 def through_us(model: ChatModel, tools: Sequence[dict[str, Any]]) -> Ask:
-    """Ask through this package."""
+    """Send a request through this package."""
 
     async def ask(stream: bool) -> str:
         said: list[Any] = []
@@ -157,7 +157,7 @@ def through_ollama(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
 
 
 def bare(provider: str, url: str) -> Callable[[Sequence[dict[str, Any]]], Ask]:
-    """The way to ask the bare SDK of a provider."""
+    """Return the function that sends a request through a provider's bare SDK."""
     if provider == "ollama":
         from ollama import AsyncClient
 
@@ -182,7 +182,7 @@ def bare(provider: str, url: str) -> Callable[[Sequence[dict[str, Any]]], Ask]:
 
 
 async def measure(asks: Sequence[Ask], rounds: int, expected: str) -> list[Pair]:
-    """The best times of each way, asked in turn."""
+    """Return the best times of each variant, measured alternately."""
     best = [Pair() for _ in asks]
     for round_number in range(rounds + WARM_UP):
         for ask, pair in zip(asks, best, strict=True):
@@ -198,7 +198,7 @@ async def measure(asks: Sequence[Ask], rounds: int, expected: str) -> list[Pair]
 
 
 async def compare(provider: str, tokens: int, rounds: int, tools: Sequence[dict[str, Any]]) -> list[Pair]:
-    """Ours and the SDK's times for an answer of so many tokens."""
+    """Return our times and the SDK's for an answer of a number of tokens."""
     wire = "openai" if provider == "litellm" else provider
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(wire, tokens, theirs), daemon=True)
@@ -217,7 +217,7 @@ async def compare(provider: str, tokens: int, rounds: int, tools: Sequence[dict[
 
 
 def some_tools(count: int) -> list[dict[str, Any]]:
-    """Definitions of an ordinary size."""
+    """Return definitions of typical size."""
     words = {"type": "string", "description": "The name of a place, such as 'Tromsø' or 'Bergen'."}
     properties = {"place": words, "days": {"type": "integer", "description": "How many days."}, "exact": {"type": "boolean"}}
     parameters = {"type": "object", "properties": properties, "required": ["place"]}

@@ -1,4 +1,4 @@
-"""Six real servers that others wrote, for the benchmarks: `python3 .ci/third_party.py` installs them."""
+"""Six real third-party servers for the benchmarks: `python3 .ci/third_party.py` installs them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
 def configs(files: Path) -> dict[str, dict[str, Any]]:
-    """Their configs by name.
+    """Return their configs by name.
 
     Args:
-        files: A folder that they may use.
+        files: A folder for them to use.
 
     Raises:
         SystemExit: They are not installed.

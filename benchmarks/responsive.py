@@ -1,8 +1,9 @@
-"""What a person, a server or a model can make long, and the event loop meanwhile: `python benchmarks/responsive.py [NAME ...]`.
+"""How long the event loop is blocked by long input from people, servers and models: `python benchmarks/responsive.py [NAME
+...]`.
 
-Each case runs in a process of its own. It prints how long the case took and the longest block of the loop in it: the longest
-time for which one callback computed or waited, as `tests/kit/loop_guard.py` measures it. Each figure stands beside its limit; a
-ratio above 1 is a fault, and with `--where` each block is printed with its frames.
+Each case runs in a separate process. It prints how long the case took and the longest block of the loop in it: the longest time
+for which one callback computed or waited, as `tests/kit/loop_guard.py` measures it. Each figure is printed with its limit; a
+ratio above 1 is a failure, and `--where` prints each block with its frames.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ SENTENCE = "Please tell me what time it is in Tokyo when it is 14:30 in Oslo, an
 PATTERN = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 Figures = dict[str, tuple[float, float, str]]
-"""By what it is: the figure, its limit, and its unit."""
+"""Figures by name: the figure, its limit, and its unit."""
 
 
 def prompt() -> Figures:
-    """A prompt of 50 KB to the offline planner, stopped in a second run."""
+    """Send a prompt of 50 KB to the offline planner, and stop it in a second run."""
     from casual_mcp_nb import Session
     from casual_mcp_nb.types.event import StepStarted
 
@@ -199,14 +200,14 @@ CASES: dict[str, Callable[[], Figures]] = {
 
 
 def watching() -> LoopGuard:
-    """A guard that notes every block from here on."""
+    """Return a guard that records every block from here on."""
     guard = LoopGuard(0.02)
     guard.start()
     return guard
 
 
 def longest(guard: LoopGuard) -> float:
-    """The longest block in seconds."""
+    """Return the longest block in seconds."""
     found = guard.take()
     for held in found:
         print(held, file=sys.stderr)
@@ -214,7 +215,7 @@ def longest(guard: LoopGuard) -> float:
 
 
 async def called(servers: dict[str, Any], tool: str) -> float:
-    """The seconds that one call takes, with its errors."""
+    """Return the seconds that one call takes, including errors."""
     from casual_mcp_nb import McpToolChat
     from casual_mcp_nb.errors import ServerError
 

@@ -1,10 +1,10 @@
-"""What discovery saves on the first call: random mixes of deferred tools of real catalogs, with and without deferral.
+"""Tokens that discovery saves on the first call: random mixes of tools from real catalogs, with and without deferral.
 
     python benchmarks/savings.py [--data DIR] [--mixes 1000]
 
-The data folder holds `NAME.catalog.jsonl` (a tool a line); without one, the catalog in `discovery_sample.py` is used. A mix is
-so many tools, drawn either as servers come (whole servers, the last one cut) or one by one from all servers, which is the
-worst case: nearly every tool has a server of its own, with two lines in the manifest.
+The data folder holds `NAME.catalog.jsonl` (one tool per line); without one, the catalog in `discovery_sample.py` is used. A mix
+is a number of tools, drawn either as whole servers (the last one cut) or one by one from all servers, which is the worst case:
+nearly every tool is on a different server, with two lines in the manifest.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SELECTION = Selection(discovery=True, defer_all=True)
 
 
 def saved(tools: Sequence[ToolSpec]) -> float:
-    """Which share of the first call's tokens it saves to defer these tools; below 0 where it costs more."""
+    """Return the share of the first call's tokens saved by deferring these tools; below 0 if it costs more."""
     view = compile_view(Catalog(tools), SELECTION, {})
     return 1 - view.first_call_tokens / view.undeferred_tokens
 
 
 def mix(catalog: Catalog, size: int, whole: bool, draw: random.Random) -> list[ToolSpec]:
-    """So many tools at random: whole servers, the last one cut, or one by one."""
+    """Return a number of random tools: whole servers, the last one cut, or one by one."""
     if not whole:
         return draw.sample(list(catalog), size)
     servers = draw.sample(list(catalog.by_server), len(catalog.by_server))
@@ -42,7 +42,7 @@ def mix(catalog: Catalog, size: int, whole: bool, draw: random.Random) -> list[T
 
 
 def line(name: str, catalog: Catalog, size: int, whole: bool, mixes: int) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     draw = random.Random(f"{name} {size}")
     shares = sorted(saved(mix(catalog, size, whole, draw)) for _ in range(mixes))
     reached = sum(share > GOALS[size] for share in shares) / mixes

@@ -1,6 +1,6 @@
-"""How long it takes before anything can be done: `python benchmarks/startup.py`.
+"""Startup time: `python benchmarks/startup.py`.
 
-Each row is the median over fresh processes, without the start of Python itself. The peer is casual-mcp, where it is installed.
+Each row is the median over fresh processes, without Python's own startup. The peer is casual-mcp, if it is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS = {
 
 
 def seconds(code: str) -> float | None:
-    """The median time that `code` prints, or None where it cannot run."""
+    """Return the median time that `code` prints, or None if it cannot run."""
     done = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(REPEATS)]
     if any(one.returncode for one in done):
         return None

@@ -1,7 +1,8 @@
-"""How quick the explorer is in a real JupyterLab in chromium: `python benchmarks/widgets.py [--tools 10000] [--rounds 5]`.
+"""Speed of the explorer in a real JupyterLab in Chromium: `python benchmarks/widgets.py [--tools 10000] [--rounds 5]`.
 
-It needs JupyterLab, playwright and chromium. Each figure is the best of the rounds, for other processes only ever add to it; a
-freeze is the longest time between two frames of the page. An explorer was made before, so that nothing is imported meanwhile.
+It needs JupyterLab, playwright and chromium. Each figure is the best of all rounds, because other load only adds to it; a
+freeze is the longest time between two frames of the page. An explorer is created first, so that nothing is imported during the
+measurement.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ QUERIES = ("c", "create", "create ev", "ticket 77", "shelf-03", "zzz", "")
 
 
 class Frames:
-    """The messages of the kernel that reach the page, by kind."""
+    """The kernel's messages to the page, by kind."""
 
     def __init__(self, page: Any) -> None:
         self.sizes: list[tuple[str, int]] = []
@@ -93,13 +94,13 @@ class Frames:
             self.sizes.append((kind[1].decode(), len(content)))
 
     def taken(self) -> list[tuple[str, int]]:
-        """What has come since the last time."""
+        """Return the messages since the last call."""
         taken, self.sizes = self.sizes, []
         return taken
 
 
 def measured(browser: Any, lab: Lab, tools: int, rounds: int) -> dict[str, float]:
-    """The figures for so many tools."""
+    """Return the figures for a number of tools."""
     page = browser.new_page(viewport={"width": 1400, "height": 1200})
     page.set_default_timeout(120_000)
     frames = Frames(page)

@@ -1,4 +1,4 @@
-"""Show the methods that are made from others, as in `search_async = awaited(search)`."""
+"""Document methods derived from others, as in `search_async = awaited(search)`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What the documentation takes from the code: a reference of every public name, every decision, the keys of a config.
+"""MkDocs hooks that generate pages from the code: a reference of every public name, all decisions, the keys of a config.
 
-MkDocs calls the functions that begin with `on_`; they work from what exists, so that a new name, decision or key needs no line
-here.
+MkDocs calls the functions that begin with `on_`. A new name, decision or key needs no change here.
 """
 
 from __future__ import annotations
@@ -71,12 +70,12 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put a table of keys in the place of each `<!-- keys: CLASS -->`."""
+    """Replace each `<!-- keys: CLASS -->` by a table of keys."""
     return re.sub(r"<!-- keys: (\w+) -->", lambda match: keys_of(match[1]), markdown)
 
 
 def keys_of(name: str) -> str:
-    """Return a table of the fields of a config class: name, default, and what its docstring says about it."""
+    """Return a table of the fields of a config class: name, default, and its docstring."""
     from griffe import Docstring, DocstringSectionParameters
     from pydantic_core import to_jsonable_python
 

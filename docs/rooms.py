@@ -1,6 +1,6 @@
-"""The rooms of the package and who imports whom, read from the source: `python docs/rooms.py` draws them into rooms.md.
+"""Draw the package's rooms and their imports, as read from the source, into rooms.md: `python docs/rooms.py`.
 
-An import counts wherever it stands: at the top of a module, inside a function, or for type checkers only.
+Every import counts: at the top of a module, inside a function, or for type checkers only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports() -> Graph:
-    """Return for each module those of the package that it imports."""
+    """Return the modules of the package that each module imports."""
     files = modules()
     graph: dict[str, set[str]] = {name: set() for name in files}
     for name, path in files.items():
@@ -41,7 +41,7 @@ def imports() -> Graph:
 
 
 def rooms() -> Graph:
-    """Return for each room those that it imports. The package's own `__init__`, which holds the public names, is no room."""
+    """Return the rooms that each room imports. The package's own `__init__`, which holds the public names, is not a room."""
     graph: dict[str, set[str]] = defaultdict(set)
     for name, targets in imports().items():
         if name != PACKAGE:
@@ -56,7 +56,7 @@ def diagram(graph: Graph) -> str:
         graph: The rooms; none of them may import itself over others.
 
     Raises:
-        CycleError: There is a circle.
+        CycleError: The imports are circular.
     """
     below: dict[str, set[str]] = {}
     for room in TopologicalSorter(graph).static_order():
@@ -70,7 +70,7 @@ def diagram(graph: Graph) -> str:
 
 
 def drawn(page: str) -> str:
-    """Return the text of the page with the present diagram in the place of the one in it."""
+    """Return the text of the page with an updated diagram."""
     return re.sub(r"```mermaid\n.*?```", lambda _: diagram(rooms()), page, flags=re.DOTALL)
 
 
