@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
@@ -14,6 +14,11 @@ from casual_mcp_nb.types.tokens import TokenUsage
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall
     from casual_llm.usage import Usage
+
+    from casual_mcp_nb.providers.spec import OnText
+
+_Event = TypeVar("_Event", contravariant=True)
+_Whole = TypeVar("_Whole")
 
 
 class InvalidResponse(Exception):
@@ -117,7 +122,46 @@ def _parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
-async def whole_body(response: Any) -> Any | None:
+class StreamedAnswer(Protocol[_Event]):
+    """A streamed answer as far as it has come."""
+
+    def take(self, event: _Event, /) -> str:
+        """Take an event; the text in it comes back."""
+
+    def answer(self) -> ModelResponse:
+        """Return the whole answer.
+
+        Raises:
+            StreamTruncated: The stream stopped before its end.
+        """
+
+
+async def read_stream(
+    events: Any,
+    say: OnText,
+    parts: StreamedAnswer[Any],
+    construct: Callable[..., _Whole],
+    read: Callable[[_Whole], ModelResponse],
+) -> ModelResponse:
+    """Return the answer in a stream of an SDK; a server that answers in one piece all the same is read too.
+
+    Args:
+        events: The SDK's stream.
+        say: What is told of the text while it comes.
+        parts: Takes the events.
+        construct: Makes the SDK's answer in one piece from its fields.
+        read: Reads such an answer.
+    """
+    async with events:
+        whole = await _whole_body(events.response)
+        if whole is not None:
+            return read(construct(**whole) if isinstance(whole, dict) else whole)
+        async for event in events:
+            say(parts.take(event), events.response)
+    return parts.answer()
+
+
+async def _whole_body(response: Any) -> Any | None:
     """Return what was sent instead of a stream, read from its JSON; None for a stream.
 
     Raises:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order, sendable
-from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned
-from casual_mcp_nb.providers._pictures import after_results, limited
+from casual_mcp_nb.providers._history import CHAT_IDS, MISTRAL_IDS, in_strict_order
+from casual_mcp_nb.providers._learned import REASONING, SIGNATURE, Learned, learned, messages_for
+from casual_mcp_nb.providers._pictures import after_results
 from casual_mcp_nb.providers._provider_state import kept_fields
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
         wire: The format.
     """
     known = learned(client, model)
-    fit = sendable(messages, MISTRAL_IDS if known.mistral_ids else CHAT_IDS, wire, model)
-    sent = list(after_results(limited(fit, known.most_images, known.refused_images)))
+    ids = MISTRAL_IDS if known.mistral_ids else CHAT_IDS
+    sent = list(after_results(messages_for(client, model, messages, wire, ids)))
     return in_strict_order(sent) if known.strict_order else sent
 
 

@@ -7,14 +7,14 @@ that form. Each rule can help once for a model at a client, so that a provider w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.providers._history import in_strict_order
+from casual_mcp_nb.providers._history import IdRule, in_strict_order, sendable
 from casual_mcp_nb.providers._pictures import after_results, digest_of, has_images, images, limited
 from casual_mcp_nb.providers._provider_state import kept_fields
 from casual_mcp_nb.providers._refused_options import LearnedOptions, Refusal, adapt_options
@@ -22,7 +22,7 @@ from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.image import MAX_IMAGES
 
 if TYPE_CHECKING:
-    pass
+    from casual_llm import ChatMessage
 
 # Codestral, Devstral, Magistral, Ministral, Mistral, Mixtral, Pixtral, Voxtral.
 _MISTRAL = re.compile(r"(?:codes|devs|magis|minis|mis|mix|pix|vox)tral", re.IGNORECASE)
@@ -74,6 +74,20 @@ def learned(client: object, model: str) -> Learned:
         mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
         models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
     return models[model]
+
+
+def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
+    """Return a conversation as a model takes it: its names, ids and arguments of calls, and its images.
+
+    Args:
+        client: The client.
+        model: The provider's name of the model.
+        messages: The conversation.
+        wire: The format, as in `ProviderState`.
+        ids: Which ids of calls are accepted.
+    """
+    known = learned(client, model)
+    return limited(sendable(messages, ids, wire, model), known.most_images, known.refused_images)
 
 
 def adapted(known: Learned, refusal: Refusal) -> str | None:

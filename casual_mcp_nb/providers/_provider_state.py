@@ -58,15 +58,13 @@ def keep_fields(
     return keep(message, wire, model, [*first, *text, *calls])
 
 
-def kept(message: ChatMessage, wire: str, model: str) -> list[Part | AssistantToolCall] | None:
-    """Return the parts of a message with its calls in their places.
-
-    None where this model kept none, or they are not of this text.
-    """
+def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
+    """Return an answer in parts: as this model gave them, with the calls in their places, else its text and its calls."""
+    calls = message.tool_calls or []
     parts = _own_parts(message, wire, model)
     if parts is None:
-        return None
-    waiting = iter(getattr(message, "tool_calls", None) or ())
+        return [*([{"type": "text", "text": message.content}] if message.content else []), *calls]
+    waiting = iter(calls)
     return [next(waiting) if part["type"] == "call" else part for part in parts]
 
 

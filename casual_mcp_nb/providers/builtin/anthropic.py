@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import shown
@@ -16,15 +17,15 @@ from casual_mcp_nb.providers._answers import (
     ended_early,
     finished,
     message_of,
+    read_stream,
     taken_by,
     usage_of,
-    whole_body,
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
-from casual_mcp_nb.providers._history import ANTHROPIC_IDS, sendable
-from casual_mcp_nb.providers._learned import learned
-from casual_mcp_nb.providers._pictures import data_of, images, label_of, limited
-from casual_mcp_nb.providers._provider_state import Part, keep, kept
+from casual_mcp_nb.providers._history import ANTHROPIC_IDS
+from casual_mcp_nb.providers._learned import messages_for
+from casual_mcp_nb.providers._pictures import data_of, images, label_of
+from casual_mcp_nb.providers._provider_state import Part, keep, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
@@ -82,26 +83,18 @@ async def stream(
     """
     from anthropic.types import Message
 
-    create = client.client.messages.create
     # The SDK's own `messages.stream` parses arguments on the way, broken ones included.
-    async with await create(**_request(client, model, messages, options), stream=True) as events:
-        whole = await whole_body(events.response)
-        if whole is not None:
-            return _read(Message.construct(**whole) if isinstance(whole, dict) else whole, model)
-        parts = _MessageStream()
-        async for event in events:
-            say(parts.take(event), events.response)
-    return parts.answer(model)
+    events = await client.client.messages.create(**_request(client, model, messages, options), stream=True)
+    return await read_stream(events, say, _MessageStream(model), Message.construct, partial(_read, model=model))
 
 
 def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    known = learned(client, model)
-    sent = limited(sendable(messages, ANTHROPIC_IDS, WIRE, model), known.most_images, known.refused_images)
+    sent = messages_for(client, model, messages, WIRE, ANTHROPIC_IDS)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
     for made, message in zip(request["messages"], spoken, strict=True):
-        parts = kept(message, WIRE, model)
-        if parts is not None:
+        if message.role == "assistant":
+            parts = parts_of(message, WIRE, model)
             made["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
         elif message.role == "tool":
             made["content"] = _result(message)
@@ -183,16 +176,30 @@ def _marked(blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _read(response: Message, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
         raise InvalidResponse(as_sent(response))
-    blocks = [_Block.of(block) for block in response.content]
-    return _answer(blocks, model, _usage(_counts(response.usage)), response.stop_reason)
+    return _answer(response.content, model, _counts(response.usage), response.stop_reason)
 
 
-def _answer(blocks: list[_Block], model: str, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
-    text = "".join("".join(block.pieces) for block in blocks if block.kind == "text")
-    made = [block for block in blocks if block.kind == "tool_use"]
-    calls = [call_of(block.id, block.name, "".join(block.pieces) or block.given) for block in made]
-    parts = [part for block in blocks if (part := block.part()) is not None]
-    return finished(keep(message_of(text, calls), WIRE, model, parts), usage, reason)
+def _answer(blocks: Sequence[ContentBlock], model: str, counts: dict[str, Any], reason: str | None) -> ModelResponse:
+    # Servers that speak as Anthropic does leave fields out.
+    text = "".join(getattr(block, "text", None) or "" for block in blocks if block.type == "text")
+    made = [block for block in blocks if block.type == "tool_use"]
+    calls = [call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in made]
+    parts = [part for block in blocks if (part := _part(block)) is not None]
+    return finished(keep(message_of(text, calls), WIRE, model, parts), _usage(counts), reason)
+
+
+def _part(block: ContentBlock) -> Part | None:
+    """Return what the provider is sent back of a block."""
+    match block.type:
+        case "text":
+            return _text(block.text) if getattr(block, "text", None) else None
+        case "tool_use":
+            return {"type": "call"}
+        case "thinking" if signature := getattr(block, "signature", None):
+            return {"type": "thinking", "thinking": block.thinking, "signature": signature}
+        case "redacted_thinking":
+            return {"type": "redacted_thinking", "data": getattr(block, "data", None) or ""}
+    return None
 
 
 def _counts(usage: Usage | MessageDeltaUsage | None) -> dict[str, Any]:
@@ -208,51 +215,17 @@ def _usage(counts: dict[str, Any]) -> TokenUsage | None:
     return usage_of(prompt, counts.get("output_tokens"), read, thinking)
 
 
-@dataclass
-class _Block:
-    """A part of an answer: what it began with, and the pieces of its text, its thinking or its arguments."""
-
-    kind: str
-    id: str | None = None
-    name: str = ""
-    given: object = None
-    signature: str = ""
-    data: str = ""
-    pieces: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, block: ContentBlock) -> _Block:
-        begun = getattr(block, block.type, None) if block.type in ("text", "thinking") else None
-        return cls(
-            block.type,
-            getattr(block, "id", None),
-            getattr(block, "name", ""),
-            getattr(block, "input", None),
-            getattr(block, "signature", None) or "",
-            getattr(block, "data", None) or "",
-            [begun] if begun else [],
-        )
-
-    def part(self) -> Part | None:
-        """Return what the provider is sent back."""
-        whole = "".join(self.pieces)
-        match self.kind:
-            case "text":
-                return {"type": "text", "text": whole} if whole else None
-            case "tool_use":
-                return {"type": "call"}
-            case "thinking" if self.signature:
-                return {"type": "thinking", "thinking": whole, "signature": self.signature}
-            case "redacted_thinking":
-                return {"type": "redacted_thinking", "data": self.data}
-        return None
+_GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
+"""The field of each kind of block that is streamed in pieces."""
 
 
 @dataclass
 class _MessageStream:
     """A streamed answer as far as it has come."""
 
-    blocks: dict[int, _Block] = field(default_factory=dict)
+    model: str
+    blocks: dict[int, ContentBlock] = field(default_factory=dict)
+    pieces: dict[int, list[str]] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
     ended: bool = False
@@ -263,7 +236,8 @@ class _MessageStream:
             case "message_start":
                 self.counts |= _counts(getattr(event.message, "usage", None))
             case "content_block_start":
-                return self._start(event.index, event.content_block)
+                self.blocks[event.index] = block = event.content_block
+                return getattr(block, "text", None) or "" if block.type == "text" else ""
             case "content_block_delta":
                 return self._add(event.index, event.delta)
             case "message_delta":
@@ -273,28 +247,37 @@ class _MessageStream:
                 self.ended = True
         return ""
 
-    def _start(self, index: int, block: ContentBlock) -> str:
-        self.blocks[index] = started = _Block.of(block)
-        return started.pieces[0] if started.kind == "text" and started.pieces else ""
-
     def _add(self, index: int, delta: RawContentBlockDelta) -> str:
-        block = self.blocks.setdefault(index, _Block("text"))
+        from anthropic.types import TextBlock
+
+        block = self.blocks.setdefault(index, TextBlock.construct(type="text", text=""))
+        pieces = self.pieces.setdefault(index, [])
         match delta.type:
             case "text_delta":
-                block.pieces.append(delta.text)
+                pieces.append(delta.text)
                 return delta.text
             case "input_json_delta":
-                block.pieces.append(delta.partial_json)
+                pieces.append(delta.partial_json)
             case "thinking_delta":
-                block.pieces.append(delta.thinking)
-            case "signature_delta":
+                pieces.append(delta.thinking)
+            case "signature_delta" if block.type == "thinking":
                 block.signature = delta.signature
         return ""
 
-    def answer(self, model: str) -> ModelResponse:
+    def answer(self) -> ModelResponse:
+        """Return the whole answer.
+
+        Raises:
+            StreamTruncated: The end mark is missing.
+        """
         if not self.ended or self.reason is None:
             raise ended_early("without its end mark", anything=bool(self.blocks))
-        return _answer([self.blocks[index] for index in sorted(self.blocks)], model, _usage(self.counts), self.reason)
+        for index, pieces in self.pieces.items():
+            block, whole = self.blocks[index], "".join(pieces)
+            if whole and (name := _GROWING.get(block.type)):
+                begun = getattr(block, name, None)
+                setattr(block, name, (begun if isinstance(begun, str) else "") + whole)
+        return _answer([self.blocks[index] for index in sorted(self.blocks)], self.model, self.counts, self.reason)
 
 
 _DEFAULT_MOST = 32_000

@@ -5,37 +5,33 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
-    InvalidResponse,
-    Reported,
     StreamTruncated,
     call_of,
     ended_early,
     finished,
     message_of,
-    plain_usage,
     usage_of,
 )
 from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
-from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
-from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._genai import Connection, answering
+from casual_mcp_nb.providers._history import RESPONSES_IDS
+from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
-from casual_mcp_nb.providers._pictures import after_results, limited, refuse_addresses
-from casual_mcp_nb.providers._provider_state import Part, keep, kept, kept_fields
+from casual_mcp_nb.providers._own_client import OwnClient
+from casual_mcp_nb.providers._pictures import after_results, refuse_addresses
+from casual_mcp_nb.providers._provider_state import Part, keep, kept_fields, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient, StreamChunk
-    from casual_llm.usage import Usage
+    from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
     from google.genai import types
-    from httpx2 import Request, Response
     from pydantic import BaseModel
 
     from casual_mcp_nb.types.config import ClientConfig
@@ -56,11 +52,8 @@ _LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 _TAKES_BUDGETS = re.compile(r"gemini-(?:1|2)(?!\d)")
 
-_answering: ContextVar[Response | None] = ContextVar("_answering", default=None)
-"""The HTTP response that the current task reads: the SDK does not give it."""
 
-
-class GeminiClient:
+class GeminiClient(OwnClient):
     """A client of casual-llm for Google's Gemini API.
 
     Args:
@@ -73,64 +66,27 @@ class GeminiClient:
     def __init__(
         self, api_key: str, base_url: str | None = None, timeout: float = 60.0, headers: Mapping[str, str] | None = None
     ) -> None:
-        self.client = _Connection(api_key, base_url or _HOME, timeout, dict(headers or {}))
+        self.client = Connection(api_key, base_url or _HOME, timeout, dict(headers or {}))
 
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        answer = await ask(self, model, messages, options)
-        return answer.message, plain_usage(answer.usage)
+    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+        """Make one request that is answered in one piece."""
+        return await self._answer(model, messages, options)
 
-    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
-        from casual_llm import StreamChunk
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+        """Make one request that is answered piece by piece."""
+        return await self._answer(model, messages, options, say)
 
-        parts = _Answer(model, messages, options)
-        async with aclosing(_chunks(self, model, messages, options)) as chunks:
-            async for chunk in chunks:
-                if text := parts.take(chunk):
-                    yield StreamChunk(content=text)
-        answer = parts.whole()
-        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
-
-
-class _Connection:
-    """The SDK over an HTTP client of ours, which follows no redirects: the key would go with them."""
-
-    def __init__(self, api_key: str, base_url: str, timeout: float, headers: dict[str, str]) -> None:
-        import httpx2
-        from google.genai import Client, types
-
-        async def limit_silence(request: Request) -> None:
-            # A timeout of the SDK's would also be sent to the server, as the limit of a whole answer.
-            request.extensions["timeout"] = httpx2.Timeout(timeout).as_dict()
-
-        async def note(response: Response) -> None:
-            _answering.set(response)
-            if not (response.is_error or _streams(response)):
-                await response.aread()
-
-        trusted = httpx2.create_ssl_context()
-        self.api_key = api_key
-        # The SDK would find out in the first request that an address is none.
-        self.base_url = str(httpx2.URL(base_url))
-        self._client = httpx2.AsyncClient(
-            verify=trusted, event_hooks={"request": [limit_silence], "response": [note]}, headers=headers
-        )
-        options = types.HttpOptions(
-            base_url=self.base_url,
-            headers=headers,
-            httpx_async_client=self._client,
-            # Never used; the SDK would read the trusted certificates for it once more.
-            httpx_client=httpx2.Client(verify=trusted),
-            retry_options=types.HttpRetryOptions(attempts=1),
-        )
-        self.models = Client(api_key=api_key, vertexai=False, http_options=options).aio.models
-        # The SDK's classes are made when they are first used, which takes too long for a loop.
-        types.GenerateContentConfig(tools=[types.Tool(function_declarations=[])])
-        types.GenerateContentResponse.model_validate({"candidates": [{"content": {"parts": [{"text": ""}]}}]})
-
-    async def close(self) -> None:
-        await self._client.aclose()
+    async def _answer(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText | None = None
+    ) -> ModelResponse:
+        answer = _Answer(model, messages, options)
+        contents, config = _contents(self, model, messages), _config(model, messages, options)
+        async with aclosing(self.client.generate(model, contents, config, stream=say is not None)) as pieces:
+            async for piece in pieces:
+                text = answer.take(piece)
+                if say is not None:
+                    say(text, answering.get())
+        return answer.whole()
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
@@ -138,90 +94,12 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
-async def ask(client: GeminiClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
-    answer = _Answer(model, messages, options)
-    async with aclosing(_chunks(client, model, messages, options, stream=False)) as responses:
-        async for response in responses:
-            answer.take(response)
-    return answer.whole()
-
-
-async def stream(
-    client: GeminiClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
-) -> ModelResponse:
-    """Make one request that is answered piece by piece.
-
-    Raises:
-        StreamTruncated: There was no reason for the end.
-    """
-    answer = _Answer(model, messages, options)
-    async with aclosing(_chunks(client, model, messages, options)) as chunks:
-        async for chunk in chunks:
-            say(answer.take(chunk), _answering.get())
-    return answer.whole()
-
-
-async def _chunks(
-    client: GeminiClient, model: str, messages: Sequence[ChatMessage], options: ChatOptions, stream: bool = True
-) -> AsyncGenerator[types.GenerateContentResponse]:
-    """Yield what the SDK reads: pieces of an answer, or the whole of it; its errors in a form that is understood here."""
-    from google.genai import errors
-
-    models = client.client.models
-    contents, config = _contents(client, model, messages), _config(model, messages, options)
-    _answering.set(None)
-    answers = False
-    try:
-        if stream:
-            async for chunk in await models.generate_content_stream(model=model, contents=contents, config=config):
-                answers |= _is_of_an_answer(chunk)
-                yield chunk
-        else:
-            whole = await models.generate_content(model=model, contents=contents, config=config)
-            answers = _is_of_an_answer(whole)
-            yield whole
-        if not answers and (sent := _body(_answering.get())) is not None:
-            raise InvalidResponse(sent)
-    except json.JSONDecodeError:
-        raise
-    except errors.APIError as error:
-        if getattr(error.response, "is_error", False):
-            raise
-        # It came in the middle of a stream that had begun well.
-        raise Reported(error.details.get("error", error.details), error.code) from None
-    except (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        # The SDK fails in many ways over what is neither an answer nor an error of Google's.
-        response = _answering.get()
-        if response is not None and response.is_error:
-            response.raise_for_status()
-        raise InvalidResponse(_body(response) or str(error)) from None
-    finally:
-        if (response := _answering.get()) is not None:
-            await response.aclose()
-
-
-def _is_of_an_answer(response: types.GenerateContentResponse) -> bool:
-    return bool(response.candidates or response.prompt_feedback)
-
-
-def _body(response: Response | None) -> str | None:
-    """Return what came instead of a stream of events; None for such a stream."""
-    return None if response is None or _streams(response) else response.text
-
-
-def _streams(response: Response) -> bool:
-    return "event-stream" in response.headers.get("content-type", "")
-
-
 def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[types.Content]:
     from google.genai import types
 
     refuse_addresses(messages, "Google's API takes no addresses of images")
-    known = learned(client, model)
-    sent = limited(sendable(messages, RESPONSES_IDS, WIRE, model), known.most_images, known.refused_images)
     contents: list[types.Content] = []
-    for message in after_results(sent):
+    for message in after_results(messages_for(client, model, messages, WIRE, RESPONSES_IDS)):
         role = "model" if message.role == "assistant" else "user"
         parts = list(_parts(message, model)) if message.role != "system" else []
         # The results of calls that were made side by side must be in one content.
@@ -259,11 +137,9 @@ def _said(message: AssistantMessage, model: str) -> Iterator[types.Part]:
     """
     from google.genai import types
 
-    whole: Part = {"type": "text", "text": message.content}
-    parts = kept(message, WIRE, model) or [*([whole] if message.content else []), *(message.tool_calls or ())]
     of_calls = iter(kept_fields(message, WIRE, model).calls)
     stand_in: str | None = _ANY_SIGNATURE
-    for part in parts:
+    for part in parts_of(message, WIRE, model):
         if isinstance(part, dict):
             yield types.Part(text=part["text"], thought_signature=_bytes(part.get(_SIGNATURE)))
         else:
@@ -442,7 +318,7 @@ SPEC = ProviderSpec(
     about="Google's Gemini models",
     place=35,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(offer, GeminiClient.ask, GeminiClient.stream, WIRE),
     client=lambda: GeminiClient,
     sdk=SDK,
     key_variable="GEMINI_API_KEY",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early, plain_usage
+from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early
 from casual_mcp_nb.providers._building import headers_of, key_of, missing
 from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import refuse_addresses
 from casual_mcp_nb.providers._thinking import unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import Parts, Reading, offer, read, request_for
@@ -20,8 +21,7 @@ from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec
 from casual_mcp_nb.types.secret import redacted
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, ChatMessage, ChatOptions, LLMClient, StreamChunk
-    from casual_llm.usage import Usage
+    from casual_llm import ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
@@ -39,7 +39,7 @@ _UNREADABLE = re.compile(r"invalid response|\bjson\b", re.IGNORECASE)
 _UNREACHED = re.compile(r"connect|payload is not completed|timed? ?out", re.IGNORECASE)
 
 
-class LiteLLMClient:
+class LiteLLMClient(OwnClient):
     """A client of casual-llm that asks through LiteLLM. Its connections are LiteLLM's own, which keeps and closes them.
 
     Args:
@@ -68,7 +68,7 @@ class LiteLLMClient:
         request: dict[str, Any] = OpenAIClient._build_request_kwargs(self, *args, **kwargs)  # type: ignore[arg-type]
         return request
 
-    async def complete(self, request: dict[str, Any]) -> Any:
+    async def _complete(self, request: dict[str, Any]) -> Any:
         """Ask LiteLLM; raises its errors as ours."""
         address = self.client
         own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
@@ -85,21 +85,28 @@ class LiteLLMClient:
                 max_retries=0,
             )
 
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        answer = await ask(self, model, messages, options)
-        return answer.message, plain_usage(answer.usage)
+    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+        """Make one request that is answered in one piece."""
+        answer = read(await self._complete(_request(self, model, messages, options)), model, _READING)
+        # LiteLLM makes zeros of usage that is not reported.
+        reported = answer.usage is not None and (answer.usage.prompt_tokens or answer.usage.completion_tokens)
+        return answer if reported else replace(answer, usage=None)
 
-    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
-        from casual_llm import StreamChunk
-
-        parts = _Streamed(self, model)
-        async for text in parts.read(messages, options):
-            if text:
-                yield StreamChunk(content=text)
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+        """Make one request that is answered piece by piece."""
+        request = _request(self, model, messages, options, stream=True)
+        if not learned(self, model).options.no_stream_options:
+            request.setdefault("stream_options", {"include_usage": True})
+        parts = Parts(model, _READING)
+        async with aclosing(await self._complete(request)) as chunks:
+            with _translated():
+                async for chunk in chunks:
+                    say(parts.take(chunk))
+        # LiteLLM makes up a reason for the end and the usage where the provider gave none.
+        if chunks.received_finish_reason is None:
+            raise ended_early("without a reason for its end", anything=parts.anything)
         answer = parts.answer()
-        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
+        return answer if any(getattr(chunk, "usage", None) for chunk in chunks.chunks) else replace(answer, usage=None)
 
 
 @dataclass
@@ -131,62 +138,6 @@ def quiet_litellm() -> Any:
 
     litellm.suppress_debug_info = True
     return litellm
-
-
-async def ask(client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
-    response = await client.complete(_request(client, model, messages, options))
-    answer = read(response, model, _READING)
-    if answer.usage is not None and not (answer.usage.prompt_tokens or answer.usage.completion_tokens):
-        # LiteLLM makes zeros of usage that is not reported.
-        answer = replace(answer, usage=None)
-    return answer
-
-
-async def stream(
-    client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
-) -> ModelResponse:
-    """Make one request that is answered piece by piece.
-
-    Raises:
-        StreamTruncated: The provider gave no reason for the end.
-    """
-    parts = _Streamed(client, model)
-    async for text in parts.read(messages, options):
-        say(text)
-    return parts.answer()
-
-
-@dataclass
-class _Streamed:
-    client: LiteLLMClient
-    model: str
-    chunks: Any = None
-
-    def __post_init__(self) -> None:
-        self.parts = Parts(self.model, _READING)
-
-    async def read(self, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[str]:
-        """Yield the pieces of the text."""
-        request = _request(self.client, self.model, messages, options, stream=True)
-        if not learned(self.client, self.model).options.no_stream_options:
-            request.setdefault("stream_options", {"include_usage": True})
-        self.chunks = await self.client.complete(request)
-        try:
-            with _translated():
-                async for chunk in self.chunks:
-                    yield self.parts.take(chunk)
-        finally:
-            await self.chunks.aclose()
-
-    def answer(self) -> ModelResponse:
-        # LiteLLM makes up a reason for the end and the usage where the provider gave none.
-        if self.chunks.received_finish_reason is None:
-            raise ended_early("without a reason for its end", anything=self.parts.anything)
-        answer = self.parts.answer()
-        if not any(getattr(chunk, "usage", None) for chunk in self.chunks.chunks):
-            answer = replace(answer, usage=None)
-        return answer
 
 
 # They are sent OpenAI's own format, addresses of images included.
@@ -275,7 +226,7 @@ SPEC = ProviderSpec(
     about="some hundred providers through LiteLLM, which today brings an older `openai` package than the other providers use",
     place=50,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),
     client=lambda: LiteLLMClient,
     sdk="litellm",
     unsent=unsent_to_reasoning,

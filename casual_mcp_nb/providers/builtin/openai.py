@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.providers._answers import (
@@ -14,9 +15,9 @@ from casual_mcp_nb.providers._answers import (
     ended_early,
     finished,
     message_of,
+    read_stream,
     taken_by,
     usage_of,
-    whole_body,
 )
 from casual_mcp_nb.providers._building import need, over_openai
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
@@ -67,14 +68,8 @@ async def stream(
     request = request_for(client, model, messages, options, stream=True)
     if not learned(client, model).options.no_stream_options:
         request.setdefault("stream_options", {"include_usage": True})
-    async with await create(**taken_by(create, request)) as chunks:
-        whole = await whole_body(chunks.response)
-        if whole is not None:
-            return read(ChatCompletion.construct(**whole) if isinstance(whole, dict) else whole, model)
-        parts = Parts(model)
-        async for chunk in chunks:
-            say(parts.take(chunk), chunks.response)
-    return parts.answer()
+    chunks = await create(**taken_by(create, request))
+    return await read_stream(chunks, say, Parts(model), ChatCompletion.construct, partial(read, model=model))
 
 
 def request_for(

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
     InvalidResponse,
+    Reported,
     StreamTruncated,
     as_sent,
     call_of,
     ended_early,
     finished,
     message_of,
-    plain_usage,
+    read_stream,
     taken_by,
     usage_of,
-    whole_body,
 )
 from casual_mcp_nb.providers._building import need, over_openai
-from casual_mcp_nb.providers._history import RESPONSES_IDS, sendable
-from casual_mcp_nb.providers._learned import learned
+from casual_mcp_nb.providers._history import RESPONSES_IDS
+from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
-from casual_mcp_nb.providers._pictures import images, limited
-from casual_mcp_nb.providers._provider_state import Part, keep, kept
+from casual_mcp_nb.providers._own_client import OwnClient
+from casual_mcp_nb.providers._pictures import images
+from casual_mcp_nb.providers._provider_state import Part, keep, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -38,11 +40,9 @@ if TYPE_CHECKING:
         ChatOptions,
         ImageContent,
         LLMClient,
-        StreamChunk,
         TextContent,
         ToolResultMessage,
     )
-    from casual_llm.usage import Usage
     from openai.types.responses import (
         Response,
         ResponseFunctionToolCall,
@@ -61,7 +61,7 @@ WIRE = "openai-responses"
 _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
 
 
-class ResponsesClient:
+class ResponsesClient(OwnClient):
     """A client of casual-llm for OpenAI's Responses API.
 
     Args:
@@ -75,68 +75,25 @@ class ResponsesClient:
 
         self.client = AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout)
 
-    async def _chat(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions
-    ) -> tuple[AssistantMessage, Usage | None]:
-        answer = await ask(self, model, messages, options)
-        return answer.message, plain_usage(answer.usage)
+    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+        """Make one request that is answered in one piece."""
+        create = self.client.responses.create
+        response = await create(**taken_by(create, _request(self, model, messages, options)))
+        return _read(response, model, options)
 
-    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
-        from casual_llm import StreamChunk
+    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
+        """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
+        from openai.types.responses import Response
 
         create = self.client.responses.create
-        parts = _ResponseStream(model, options)
-        async with await create(**taken_by(create, _request(self, model, messages, options)), stream=True) as events:
-            async for event in events:
-                if text := parts.take(event):
-                    yield StreamChunk(content=text)
-        answer = parts.answer()
-        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
-
-
-class ResponseFailed(Exception):
-    """The provider said that the response failed.
-
-    Args:
-        error: What it said: `code` and `message`.
-    """
-
-    def __init__(self, error: object) -> None:
-        code = getattr(error, "code", None) or "failed"
-        super().__init__(f"{code}: {getattr(error, 'message', None) or error}")
-        self.status_code = _STATUS_OF_CODE.get(code, 400)
+        events = await create(**taken_by(create, _request(self, model, messages, options)), stream=True)
+        read = partial(_read, model=model, options=options)
+        return await read_stream(events, say, _ResponseStream(model, options), Response.construct, read)
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
     """Return the definitions as arguments of a request: as they are; how they are sent is found when it is made."""
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
-
-
-async def ask(client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
-    create = client.client.responses.create
-    return _read(await create(**taken_by(create, _request(client, model, messages, options))), model, options)
-
-
-async def stream(
-    client: ResponsesClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
-) -> ModelResponse:
-    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
-
-    Raises:
-        StreamTruncated: The end mark is missing.
-    """
-    from openai.types.responses import Response
-
-    create = client.client.responses.create
-    async with await create(**taken_by(create, _request(client, model, messages, options)), stream=True) as events:
-        whole = await whole_body(events.response)
-        if whole is not None:
-            return _read(Response.construct(**whole) if isinstance(whole, dict) else whole, model, options)
-        parts = _ResponseStream(model, options)
-        async for event in events:
-            say(parts.take(event), events.response)
-    return parts.answer()
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
@@ -151,12 +108,11 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
         options: Its tools are casual-llm's own, or raw definitions in `extra["tools"]`. A reasoning model is sent no
             `temperature` and no `top_p`: it refuses them. What the API does not have (`stop`, `seed`, penalties) is left out.
     """
-    known = learned(client, model)
-    messages = limited(sendable(messages, RESPONSES_IDS, WIRE, model), known.most_images, known.refused_images)
+    messages = messages_for(client, model, messages, WIRE, RESPONSES_IDS)
     if options.system_message_handling == "merge":
         from casual_llm.message_converters.utils import merge_system_messages
 
-        messages = merge_system_messages(list(messages))
+        messages = merge_system_messages(messages)
     extra = {name: value for name, value in options.extra.items() if name != "tools"}
     tools = [_tool(tool) for tool in definitions_of(options)]
     thinks = is_reasoning_model(model) or "reasoning" in extra
@@ -220,26 +176,15 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
 
 
 def _answered(message: AssistantMessage, model: str) -> Iterator[dict[str, Any]]:
-    parts = kept(message, WIRE, model)
-    if parts is None:
-        parts = [*([{"type": "text", "text": message.content}] if message.content else []), *(message.tool_calls or ())]
-    for part in parts:
+    for part in parts_of(message, WIRE, model):
         if not isinstance(part, dict):
-            yield _call_item(part)
+            function = part.function
+            yield {"type": "function_call", "call_id": part.id, "name": function.name, "arguments": function.arguments}
         elif part["type"] == "text":
             more = {name: value for name, value in part.items() if name not in ("type", "text")}
             yield {"role": "assistant", "content": part["text"], **more}
         else:
             yield part
-
-
-def _call_item(call: AssistantToolCall) -> dict[str, Any]:
-    return {
-        "type": "function_call",
-        "call_id": call.id,
-        "name": call.function.name,
-        "arguments": call.function.arguments,
-    }
 
 
 def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
@@ -276,9 +221,10 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
 
 
 def _failure(error: object) -> Exception:
-    if "policy" in (getattr(error, "code", None) or ""):
-        return ContentFiltered(getattr(error, "message", ""))
-    return ResponseFailed(error)
+    code, said = getattr(error, "code", None) or "failed", getattr(error, "message", None)
+    if "policy" in code:
+        return ContentFiltered(said or "")
+    return Reported(f"{code}: {said or error}", _STATUS_OF_CODE.get(code, 400))
 
 
 def _part(item: ResponseOutputItem) -> Part | None:
@@ -371,7 +317,7 @@ SPEC = ProviderSpec(
     about="OpenAI's Responses API, which gives back what its models thought",
     place=20,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(offer, ResponsesClient.ask, ResponsesClient.stream, WIRE),
     client=lambda: ResponsesClient,
     sdk="openai",
     key_variable="OPENAI_API_KEY",
