@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from casual_mcp_nb.providers._provider_state import Part, keep
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
-    from casual_llm import AssistantMessage, AssistantToolCall
+    from casual_llm import AssistantToolCall
     from casual_llm.usage import Usage
 
     from casual_mcp_nb.providers.spec import OnText
@@ -62,22 +63,34 @@ class ContentFiltered(Exception):
     """The provider did not let the model answer; the text is as much as it sent."""
 
 
-def finished(message: AssistantMessage, usage: TokenUsage | None, reason: str | None) -> ModelResponse:
-    """Return the answer, unless the provider says that it refused.
+def answer_of(
+    wire: str,
+    model: str,
+    parts: Sequence[Part],
+    calls: Sequence[AssistantToolCall],
+    usage: TokenUsage | None,
+    reason: str | None,
+) -> ModelResponse:
+    """Return an answer, with what its provider wants back of it.
+
+    Args:
+        wire: Which format the parts are in.
+        model: The model that can read them.
+        parts: The parts of the answer in their order, as `ProviderState` has them.
+        calls: The calls in it.
+        usage: What the provider reported.
+        reason: Why it ended.
 
     Raises:
-        ContentFiltered: It did.
+        ContentFiltered: The provider says that it refused.
     """
-    if reason in ("content_filter", "refusal"):
-        raise ContentFiltered(message.content or reason)
-    return ModelResponse(message, usage, reason)
-
-
-def message_of(text: str | None, calls: list[AssistantToolCall]) -> AssistantMessage:
-    """Return the assistant's message."""
     from casual_llm import AssistantMessage
 
-    return AssistantMessage(content=text or "", tool_calls=calls or None)
+    text = "".join(part["text"] for part in parts if part["type"] == "text")
+    if reason in ("content_filter", "refusal"):
+        raise ContentFiltered(text or reason)
+    message = AssistantMessage(content=text, tool_calls=list(calls) or None)
+    return ModelResponse(keep(message, wire, model, parts), usage, reason)
 
 
 def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:

@@ -40,22 +40,18 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
     )
 
 
-def keep_fields(
-    message: AssistantMessage, wire: str, model: str, fields: Fields, of_calls: Sequence[Fields]
-) -> AssistantMessage:
-    """Return the message with the fields that its provider gave it and its calls beside those that every provider gives.
+def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
+    """Return the parts of an answer whose provider gave it and its calls fields beside those that every provider gives.
 
     Args:
-        message: The answer.
-        wire: Which format it came in.
-        model: The model that can read them.
+        text: Its text.
         fields: Those of the message.
         of_calls: Those of each of its calls.
     """
-    text: list[Part] = [{"type": "text", "text": message.content}] if message.content else []
+    said: list[Part] = [{"type": "text", "text": text}] if text else []
     calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
     first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
-    return keep(message, wire, model, [*first, *text, *calls])
+    return [*first, *said, *calls]
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
@@ -82,7 +78,7 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """Return what `keep_fields` kept, empty where it is of another model, or of another text."""
+    """Return what `parts_with_fields` kept, empty where it is of another model, or of another text."""
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:

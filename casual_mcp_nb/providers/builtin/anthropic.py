@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
+    answer_of,
     as_sent,
     call_of,
     ended_early,
-    finished,
-    message_of,
     read_stream,
     taken_by,
     usage_of,
@@ -25,7 +24,7 @@ from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_ret
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
-from casual_mcp_nb.providers._provider_state import Part, keep, parts_of
+from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
@@ -181,11 +180,10 @@ def _read(response: Message, model: str) -> ModelResponse:
 
 def _answer(blocks: Sequence[ContentBlock], model: str, counts: dict[str, Any], reason: str | None) -> ModelResponse:
     # Servers that speak as Anthropic does leave fields out.
-    text = "".join(getattr(block, "text", None) or "" for block in blocks if block.type == "text")
     made = [block for block in blocks if block.type == "tool_use"]
     calls = [call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in made]
     parts = [part for block in blocks if (part := _part(block)) is not None]
-    return finished(keep(message_of(text, calls), WIRE, model, parts), _usage(counts), reason)
+    return answer_of(WIRE, model, parts, calls, _usage(counts), reason)
 
 
 def _part(block: ContentBlock) -> Part | None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
     StreamTruncated,
+    answer_of,
     call_of,
     ended_early,
-    finished,
-    message_of,
     usage_of,
 )
 from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
@@ -26,7 +25,7 @@ from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import after_results, refuse_addresses
-from casual_mcp_nb.providers._provider_state import Part, keep, kept_fields, parts_of
+from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
@@ -272,8 +271,7 @@ class _Answer:
                 own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
             elif part.text:
                 own.append({"type": "text", "text": part.text})
-        text = "".join(part.text or "" for part in self.parts)
-        return finished(keep(message_of(text, calls), WIRE, self.model, _joined(own)), self.usage, self.reason)
+        return answer_of(WIRE, self.model, _joined(own), calls, self.usage, self.reason)
 
     def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
         names = {_wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)}

@@ -13,16 +13,15 @@ from weakref import WeakKeyDictionary
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
     Reported,
+    answer_of,
     call_of,
     ended_early,
-    finished,
-    message_of,
     usage_of,
 )
 from casual_mcp_nb.providers._building import headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
 from casual_mcp_nb.providers._pictures import refuse_addresses
-from casual_mcp_nb.providers._provider_state import keep_fields
+from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
@@ -143,8 +142,8 @@ def _answer(model: str, messages: list[ChatMessage], said: _Said, last: ChatResp
     # Templates of models that think between calls, such as gpt-oss and qwen3, put it back where it was.
     thinking = "".join(said.thinking)
     fields = {"thinking": thinking} if thinking else {}
-    message = keep_fields(message_of("".join(said.text), made), WIRE, model, fields, [{} for _ in made])
-    return finished(message, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
+    parts = parts_with_fields("".join(said.text), fields, [{} for _ in made])
+    return answer_of(WIRE, model, parts, made, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
 
 
 def _calls_in(message: ChatMessage) -> int:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
+    answer_of,
     as_sent,
     call_of,
     ended_early,
-    finished,
-    message_of,
     read_stream,
     taken_by,
     usage_of,
@@ -22,7 +21,7 @@ from casual_mcp_nb.providers._answers import (
 from casual_mcp_nb.providers._building import need, over_openai
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
 from casual_mcp_nb.providers._learned import learned
-from casual_mcp_nb.providers._provider_state import keep_fields
+from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
 from casual_mcp_nb.providers._thinking import unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -131,12 +130,12 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
     # Nothing else is offered.
     made = cast("list[ChatCompletionMessageFunctionToolCall]", said.tool_calls or [])
     calls = [call_of(call.id, call.function.name, call.function.arguments) for call in made]
-    text = text_in(said.content) or getattr(said, "refusal", None)
+    text = text_in(said.content) or getattr(said, "refusal", None) or ""
     fields = reading.of_message(said)
     if isinstance(said.content, list):
         fields["content"] = said.content
-    message = keep_fields(message_of(text, calls), reading.wire, model, fields, [reading.of_call(call) for call in made])
-    return finished(message, _usage(response.usage), choice.finish_reason)
+    parts = parts_with_fields(text, fields, [reading.of_call(call) for call in made])
+    return answer_of(reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason)
 
 
 def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
@@ -242,9 +241,8 @@ class Parts:
             raise ended_early("without a reason for its end", anything=self.anything)
         calls = [call_of(call.id, call.name, call.arguments) for call in self.calls]
         of_calls = [call.fields.whole() for call in self.calls]
-        fields = self.fields.whole()
-        message = keep_fields(message_of("".join(self.text), calls), self.reading.wire, self.model, fields, of_calls)
-        return finished(message, self.usage, self.reason)
+        parts = parts_with_fields("".join(self.text), self.fields.whole(), of_calls)
+        return answer_of(self.reading.wire, self.model, parts, calls, self.usage, self.reason)
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:

@@ -12,11 +12,10 @@ from casual_mcp_nb.providers._answers import (
     InvalidResponse,
     Reported,
     StreamTruncated,
+    answer_of,
     as_sent,
     call_of,
     ended_early,
-    finished,
-    message_of,
     read_stream,
     taken_by,
     usage_of,
@@ -27,7 +26,7 @@ from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import images
-from casual_mcp_nb.providers._provider_state import Part, keep, parts_of
+from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -215,9 +214,8 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
     parts = [part for item in output if (part := _part(item)) is not None]
     called = cast("list[ResponseFunctionToolCall]", [item for item in output if item.type == "function_call"])
     calls = [_call(item, options) for item in called]
-    message = message_of("".join(part["text"] for part in parts if part["type"] == "text"), calls)
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
-    return finished(keep(message, WIRE, model, parts), _usage(response.usage), reason or status)
+    return answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
 
 
 def _failure(error: object) -> Exception:
