@@ -9,13 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from casual_mcp_nb.errors import (
-    CasualMcpError,
-    ProviderError,
-    UnknownNameError,
-    UsageError,
-    shown,
-)
+from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._loading import touch

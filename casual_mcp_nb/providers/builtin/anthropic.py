@@ -28,14 +28,7 @@ from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from anthropic.types import (
-        ContentBlock,
-        Message,
-        MessageDeltaUsage,
-        RawContentBlockDelta,
-        RawMessageStreamEvent,
-        Usage,
-    )
+    from anthropic.types import ContentBlock, Message, MessageDeltaUsage, RawContentBlockDelta, RawMessageStreamEvent, Usage
     from casual_llm import (
         AnthropicClient,
         AssistantToolCall,

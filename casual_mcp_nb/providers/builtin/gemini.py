@@ -10,14 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.providers._answers import (
-    ContentFiltered,
-    StreamTruncated,
-    answer_of,
-    call_of,
-    ended_early,
-    usage_of,
-)
+from casual_mcp_nb.providers._answers import ContentFiltered, StreamTruncated, answer_of, call_of, ended_early, usage_of
 from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
 from casual_mcp_nb.providers._genai import Connection, answering
 from casual_mcp_nb.providers._history import RESPONSES_IDS

@@ -10,14 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.providers._answers import (
-    InvalidResponse,
-    Reported,
-    answer_of,
-    call_of,
-    ended_early,
-    usage_of,
-)
+from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_of, call_of, ended_early, usage_of
 from casual_mcp_nb.providers._building import headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
 from casual_mcp_nb.providers._pictures import refuse_addresses
