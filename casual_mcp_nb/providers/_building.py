@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, shown
 from casual_mcp_nb.providers.registry import key_variables
 from casual_mcp_nb.types.config import ClientConfig
+
+if TYPE_CHECKING:
+    from casual_llm import LLMClient
 
 _NO_KEY = "no-key-needed"
 
@@ -55,18 +59,26 @@ def no_key(name: str, provider: str) -> AuthenticationError:
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 
-def with_own_retries(client: Any, config: ClientConfig) -> Any:
+def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
     """Return a client whose SDK sends the config's headers and does not retry unseen: each attempt is counted here."""
     client.client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
-    return client
+    own: LLMClient = client
+    return own
 
 
-def over_openai(kind: Any, name: str, config: ClientConfig) -> Any:
-    """Return a client over OpenAI's SDK, of a class that makes it from key, address and timeout."""
+def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
+    """Return a client over OpenAI's SDK.
+
+    Args:
+        name: The client's name in the config.
+        config: Its settings.
+        kind: Returns its class, which takes key, address and timeout.
+    """
+    need(name, "openai")
     from openai import OpenAIError
 
     try:
-        client = kind(api_key=key_of(config), base_url=config.base_url, timeout=config.timeout)
+        client = kind()(api_key=key_of(config), base_url=config.base_url, timeout=config.timeout)
     except OpenAIError as error:
         raise no_key(name, config.provider) from error
     return with_own_retries(client, config)

@@ -45,10 +45,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
 
-_Blocks = list[dict[str, object]]
-
 WIRE = "anthropic"
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens_details")
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
@@ -92,7 +89,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
             made["content"] = _result(message)
     request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", False):
-        request = _marked_for_cache(request)
+        _mark_for_cache(request)
     return taken_by(client.client.messages.create, request)
 
 
@@ -128,55 +125,40 @@ def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     joined: list[dict[str, Any]] = []
     for message in messages:
-        blocks: _Blocks = message["content"]
-        content = [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
+        content = [block for block in message["content"] if block["type"] != "text" or str(block["text"]).strip()]
         if joined and joined[-1]["role"] == message["role"]:
             joined[-1] = {**message, "content": [*joined[-1]["content"], *content]}
         elif content or message["role"] == "user":
             joined.append({**message, "content": content})
-    return [{**message, "content": _in_order(message["content"])} for message in joined]
+    for message in joined:
+        message["content"] = sorted(message["content"], key=_is_no_result) or [_text("(nothing)")]
+    return joined
 
 
-def _in_order(content: _Blocks) -> _Blocks:
-    results = [block for block in content if block["type"] == "tool_result"]
-    return [*results, *(block for block in content if block["type"] != "tool_result")] or [_text("(nothing)")]
+def _is_no_result(block: Mapping[str, object]) -> bool:
+    return block["type"] != "tool_result"
 
 
-_MARK = {"cache_control": {"type": "ephemeral"}}
-
-
-def _marked_for_cache(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request with a mark at the end of its tools, of its system prompt and of its conversation.
+def _mark_for_cache(request: dict[str, Any]) -> None:
+    """Mark the end of a request's tools, of its system prompt and of its conversation.
 
     Three, since each ends a part that can be the same while the next one differs: a tool that is found by search changes
     everything behind it.
     """
-    marked = dict(request)
-    for name in ("tools", "system"):
-        if request.get(name):
-            marked[name] = _marked(request[name])
-    messages = list(request["messages"])
-    if messages and messages[-1]["content"]:
-        messages[-1] = {**messages[-1], "content": _marked(messages[-1]["content"])}
-    return {**marked, "messages": messages}
-
-
-def _marked(blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [*blocks[:-1], {**blocks[-1], **_MARK}]
+    last = request["messages"][-1]["content"] if request["messages"] else []
+    for blocks in (request.get("tools"), request.get("system"), last):
+        if blocks:
+            blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
 
 
 def _read(response: Message, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
         raise InvalidResponse(as_sent(response))
-    return _answer(response.content, model, _counts(response.usage), response.stop_reason)
-
-
-def _answer(blocks: Sequence[ContentBlock], model: str, counts: dict[str, Any], reason: str | None) -> ModelResponse:
     # Servers that speak as Anthropic does leave fields out.
-    made = [block for block in blocks if block.type == "tool_use"]
+    made = [block for block in response.content if block.type == "tool_use"]
     calls = [call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in made]
-    parts = [part for block in blocks if (part := _part(block)) is not None]
-    return answer_of(WIRE, model, parts, calls, _usage(counts), reason)
+    parts = [part for block in response.content if (part := _part(block)) is not None]
+    return answer_of(WIRE, model, parts, calls, _usage(response.usage), response.stop_reason)
 
 
 def _part(block: ContentBlock) -> Part | None:
@@ -193,17 +175,14 @@ def _part(block: ContentBlock) -> Part | None:
     return None
 
 
-def _counts(usage: Usage | MessageDeltaUsage | None) -> dict[str, Any]:
-    return {name: value for name in _COUNTS if (value := getattr(usage, name, None)) is not None}
-
-
-def _usage(counts: dict[str, Any]) -> TokenUsage | None:
-    fresh = counts.get("input_tokens")
-    read = counts.get("cache_read_input_tokens")
-    # Anthropic counts what was read from and written to the cache apart from the rest of the request.
-    prompt = None if fresh is None else fresh + (read or 0) + counts.get("cache_creation_input_tokens", 0)
-    thinking = getattr(counts.get("output_tokens_details"), "thinking_tokens", None)
-    return usage_of(prompt, counts.get("output_tokens"), read, thinking)
+def _usage(usage: Usage | None) -> TokenUsage | None:
+    prompt = getattr(usage, "input_tokens", None)
+    read = getattr(usage, "cache_read_input_tokens", None)
+    if prompt is not None:
+        # Anthropic counts what was read from and written to the cache apart from the rest of the request.
+        prompt += (read or 0) + (getattr(usage, "cache_creation_input_tokens", None) or 0)
+    thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
+    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking)
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
@@ -215,9 +194,9 @@ class _MessageStream:
     """A streamed answer as far as it has come."""
 
     model: str
-    blocks: dict[int, ContentBlock] = field(default_factory=dict)
+    blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
     pieces: dict[int, list[str]] = field(default_factory=dict)
-    counts: dict[str, Any] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
     ended: bool = False
 
@@ -225,23 +204,24 @@ class _MessageStream:
         """Take an event; the text in it comes back."""
         match event.type:
             case "message_start":
-                self.counts |= _counts(getattr(event.message, "usage", None))
+                self._count(getattr(event.message, "usage", None))
             case "content_block_start":
-                self.blocks[event.index] = block = event.content_block
-                return getattr(block, "text", None) or "" if block.type == "text" else ""
+                self.blocks[event.index] = begun = event.content_block.to_dict()
+                return str(begun.get("text") or "") if begun.get("type") == "text" else ""
             case "content_block_delta":
                 return self._add(event.index, event.delta)
             case "message_delta":
                 self.reason = event.delta.stop_reason or self.reason
-                self.counts |= _counts(getattr(event, "usage", None))
+                self._count(getattr(event, "usage", None))
             case "message_stop":
                 self.ended = True
         return ""
 
-    def _add(self, index: int, delta: RawContentBlockDelta) -> str:
-        from anthropic.types import TextBlock
+    def _count(self, usage: Usage | MessageDeltaUsage | None) -> None:
+        self.usage |= usage.to_dict(exclude_none=True) if usage is not None else {}
 
-        block = self.blocks.setdefault(index, TextBlock.construct(type="text", text=""))
+    def _add(self, index: int, delta: RawContentBlockDelta) -> str:
+        block = self.blocks.setdefault(index, {"type": "text"})
         pieces = self.pieces.setdefault(index, [])
         match delta.type:
             case "text_delta":
@@ -251,8 +231,8 @@ class _MessageStream:
                 pieces.append(delta.partial_json)
             case "thinking_delta":
                 pieces.append(delta.thinking)
-            case "signature_delta" if block.type == "thinking":
-                block.signature = delta.signature
+            case "signature_delta":
+                block["signature"] = delta.signature
         return ""
 
     def answer(self) -> ModelResponse:
@@ -261,14 +241,18 @@ class _MessageStream:
         Raises:
             StreamTruncated: The end mark is missing.
         """
+        from anthropic.types import Message
+
         if not self.ended or self.reason is None:
             raise ended_early("without its end mark", anything=bool(self.blocks))
         for index, pieces in self.pieces.items():
-            block, whole = self.blocks[index], "".join(pieces)
-            if whole and (name := _GROWING.get(block.type)):
-                begun = getattr(block, name, None)
-                setattr(block, name, (begun if isinstance(begun, str) else "") + whole)
-        return _answer([self.blocks[index] for index in sorted(self.blocks)], self.model, self.counts, self.reason)
+            block = self.blocks[index]
+            name = _GROWING.get(block["type"])
+            if name and pieces:
+                begun = block.get(name)
+                block[name] = "".join([*([begun] if isinstance(begun, str) else []), *pieces])
+        content = [self.blocks[index] for index in sorted(self.blocks)]
+        return _read(Message.construct(content=content, usage=self.usage, stop_reason=self.reason), self.model)
 
 
 _DEFAULT_MOST = 32_000
@@ -311,8 +295,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
         raise no_key(name, WIRE)
     client.prompt_caching = config.prompt_caching
-    made: LLMClient = with_own_retries(client, config)
-    return made
+    return with_own_retries(client, config)
 
 
 def _client() -> type[Any] | None:

@@ -17,14 +17,13 @@ from casual_mcp_nb.providers._history import RESPONSES_IDS
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
-from casual_mcp_nb.providers._pictures import after_results, refuse_addresses
+from casual_mcp_nb.providers._pictures import after_results, data_of, refuse_addresses
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
     from google.genai import types
-    from pydantic import BaseModel
 
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
@@ -90,54 +89,53 @@ def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage])
     from google.genai import types
 
     refuse_addresses(messages, "Google's API takes no addresses of images")
-    contents: list[types.Content] = []
+    contents: list[types.ContentDict] = []
     for message in after_results(messages_for(client, model, messages, WIRE, RESPONSES_IDS)):
         role = "model" if message.role == "assistant" else "user"
         parts = list(_parts(message, model)) if message.role != "system" else []
         # The results of calls that were made side by side must be in one content.
-        if parts and contents and contents[-1].role == role:
-            contents[-1].parts = [*(contents[-1].parts or ()), *parts]
+        if parts and contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] = [*(contents[-1]["parts"] or ()), *parts]
         elif parts:
-            contents.append(types.Content(role=role, parts=parts))
-    return contents or [types.Content(role="user", parts=[types.Part(text="(nothing)")])]
+            contents.append({"role": role, "parts": parts})
+    contents = contents or [{"role": "user", "parts": [{"text": "(nothing)"}]}]
+    return [types.Content.model_validate(content) for content in contents]
 
 
-def _parts(message: ChatMessage, model: str) -> Iterator[types.Part]:
-    from google.genai import types
-
+def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
     if message.role == "assistant":
         yield from _said(message, model)
     elif message.role == "tool":
         # Text and nothing else: Google reads `$ref` in an object as a reference of its own (vercel/ai#14369).
         result = {"error" if getattr(message, "failed", False) else "output": message.content}
-        name = _wire_name(message.name)
-        yield types.Part(function_response=types.FunctionResponse(id=message.tool_call_id, name=name, response=result))
+        yield {"function_response": {"id": message.tool_call_id, "name": _wire_name(message.name), "response": result}}
     else:
         for part in [message.content] if isinstance(message.content, str) else message.content or ():
             if isinstance(part, str) or part.type == "text":
                 text = part if isinstance(part, str) else part.text
-                yield from [types.Part(text=text)] if text.strip() else []
+                if text.strip():
+                    yield {"text": text}
             elif not isinstance(part.source, str):
-                data = base64.b64decode(part.source.get("data", ""))
-                yield types.Part(inline_data=types.Blob(data=data, mime_type=part.media_type))
+                yield {"inline_data": {"data": base64.b64decode(data_of(part)), "mime_type": part.media_type}}
 
 
-def _said(message: AssistantMessage, model: str) -> Iterator[types.Part]:
+def _said(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
     """Yield the parts of an answer with the signatures that this model gave them.
 
     Of the calls of a step Gemini 3 signs the first, and refuses it without a signature.
     """
-    from google.genai import types
-
     of_calls = iter(kept_fields(message, WIRE, model).calls)
     stand_in: str | None = _ANY_SIGNATURE
     for part in parts_of(message, WIRE, model):
         if isinstance(part, dict):
-            yield types.Part(text=part["text"], thought_signature=_bytes(part.get(_SIGNATURE)))
+            yield {"text": part["text"], "thought_signature": _bytes(part.get(_SIGNATURE))}
         else:
-            call = types.FunctionCall(id=part.id, name=_wire_name(part.function.name), args=json.loads(part.function.arguments))
+            arguments = json.loads(part.function.arguments)
             signature, stand_in = next(of_calls, {}).get(_SIGNATURE, stand_in), None
-            yield types.Part(function_call=call, thought_signature=_bytes(signature))
+            yield {
+                "function_call": {"id": part.id, "name": _wire_name(part.function.name), "args": arguments},
+                "thought_signature": _bytes(signature),
+            }
 
 
 def _bytes(signature: str | None) -> bytes | None:
@@ -153,62 +151,51 @@ def _config(model: str, messages: Iterable[ChatMessage], options: ChatOptions) -
     from google.genai import types
 
     extra = dict(options.extra)
-    http = types.HttpOptions(headers=extra.pop("extra_headers", None), extra_body=extra.pop("extra_body", None))
-    tools = [_declaration(tool) for tool in definitions_of(options)]
+    tools: list[types.FunctionDeclarationDict] = [
+        {"name": _wire_name(tool["name"]), "description": tool["description"], "parameters_json_schema": tool["parameters"]}
+        for tool in definitions_of(options)
+    ]
     extra.pop("tools", None)
-    return types.GenerateContentConfig(
-        http_options=http,
-        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
-        system_instruction="\n\n".join(str(message.content) for message in messages if message.role == "system") or None,
-        temperature=options.temperature,
-        max_output_tokens=options.max_tokens,
-        top_p=options.top_p,
-        seed=options.seed,
-        stop_sequences=options.stop,
-        tools=[types.Tool(function_declarations=tools)] if tools else None,
-        tool_config=_tool_config(options.tool_choice) if tools else None,
-        thinking_config=_thinking(model, extra.pop("reasoning_effort", None), extra.pop("thinking", None)),
-        **_format(options.response_format),
-        **extra,
-    )
+    config: types.GenerateContentConfigDict = {
+        "http_options": {"headers": extra.pop("extra_headers", None), "extra_body": extra.pop("extra_body", None)},
+        "automatic_function_calling": {"disable": True},
+        "system_instruction": "\n\n".join(str(message.content) for message in messages if message.role == "system") or None,
+        "temperature": options.temperature,
+        "max_output_tokens": options.max_tokens,
+        "top_p": options.top_p,
+        "seed": options.seed,
+        "stop_sequences": options.stop,
+        "thinking_config": _thinking(model, extra.pop("reasoning_effort", None), extra.pop("thinking", None)),
+    }
+    if tools:
+        config |= {"tools": [{"function_declarations": tools}], "tool_config": _tool_config(options.tool_choice)}
+    if options.response_format != "text":
+        config["response_mime_type"] = "application/json"
+    if not isinstance(options.response_format, str):
+        config["response_json_schema"] = options.response_format.model_json_schema()
+    return types.GenerateContentConfig.model_validate({**config, **extra})
 
 
-def _declaration(tool: Mapping[str, Any]) -> types.FunctionDeclaration:
-    from google.genai import types
-
-    return types.FunctionDeclaration(
-        name=_wire_name(tool["name"]), description=tool["description"], parameters_json_schema=tool["parameters"]
-    )
-
-
-def _tool_config(choice: str | None) -> types.ToolConfig | None:
-    from google.genai import types
+def _tool_config(choice: str | None) -> types.ToolConfigDict | None:
+    from google.genai.types import FunctionCallingConfigMode as Mode
 
     if choice is None:
         return None
-    modes = {"auto": types.FunctionCallingConfigMode.AUTO, "none": types.FunctionCallingConfigMode.NONE}
-    mode = modes.get(choice, types.FunctionCallingConfigMode.ANY)
+    mode = {"auto": Mode.AUTO, "none": Mode.NONE}.get(choice, Mode.ANY)
     names = None if choice in ("auto", "none", "required") else [_wire_name(choice)]
-    return types.ToolConfig(function_calling_config=types.FunctionCallingConfig(mode=mode, allowed_function_names=names))
+    return {"function_calling_config": {"mode": mode, "allowed_function_names": names}}
 
 
-def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) -> types.ThinkingConfig | None:
-    from google.genai import types
+def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) -> types.ThinkingConfigDict | None:
+    from google.genai.types import ThinkingLevel
 
     if budget is not None:
-        return types.ThinkingConfig(thinking_budget=budget["budget_tokens"])
+        return {"thinking_budget": budget["budget_tokens"]}
     if effort is None:
         return None
     if _TAKES_BUDGETS.search(model):
-        return types.ThinkingConfig(thinking_budget=_BUDGETS[effort])
-    return types.ThinkingConfig(thinking_level=types.ThinkingLevel(_LEVELS.get(effort, effort).upper()))
-
-
-def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
-    if wanted == "text":
-        return {}
-    schema = {} if isinstance(wanted, str) else {"response_json_schema": wanted.model_json_schema()}
-    return {"response_mime_type": "application/json", **schema}
+        return {"thinking_budget": _BUDGETS[effort]}
+    return {"thinking_level": ThinkingLevel(_LEVELS.get(effort, effort).upper())}
 
 
 @dataclass

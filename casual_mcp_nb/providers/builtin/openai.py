@@ -18,7 +18,7 @@ from casual_mcp_nb.providers._answers import (
     taken_by,
     usage_of,
 )
-from casual_mcp_nb.providers._building import need, over_openai
+from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._provider_state import parts_with_fields
@@ -27,12 +27,11 @@ from casual_mcp_nb.providers._thinking import unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
-    from casual_llm import ChatMessage, ChatOptions, LLMClient, OpenAIClient
+    from casual_llm import ChatMessage, ChatOptions, OpenAIClient
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
     from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
 
-    from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -245,14 +244,6 @@ class Parts:
         return answer_of(self.reading.wire, self.model, parts, calls, self.usage, self.reason)
 
 
-def _build(name: str, config: ClientConfig) -> LLMClient:
-    need(name, "openai")
-    from casual_llm import OpenAIClient
-
-    client: LLMClient = over_openai(OpenAIClient, name, config)
-    return client
-
-
 def _client() -> type[Any] | None:
     import casual_llm
 
@@ -263,7 +254,7 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every server that speaks them",
     place=10,
-    build=_build,
+    build=lambda name, config: over_openai(name, config, _client),
     adapter=ProviderAdapter(offer, ask, stream, WIRE),
     client=_client,
     sdk="openai",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
@@ -20,7 +20,7 @@ from casual_mcp_nb.providers._answers import (
     taken_by,
     usage_of,
 )
-from casual_mcp_nb.providers._building import need, over_openai
+from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._history import RESPONSES_IDS
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
@@ -38,20 +38,13 @@ if TYPE_CHECKING:
         ChatMessage,
         ChatOptions,
         ImageContent,
-        LLMClient,
         TextContent,
         ToolResultMessage,
     )
-    from openai.types.responses import (
-        Response,
-        ResponseFunctionToolCall,
-        ResponseOutputItem,
-        ResponseStreamEvent,
-        ResponseUsage,
-    )
+    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, ResponseUsage
+    from openai.types.responses import ResponseFunctionToolCall as FunctionCall
     from pydantic import BaseModel
 
-    from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.options import RequestOptions
     from casual_mcp_nb.types.tokens import TokenUsage
@@ -96,16 +89,10 @@ def offer(tools: Definitions) -> dict[str, Any]:
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """Return what `responses.create` is called with.
+    """Return what `responses.create` is called with. Nothing is stored at OpenAI: each request has the whole conversation.
 
-    Nothing is stored at OpenAI: each request has the whole conversation.
-
-    Args:
-        client: The client.
-        model: The provider's name of the model.
-        messages: The conversation.
-        options: Its tools are casual-llm's own, or raw definitions in `extra["tools"]`. A reasoning model is sent no
-            `temperature` and no `top_p`: it refuses them. What the API does not have (`stop`, `seed`, penalties) is left out.
+    A reasoning model is sent no `temperature` and no `top_p`, which it refuses. What the API does not have (`stop`, `seed`,
+    penalties) is left out.
     """
     messages = messages_for(client, model, messages, WIRE, RESPONSES_IDS)
     if options.system_message_handling == "merge":
@@ -195,15 +182,8 @@ def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
 
 
 def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
-    """Return the answer.
-
-    Args:
-        response: The response at its end.
-        model: The model that was asked.
-        options: What it was asked with.
-        items: Its output where that came piece by piece.
-    """
-    output = items or getattr(response, "output", None)
+    """Return the answer in a response at its end; `items` is its output where that came piece by piece."""
+    output: list[ResponseOutputItem] | None = items or getattr(response, "output", None)
     status = getattr(response, "status", None)
     if status == "failed":
         raise _failure(response.error)
@@ -212,8 +192,7 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
     if status not in ("completed", "incomplete", None):
         raise StreamTruncated(f"The response is {status}.")
     parts = [part for item in output if (part := _part(item)) is not None]
-    called = cast("list[ResponseFunctionToolCall]", [item for item in output if item.type == "function_call"])
-    calls = [_call(item, options) for item in called]
+    calls = [_call(item, options) for item in output if item.type == "function_call"]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     return answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
 
@@ -241,7 +220,7 @@ def _part(item: ResponseOutputItem) -> Part | None:
     return None
 
 
-def _call(item: ResponseFunctionToolCall, options: ChatOptions) -> AssistantToolCall:
+def _call(item: FunctionCall, options: ChatOptions) -> AssistantToolCall:
     arguments = item.arguments or ""
     schema = next((tool["parameters"] for tool in options.extra.get("tools", ()) if tool.get("name") == item.name), None)
     if "null" in arguments and schema is not None and strict_schema(schema) is not None:
@@ -288,12 +267,6 @@ class _ResponseStream:
         return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])
 
 
-def _build(name: str, config: ClientConfig) -> LLMClient:
-    need(name, "openai")
-    client: LLMClient = over_openai(ResponsesClient, name, config)
-    return client
-
-
 def _unsent(model: str, options: RequestOptions) -> dict[str, str]:
     return unsent_to_reasoning(model, options, options.reasoning_effort is not None)
 
@@ -314,7 +287,7 @@ SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's Responses API, which gives back what its models thought",
     place=20,
-    build=_build,
+    build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
     adapter=ProviderAdapter(offer, ResponsesClient.ask, ResponsesClient.stream, WIRE),
     client=lambda: ResponsesClient,
     sdk="openai",
