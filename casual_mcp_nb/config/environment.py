@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 from casual_mcp_nb.config.document import read_text
 from casual_mcp_nb.config.variables import expanded
 from casual_mcp_nb.errors import ConfigError
+from casual_mcp_nb.types.result_text import ResultFormat
 
-ToolResultFormat = Literal["result", "function_result", "function_args_result"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 _INVALID = object()
 
@@ -108,7 +108,7 @@ class Settings:
         max_calls_per_step: Maximum number of tool calls run for one model response.
     """
 
-    tool_result_format: ToolResultFormat = "result"
+    tool_result_format: ResultFormat = "result"
     tool_cache_ttl: float | None = 30.0
     max_chat_iterations: int = 50
     log_level: LogLevel = "WARNING"
@@ -127,7 +127,7 @@ class Settings:
             ConfigError: A value is not valid; the error names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
-        formats, levels = get_args(ToolResultFormat), get_args(LogLevel)
+        formats, levels = get_args(ResultFormat), get_args(LogLevel)
         return cls(
             tool_result_format=_setting(
                 values, "TOOL_RESULT_FORMAT", _choice(formats), cls.tool_result_format, f"one of {', '.join(formats)}"
