@@ -13,6 +13,7 @@ program decide. The branches say who can fix it:
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
@@ -30,6 +31,11 @@ class CasualMcpError(Exception):
     """
 
     kind = "error"
+    """What went wrong, for programs: the name of the class without `Error`, as in `tool_timeout`."""
+
+    def __init_subclass__(cls) -> None:
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
+        cls.kind = cls.__dict__.get("kind", words.lower())
 
     def __init__(
         self,
@@ -73,8 +79,6 @@ class ConfigError(CasualMcpError):
         hint: What to do next.
     """
 
-    kind = "config"
-
     def __init__(
         self,
         message: str,
@@ -96,13 +100,9 @@ class ConfigError(CasualMcpError):
 class TemplateError(ConfigError):
     """A prompt template is missing, leaves its folder, or fails to render."""
 
-    kind = "template"
-
 
 class UsageError(CasualMcpError):
     """The call itself is invalid: an unknown name, a closed session, the wrong thread."""
-
-    kind = "usage"
 
 
 class UnknownNameError(UsageError):
@@ -114,8 +114,6 @@ class UnknownNameError(UsageError):
         valid: The names that exist.
         hint: Replaces the hint about close matches.
     """
-
-    kind = "unknown_name"
 
     def __init__(self, noun: str, name: str, valid: Iterable[str], *, hint: str = "") -> None:
         self.noun = noun
@@ -135,31 +133,21 @@ class ToolSetError(UsageError):
 class ClosedError(UsageError):
     """Something was used after it was closed."""
 
-    kind = "closed"
-
 
 class ServerError(CasualMcpError):
     """An MCP server could not be started, listed, reached or called."""
-
-    kind = "server"
 
 
 class ConnectError(ServerError):
     """A server could not be connected; the message has the reason and the end of its stderr."""
 
-    kind = "connect"
-
 
 class ToolCallError(ServerError):
     """A call could not be completed because the server failed."""
 
-    kind = "tool_call"
-
 
 class ToolTimeoutError(ToolCallError):
     """A call took longer than its limit; the server was told to stop."""
-
-    kind = "tool_timeout"
 
 
 class ProviderError(CasualMcpError):
@@ -175,8 +163,6 @@ class ProviderError(CasualMcpError):
         retry_after: Seconds to wait before the next request, as the provider reported; None if it did not.
         retryable: Whether the same request can succeed if repeated.
     """
-
-    kind = "provider"
 
     def __init__(
         self,
@@ -201,55 +187,37 @@ class ProviderError(CasualMcpError):
 class AuthenticationError(ProviderError):
     """The API key is missing, or the provider rejects it."""
 
-    kind = "authentication"
-
 
 class PermissionDeniedError(ProviderError):
     """The API key is valid but not allowed to do this."""
-
-    kind = "permission_denied"
 
 
 class RateLimitError(ProviderError):
     """The provider's rate limit was reached; see `retry_after` for how long to wait."""
 
-    kind = "rate_limit"
-
 
 class ContextOverflowError(ProviderError):
     """The conversation and the tools do not fit in the model's context window."""
-
-    kind = "context_overflow"
 
 
 class ProviderTimeout(ProviderError):
     """The provider did not answer within the client's timeout, or reported a timeout itself."""
 
-    kind = "provider_timeout"
-
 
 class OverloadedError(ProviderError):
     """The provider is overloaded or temporarily unavailable."""
-
-    kind = "overloaded"
 
 
 class BadRequestError(ProviderError):
     """The provider rejects the request as invalid."""
 
-    kind = "bad_request"
-
 
 class ContentRefusedError(ProviderError):
     """The provider's content policy blocked the answer."""
 
-    kind = "content_refused"
-
 
 class MalformedAnswerError(ProviderError):
     """The provider's response cannot be parsed."""
-
-    kind = "malformed_answer"
 
 
 class IncompleteStreamError(ProviderError):
@@ -260,8 +228,6 @@ class IncompleteStreamError(ProviderError):
         partial: The text received so far.
         more: The other arguments of `ProviderError`.
     """
-
-    kind = "incomplete_stream"
 
     def __init__(self, message: str, *, partial: str = "", **more: Any) -> None:
         super().__init__(message, **more)
@@ -277,8 +243,6 @@ class ExtractionError(ProviderError):
         more: The other arguments of `ProviderError`.
     """
 
-    kind = "extraction"
-
     def __init__(self, message: str, *, text: str = "", **more: Any) -> None:
         super().__init__(message, **more)
         self.text = text
@@ -287,37 +251,25 @@ class ExtractionError(ProviderError):
 class MissingDependencyError(ProviderError):
     """An optional package is not installed; the message says how to install it."""
 
-    kind = "missing_dependency"
-
 
 class LimitError(CasualMcpError):
     """A limit of this package was reached."""
-
-    kind = "limit"
 
 
 class AnswerCutError(LimitError):
     """The model's answers were repeatedly cut off at the token limit, in the middle of a tool call."""
 
-    kind = "answer_cut"
-
 
 class MaxIterationsError(LimitError):
     """The model kept calling tools until the step limit."""
-
-    kind = "max_iterations"
 
 
 class RepeatedCallError(LimitError):
     """The model repeated a call that failed in the same way each time."""
 
-    kind = "repeated_call"
-
 
 class AnswerLimitError(LimitError):
     """A model response took too long, or became too long."""
-
-    kind = "answer_limit"
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
