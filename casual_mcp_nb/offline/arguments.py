@@ -24,8 +24,9 @@ _ACCEPTED = {
     "sql": ("sql", "quoted"),
     "date": ("date", "time"),
     "time": ("time", "date"),
-    "text": ("quoted", "json"),
+    "text": ("quoted", "json", "encoded"),
     "search": ("quoted",),
+    "filter": ("quoted",),
     "number": ("quoted", "number"),
     "": ("quoted",),
 }
@@ -206,7 +207,7 @@ class Filling:
         if parameter.type != "string" or parameter.options or parameter.kind not in ("text", "search", ""):
             return False
         if parameter.kind == "":
-            return self._proper_name(parameter)
+            return self.proper_name(parameter)
         orders = OPENS_WITH_VERB.match(self._text)
         markers = list((_REST_MARKER if orders else _COLON).finditer(self._text))
         if not markers and not orders:
@@ -221,7 +222,8 @@ class Filling:
         self.loose[parameter.name] = (start, start + len(rest))
         return True
 
-    def _proper_name(self, parameter: Parameter) -> bool:
+    def proper_name(self, parameter: Parameter) -> bool:
+        """Take a name that follows a word such as `in`; return whether there is one."""
         match = _PROPER_NAME.search(self._text)
         if match is None or self.covers(match.start(1), match.end(1)):
             return False
@@ -254,10 +256,12 @@ def fill(
         # Mere words come last, and only where a call is impossible without them.
         if parameter.required and not filling.words(parameter):
             filling.missing.append(parameter.name)
+        elif parameter.kind == "filter":
+            filling.proper_name(parameter)
     return filling
 
 
 def _kinds(parameter: Parameter) -> tuple[str, ...]:
     if parameter.type in ("number", "integer"):
         return ("base",) if "base" in parameter.name else ("number",)
-    return _ACCEPTED.get(parameter.kind, ()) if parameter.kind not in ("text", "search", "") else ()
+    return _ACCEPTED.get(parameter.kind, ()) if parameter.kind not in ("text", "search", "filter", "") else ()

@@ -66,6 +66,7 @@ _SQL = re.compile(
     r"|create\s+table\s.+|with\s+\w+\s+as\s*\(.+)",
     re.I | re.S,
 )
+_BASE64 = re.compile(r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])")
 _MONTHS = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DATE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
@@ -193,6 +194,7 @@ def _shorter(phrase: str) -> Iterator[str]:
 _FINDERS: dict[str, Finder] = {
     "json": _json,
     "quoted": _matches(_QUOTED, lambda match: next(group for group in match.groups() if group is not None)),
+    "encoded": _matches(_BASE64),
     "url": _matches(_URL),
     "email": _matches(_EMAIL),
     "sql": _matches(_SQL, lambda match: match[0].rstrip(" ?.!;")),

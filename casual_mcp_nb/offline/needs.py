@@ -42,6 +42,11 @@ _PHRASES = tuple(
         (rf"\breplace ({_QUOTED}) (?:with|by) ({_QUOTED}) in ({_QUOTED})", r"find_replace find=\1, replace=\2, text=\3"),
         (r"\bfor the (?:word|words|phrase|text|string)\s+", "for "),
         (r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b", r"search files for \1"),
+        (
+            r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:it|this)\b(?: today| now)?",
+            "week number of a date, text=today",
+        ),
+        (r"\b(?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)", r"week number of a date, text=\1"),
         (r"\bhow (?:big|large) is\b", "what is the size of"),
         (r"\bhow (?:\w+) (?:is|are)(?= \d)", "how much is"),
     )

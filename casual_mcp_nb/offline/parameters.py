@@ -32,6 +32,7 @@ _BY_NAME = {
     "time": "time clock hour",
     "text": "text content contents body message html markdown string input prompt note comment sentence thought value",
     "number": "number amount",
+    "filter": "filter",
     "search": "query search keyword keywords term terms question topic q",
 }
 _BY_DESCRIPTION = {
