@@ -17,12 +17,14 @@ class BundledServer:
         summary: What it is for.
         default: Whether the demo has it.
         approval: The policy of its tools unless a config says otherwise.
+        example: A question that the offline planner can answer with it, to begin with; empty for none.
     """
 
     name: str
     summary: str
     default: bool = True
     approval: Literal["never", "destructive", "always"] = "never"
+    example: str = ""
 
 
 _SERVERS = (
@@ -38,14 +40,17 @@ _SERVERS = (
     BundledServer(
         "math",
         "Arithmetic, a safe expression evaluator, statistics, equations and number theory.",
+        example="What is 17 * 23?",
     ),
     BundledServer(
         "time",
         "Current time, time zones, dates, durations and calendars.",
+        example="What time is it in Tokyo when it is 14:30 in Oslo?",
     ),
     BundledServer(
         "units",
         "Convert length, mass, temperature, volume, speed, area, data, energy, pressure and time.",
+        example="How many kilometres are 26.2 miles?",
     ),
     BundledServer(
         "text",

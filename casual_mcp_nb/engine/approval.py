@@ -25,6 +25,9 @@ definition is not the one that was approved, and the new one would need less app
 
 Scope = Literal["call", "tool", "server"]
 
+MAX_REASON = 1_000
+"""How many characters of the reason of a denial the model is told."""
+
 
 @dataclass(frozen=True)
 class ApprovalRequest:
@@ -46,7 +49,7 @@ class ApprovalRequest:
 
 
 ApprovalAnswer = bool | str
-"""Only True lets the call run; False denies it, and a text denies it and tells the model why."""
+"""Only True lets the call run; False denies it, and a text denies it and tells the model why, see `MAX_REASON`."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
+from casual_mcp_nb.engine.approval import MAX_REASON
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
@@ -126,7 +127,7 @@ class Dispatcher:
             return CallOutcome("error", await self._unavailable(name))
         verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
         if verdict is not True:
-            reason = f" {verdict}" if isinstance(verdict, str) and verdict else ""
+            reason = f" {verdict[:MAX_REASON]}" if isinstance(verdict, str) and verdict else ""
             return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
         return await self._call(tool, arguments, on_progress)
 

@@ -26,7 +26,7 @@ def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Seque
     Args:
         prompt: The text; prompts that are messages hold their own images.
         images: One image or several: bytes, the path of a file, an address (`https://…`), which the provider fetches, or an
-            object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
+            object with `savefig` or `save`, such as a matplotlib figure or a Pillow image; parts of messages stay as they are.
 
     Raises:
         UsageError: One of them is not a PNG, JPEG, GIF or WebP image, is too large or cannot be read, or is an address that no
@@ -52,10 +52,26 @@ def _several(images: Any) -> list[Any]:
 def _content(image: Any) -> ImageContent:
     from casual_llm.messages import ImageContent
 
+    if isinstance(image, ImageContent):
+        return image
     if isinstance(image, str) and _is_address(image):
         return ImageContent(source=image)
     data = _bytes(image)
-    name = shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})"
+    return image_content(data, shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})")
+
+
+def image_content(data: bytes, name: str) -> ImageContent:
+    """Return the bytes of an image as a part of a message.
+
+    Args:
+        data: The bytes.
+        name: What errors call it.
+
+    Raises:
+        UsageError: It is not a PNG, JPEG, GIF or WebP image, or is too large.
+    """
+    from casual_llm.messages import ImageContent
+
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} has {len(data):,} bytes; the limit is {MAX_BYTES:,}.", hint="Make it smaller.")
     media_type = media_type_of(data)

@@ -28,7 +28,7 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
             row |= {"message": question.message, "address": question.address}
         case StepQuestion():
             labels = question.labels
-            row["message"] = question.text
+            row |= {"step": question.step + 1, "message": f"About to send {question.summary}."}
             row["texts"] = [{"key": key, "label": labels[key], "text": text} for key, text in question.texts.items()]
     return row
 

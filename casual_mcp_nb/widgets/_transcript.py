@@ -11,7 +11,18 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.display import transcript_html
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.types.event import Event, StepStarted, TextDelta, ToolFinished, ToolStarted, TurnFinished, TurnStarted
+from casual_mcp_nb.types.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    Event,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.trace import Turn
 
 MAX_TURNS = 50
@@ -45,6 +56,7 @@ class Transcript:
         self._numbers = count(1)
         self._keys: WeakKeyDictionary[Turn, str] = WeakKeyDictionary()
         self._drawings: WeakKeyDictionary[Turn, _Drawing] = WeakKeyDictionary()
+        self._images: WeakKeyDictionary[Turn, list[str]] = WeakKeyDictionary()
 
     def note(self, turn: Turn, event: Event, number: int) -> None:
         """Take note of an event of the running turn.
@@ -57,21 +69,21 @@ class Transcript:
         self._started = time.monotonic() - event.at
         match event:
             case TurnStarted():
-                self.said = f"Turn {number} began."
+                self.said = f"Turn {number} started."
             case StepStarted():
-                self.doing = f"Step {event.step + 1}: the model is asked …"
+                self.doing = f"Step {event.step + 1}: waiting for the model …"
             case TextDelta():
-                self.doing = f"Step {event.step + 1}: the model answers …"
+                self.doing = f"Step {event.step + 1}: the model is answering …"
             case ToolStarted():
-                self.doing = f"Step {event.step + 1}: {first(event.name, 60)} runs …"
+                self.doing = f"Step {event.step + 1}: running {first(_tool(event), 60)} …"
             case ToolFinished():
-                self.doing = f"Step {event.step + 1}: results come in …"
+                self.doing = f"Step {event.step + 1}: got a result …"
             case TurnFinished():
                 self.doing = ""
                 self.said = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """Return the last turns by key: number, prompt, number of steps, status and HTML. Runs on the drawing thread."""
+        """Return the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
         last = list(enumerate(turns, 1))[-MAX_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in last}
 
@@ -84,9 +96,16 @@ class Transcript:
     def _row(self, number: int, turn: Turn) -> dict[str, Any]:
         drawing = self._drawing(turn)
         row: dict[str, Any] = {"number": number, "prompt": turn.prompt, "html": drawing.html, "steps": drawing.steps}
-        row["status"] = turn.status
+        row |= {"status": turn.status, "images": self._addresses(turn)}
         before = next((edit.before for edit in turn.edits if edit.call_id is None), None)
         return row if before is None else {**row, "before": before}
+
+    def _addresses(self, turn: Turn) -> list[str]:
+        """Return, for each image of the prompt, its address; empty where its bytes are there."""
+        if turn not in self._images:
+            # They are decoded for that, so it is done once.
+            self._images[turn] = [picture.address for picture in pictures_of(turn.started.messages)]
+        return self._images[turn]
 
     def _drawing(self, turn: Turn) -> _Drawing:
         drawing, now = self._drawings.get(turn), time.monotonic()
@@ -101,3 +120,7 @@ class Transcript:
         drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final)
         self._drawings[turn] = drawing
         return drawing
+
+
+def _tool(event: ToolStarted) -> str:
+    return event.name if event.tool.server in (SYNTHETIC, UNKNOWN) else str(event.tool)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Unpack
+from weakref import WeakSet
 
+from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CasualMcpError, UsageError
+from casual_mcp_nb.notebook.interaction.questions import StepQuestion
 from casual_mcp_nb.notebook.throttle import Throttle
+from casual_mcp_nb.notebook.turn_service import Prompt
 from casual_mcp_nb.types.event import Event, TurnStarted
+from casual_mcp_nb.types.image import MAX_BYTES, media_type_of, pictures_of
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
+from casual_mcp_nb.widgets._attached import MAX_TOGETHER, Attached, with_attached
+from casual_mcp_nb.widgets._copied import Copied, copied
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
 from casual_mcp_nb.widgets.state import SessionParts, State, command
+
+PLANNER = "Offline demo planner (not an LLM)"
 
 
 class ConversationState(State):
@@ -37,6 +47,7 @@ class ConversationState(State):
         # The time that a running call has taken moves on without any event.
         self._redraw = Throttle(session.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, lambda: self._turns.runner.busy)
         self._transcript = Transcript(again=self._redraw)
+        self._own: WeakSet[Turn] = WeakSet()
         self._pending: str | None = None
         self._seen = False
         for cancel in (
@@ -63,12 +74,14 @@ class ConversationState(State):
             "in_cell": self._turns.runner.busy and session.questions.by_input,
             "doing": self._transcript.doing,
             "said": self._transcript.said,
-            "models": [name] if name else list(session.config.models),
+            "models": [[name, name]] if name else self._models(),
             "model": name or self._turns.model,
             "tool_sets": list(session.tool_service.tool_sets),
             "tool_set": tool_set if isinstance(tool_set, str) else None,
             "custom": tool_set is not None and not isinstance(tool_set, str),
             "step_mode": session.questions.step_mode,
+            "examples": [] if turns else self._examples(),
+            "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
         }
 
@@ -80,22 +93,40 @@ class ConversationState(State):
             self.follow(self.session.questions.panel_opened())
             self.session.engine.submit(self._connect())
 
+    def _models(self) -> list[list[str]]:
+        """Return each model with what a person reads."""
+        config = self.session.config
+        offline = [name for name, model in config.models.items() if config.clients[model.client].provider == "offline"]
+        labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
+        return [[name, labels.get(name, name)] for name in config.models]
+
+    def _examples(self) -> list[str]:
+        """Return questions to begin with, for the bundled servers that are there."""
+        servers = self.session.config.servers.values()
+        return [BUNDLED[server.bundled].example for server in servers if server.bundled and BUNDLED[server.bundled].example]
+
     async def _connect(self) -> None:
         # Failures are shown where they matter: in the status of a server, or when a turn cannot start.
         with suppress(CasualMcpError):
             await self.session.tool_service.start()
 
     @command
-    async def send(self, prompt: str) -> None:
+    async def send(self, prompt: str, images: list[Attached] | None = None) -> None:
         """Send a message; returns when the turn has started.
 
+        Args:
+            prompt: The text.
+            images: PNG, JPEG, GIF or WebP, each with `name` and `data`, which is base64. In Python: `session.chat(images=…)`.
+
         Raises:
-            UsageError: There is nothing to send, or a turn is running. Other errors that keep a turn of `Session.chat` from
-                starting are raised too.
+            UsageError: There is nothing to send, an image is not valid, or a turn is running. Other errors that keep a turn of
+                `Session.chat` from starting are raised too.
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
-        await self._begin(lambda: self._turns.submit(prompt, self._options), prompt)
+        # What it holds is imported only where it is needed, which is not on the loop.
+        message: Prompt = await asyncio.to_thread(with_attached, prompt, images) if images else prompt
+        await self._begin(lambda: self._turns.submit(message, self._options), prompt)
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
@@ -129,6 +160,65 @@ class ConversationState(State):
         if not 1 <= step <= len(steps):
             raise UsageError(f"This turn has no step {step}.")
         return (await asyncio.to_thread(mimebundle, steps[step - 1].request))["text/html"]
+
+    @command
+    async def coming_request(self, question: str) -> str:
+        """Return exactly what the coming step would send, as HTML. In Python: `session.questions[0].request`.
+
+        Args:
+            question: The id of the question of a paused step.
+
+        Raises:
+            UsageError: It is no longer open.
+        """
+        pause = self.session.questions.by_id(question)
+        if not isinstance(pause, StepQuestion):
+            raise UsageError("This question is not about a request.")
+        return (await asyncio.to_thread(mimebundle, pause.request))["text/html"]
+
+    @command
+    async def image(self, turn: str, index: int) -> str:
+        """Return an image of a turn's prompt, as a `data:` address.
+
+        Args:
+            turn: The turn's key in the transcript.
+            index: Which of its images, from 0.
+
+        Raises:
+            UsageError: There is no such image.
+        """
+        pictures = pictures_of(self._turns.runner.turns[self._index(turn)].started.messages)
+        data = pictures[index].data if 0 <= index < len(pictures) else b""
+        kind = media_type_of(data)
+        if kind is None:
+            raise UsageError("This turn has no such image.")
+        return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+    @command
+    def copy(self, turn: str, what: Copied, call: str | None = None) -> str:
+        """Return a text of a turn to be copied.
+
+        Args:
+            turn: The turn's key in the transcript.
+            what: Which text.
+            call: The id of the call whose text it is, where it is one.
+
+        Raises:
+            UsageError: There is no such text.
+        """
+        whole = self._turns.runner.turns[self._index(turn)]
+        return copied(whole, what, call, self._differences(whole))
+
+    def _differences(self, turn: Turn) -> dict[str, Any]:
+        """Return the options of a turn that the next `chat` would not have by itself."""
+        started, selection = turn.started, self.session.tool_service.selection
+        own = self._options if turn in self._own else {}
+        options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
+        if started.model in self.session.config.models and started.model != self._turns.model:
+            options["model"] = started.model
+        if started.tool_set in self.session.tool_service.tool_sets and started.tool_set != selection.tool_set:
+            options["tool_set"] = started.tool_set
+        return options
 
     @command
     def stop(self) -> None:
@@ -197,7 +287,13 @@ class ConversationState(State):
         """Start a turn and wait until it has started; raise the error that keeps it from starting."""
         loop = asyncio.get_running_loop()
         started = asyncio.Event()
-        cancel = self.session.observers.events.add(lambda _, event: started.set() if isinstance(event, TurnStarted) else None)
+
+        def on_event(turn: Turn, event: Event) -> None:
+            if isinstance(event, TurnStarted):
+                self._own.add(turn)
+                started.set()
+
+        cancel = self.session.observers.events.add(on_event)
         self._pending = prompt
         self.changed()
         try:

@@ -25,7 +25,7 @@ class Panel(SessionWidget):
         options: For the turns that are started here, as of `Session.chat`.
     """
 
-    files = ("parts/morph", "parts/tokens", "parts/questions", "parts/turns", "panel")
+    bundle = "panel"
     more_css = style()
 
     @spelled_out(ChatOptions)
@@ -46,7 +46,7 @@ class TokenMeter(SessionWidget):
         session: The session.
     """
 
-    files = ("parts/tokens", "token_meter")
+    bundle = "token_meter"
 
     def __init__(self, session: SessionParts) -> None:
         self.tokens = TokensState(session)

@@ -65,4 +65,5 @@ def _row(step: StepStats, turn: int) -> dict[str, Any]:
 
 def _sum(stats: ChatStats) -> dict[str, Any]:
     sent: dict[str, Any] = {"sent": stats.sent_tokens, "origin": stats.parts.origin, "steps": len(stats.steps)}
+    sent["parts"] = list(stats.parts.as_dict().values())
     return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}

@@ -242,7 +242,7 @@ def test_step_mode_pauses_before_each_call_of_the_model(session: Session) -> Non
     future = session.submit("x", model=model)
     first = asked(session, StepQuestion)
     assert (first.step, first.texts, first.labels) == (0, {"": "x"}, {"": "your message"})
-    assert "Before step 1: the model would be sent" in first.text
+    assert "Paused before step 1" in first.text
     assert model.client.requests == []
     first.next()
     wait_until(lambda: len(session.questions) and session.questions[0] is not first, "the second step is asked for")

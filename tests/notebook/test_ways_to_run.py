@@ -136,7 +136,7 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
     process = subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     said = b""
-    while b"Deny: " not in said:
+    while b"or type why: " not in said:
         said += os.read(ours, 1000)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0

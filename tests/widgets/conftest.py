@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kit.shops import shop
+from kit.told import Told, told_session
 
 from casual_mcp_nb import Session
 
@@ -44,3 +45,9 @@ def do(session: Session) -> Callable[..., Any]:
         return session.engine.run(state.call(command, arguments))
 
     return done
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    with told_session() as told:
+        yield told

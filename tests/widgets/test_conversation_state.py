@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import threading
 import weakref
-from collections import deque
-from collections.abc import Coroutine, Iterator
-from typing import Any
 
 import pytest
-from fastmcp import Context, FastMCP
-from kit.asked import asked
 from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
 from kit.kernel import OLDER, started_kernel
-from kit.travel import travel_server
+from kit.told import CONFIG, Told
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, StepQuestion
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.widgets.conversation import ConversationState
@@ -29,66 +23,15 @@ from casual_mcp_nb.widgets.panel import TokenMeter
 from casual_mcp_nb.widgets.tokens import TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
-CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}},
-    "models": {"one": {"client": "offline", "model": "planner"}, "two": {"client": "offline", "model": "planner"}},
-    "servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}},
-    "tool_sets": {"numbers": {"description": "Numbers only", "servers": {"math": True}}},
-}
 ADD = call("math__add", a=1, b=2)
-
-
-class Told:
-    """A session, and what a panel shows whose model gives the answers that it was told to play."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.answers: deque[Any] = deque()
-        self.model = scripted_model(*[lambda messages, tools: self.answers.popleft()] * 200)
-        self.state = ConversationState(session, model=self.model)
-
-    def play(self, *answers: Any) -> None:
-        self.answers.extend(answers)
-
-    def do(self, name: str, /, **arguments: Any) -> Any:
-        """Run a command as a front end does: on the engine's loop."""
-        work: Coroutine[Any, Any, Any] = self.state.call(name, arguments)
-        return self.session.engine.run(work)
-
-    def send(self, prompt: str) -> None:
-        self.do("send", prompt=prompt)
-
-    def shown(self) -> dict[str, Any]:
-        shown = self.state.snapshot()
-        json.dumps(shown)
-        return shown
-
-    def idle(self) -> dict[str, Any]:
-        wait_until(lambda: not self.session.busy, "the turn ends")
-        return self.shown()
-
-    def asks(self, kind: type[Question]) -> str:
-        return asked(self.session, kind).id
-
-
-@pytest.fixture
-def told() -> Iterator[Told]:
-    box: FastMCP[Any] = FastMCP("box")
-
-    @box.tool
-    async def work(ctx: Context) -> str:
-        await ctx.report_progress(3, 10, "at it")
-        await asyncio.Event().wait()
-        return "never"
-
-    with Session.from_config(CONFIG, in_process={"box": box, "travel": travel_server()}) as session:
-        yield Told(session)
 
 
 def test_it_begins_with_nothing_said_and_the_choices_of_the_config(told: Told) -> None:
     shown = ConversationState(told.session).snapshot()
     assert (shown["turns"], shown["questions"], shown["busy"], shown["earlier"]) == ({}, {}, False, 0)
-    assert (shown["models"], shown["model"]) == (["one", "two"], "one")
+    assert ([name for name, _ in shown["models"]], shown["model"]) == (["one", "two"], "one")
+    assert all("not an LLM" in label for _, label in shown["models"])
+    assert shown["examples"] == ["What is 17 * 23?"]
     assert (shown["tool_sets"], shown["tool_set"], shown["custom"]) == (["numbers"], None, False)
 
 
@@ -118,7 +61,7 @@ def test_progress_and_the_passing_time_show_while_a_call_runs_and_stop_ends_it(t
     told.play(call("box__work"), "never")
     told.send("Work")
     wait_until(lambda: "3 of 10" in next(iter(told.shown()["turns"].values()))["html"], "progress shows")
-    assert told.shown()["doing"] == "Step 1: box__work runs …"
+    assert told.shown()["doing"] == "Step 1: running box:work …"
     changes.clear()
     assert changes.wait(3), "it is drawn again although nothing happens"
     told.do("stop")
@@ -313,7 +256,7 @@ def test_undo_gives_the_prompt_back_and_clear_begins_anew(told: Told) -> None:
 
 
 def test_a_panel_for_one_model_offers_no_other(told: Told) -> None:
-    assert (told.shown()["models"], told.shown()["model"]) == (["scripted"], "scripted")
+    assert (told.shown()["models"], told.shown()["model"]) == ([["scripted", "scripted"]], "scripted")
     with pytest.raises(UsageError, match="one model"):
         told.do("set_model", name="two")
 

@@ -54,15 +54,18 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
 
 async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
     choices = "  ".join(f"[{_KEYS[answer]}] {words}" for answer, words in question.choices)
-    match (await ask(f"{question.text}\n{choices}: ")).lower():
+    reply = await ask(f"{question.text}\n{choices}, or type why: ")
+    match reply.lower():
         case "y" | "yes":
             question.approve()
         case "a" | "always":
             question.approve(for_conversation=True)
         case "s" | "server" if question.reason == "unannotated":
             question.approve_for_server()
-        case _:
+        case "n" | "no" | "d" | "deny":
             question.deny()
+        case _:
+            question.deny(reply)
 
 
 async def _link(question: UrlElicitation, ask: Ask) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
+from casual_mcp_nb.display.format import count
 from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
@@ -181,9 +182,9 @@ class ApprovalQuestion(Question):
         """Do not let the call run.
 
         Args:
-            reason: Why, for the model.
+            reason: Why, for the model, which is told the first `MAX_REASON` characters.
         """
-        self._settle(Decision(reason or False))
+        self._settle(Decision(reason.strip() or False))
 
     def expire(self, why: str) -> None:
         """Deny the call."""
@@ -233,11 +234,16 @@ class StepQuestion(Question):
             self.labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
 
     @property
+    def summary(self) -> str:
+        """What is about to be sent, in one line."""
+        messages, tools, tokens = len(self.request.messages), len(self.request.tools), self.request.tokens
+        counts = f"{count(messages, 'message')}, {count(tools, 'tool')}"
+        return f"{counts}, {'≈ ' if tokens.origin == 'estimated' else ''}{count(tokens.total, 'token')}"
+
+    @property
     def text(self) -> str:
-        """Which model call this is, and what would be sent."""
-        tokens, tools = self.request.tokens, len(self.request.tools)
-        request = f"{len(self.request.messages)} messages, {tools} tools, {tokens.total:,} tokens ({tokens.origin})"
-        return f"Before step {self.step + 1}: the model would be sent {request}."
+        """Which model call this is, and what is about to be sent."""
+        return f"Paused before step {self.step + 1}, which sends {self.summary}."
 
     def next(self) -> None:
         """Call the model, and pause again before the next call."""

@@ -3,6 +3,7 @@
 import type { ButtonHTMLAttributes, ComponentChildren, TargetedMouseEvent } from "preact";
 import { useId, useRef } from "preact/hooks";
 import { useChoice } from "./choice";
+import { copyFrom } from "./clipboard";
 
 type Tone = "plain" | "quiet" | "primary" | "danger";
 
@@ -220,27 +221,11 @@ export function CopyButton({
   const onClick = async (event: TargetedMouseEvent<HTMLButtonElement>) => {
     const button = event.currentTarget;
     const copied = await text();
-    if (copied === undefined) return;
-    await copyText(copied);
-    button.dataset.copied = "true";
-    setTimeout(() => delete button.dataset.copied, 1500);
+    if (copied !== undefined) await copyFrom(button, copied);
   };
   return (
     <Button testid={testid} tone="quiet" onClick={onClick}>
       {children}
     </Button>
   );
-}
-
-/** Put a text on the clipboard, also where a page has no right to the clipboard (http, an embedded frame). */
-async function copyText(text: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = Object.assign(document.createElement("textarea"), { value: text });
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
 }

@@ -25,8 +25,8 @@ interface View {
   el: HTMLElement;
 }
 
-/** What anywidget runs: a body, drawn in the frame that all widgets share. */
-export function widget(title: string, Body: ComponentType, className = "") {
+/** What anywidget runs: a body, drawn in the frame that all widgets share; one with its `ownErrorLine` draws that itself. */
+export function widget(title: string, Body: ComponentType, className = "", ownErrorLine = false) {
   return {
     initialize: ({ model }: { model: Model }) => followPatches(model),
     render({ model, el }: View) {
@@ -37,7 +37,7 @@ export function widget(title: string, Body: ComponentType, className = "") {
       document.head.append(hidden);
       render(
         <BridgeContext.Provider value={bridge as Bridge<unknown>}>
-          <Frame title={title} className={className} Body={Body} />
+          <Frame title={title} className={className} Body={Body} ownErrorLine={ownErrorLine} />
         </BridgeContext.Provider>,
         el,
       );
@@ -50,7 +50,14 @@ export function widget(title: string, Body: ComponentType, className = "") {
   };
 }
 
-function Frame({ title, className, Body }: { title: string; className: string; Body: ComponentType }) {
+interface FrameProps {
+  title: string;
+  className: string;
+  Body: ComponentType;
+  ownErrorLine: boolean;
+}
+
+function Frame({ title, className, Body, ownErrorLine }: FrameProps) {
   const { live, announcement } = useBridge();
   const root = useRef<HTMLElement>(null);
   useEffect(() => (root.current ? keepKeys(root.current) : undefined), []);
@@ -68,8 +75,8 @@ function Frame({ title, className, Body }: { title: string; className: string; B
           {GONE}
         </div>
       )}
-      <ErrorLine />
-      <div inert={!live.value}>
+      {!ownErrorLine && <ErrorLine />}
+      <div class="cmn-frame" inert={!live.value}>
         <Guarded Body={Body} />
       </div>
       <div class="cmn-visually-hidden" role="status" data-testid="status">
@@ -79,7 +86,8 @@ function Frame({ title, className, Body }: { title: string; className: string; B
   );
 }
 
-function ErrorLine() {
+/** The last error of a command, where a person looks. */
+export function ErrorLine() {
   const { error } = useBridge();
   return (
     <div class="cmn-alert" role="alert" data-testid="alert" hidden={error.value === null}>

@@ -1,0 +1,59 @@
+import "./panel.css";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { ErrorLine, useBridge } from "../lib/widget";
+import { useAttachments } from "./attachments";
+import { Composer, type ComposerHandle } from "./Composer";
+import { announcement } from "./conversation";
+import { Foot } from "./Foot";
+import { Head } from "./Head";
+import type { PanelState } from "./state";
+import { Transcript, type TranscriptHandle } from "./Transcript";
+
+/** A chat: the transcript scrolls in the middle, and the message box stays in sight below it. */
+export function Panel() {
+  const bridge = useBridge<PanelState>();
+  const { conversation, tokens } = bridge.state.value;
+  const composer = useRef<ComposerHandle>(null);
+  const transcript = useRef<TranscriptHandle>(null);
+  const attachments = useAttachments(conversation.image_limits, (why) => {
+    bridge.error.value = why;
+  });
+  useEffect(() => void bridge.call("conversation.seen"), []);
+  useAnnouncements(conversation, (text) => bridge.say(text));
+
+  const onDrag = (event: DragEvent) => {
+    if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
+  };
+  const onDrop = (event: DragEvent) => {
+    if (!event.dataTransfer?.files.length) return;
+    event.preventDefault();
+    event.stopPropagation();
+    void attachments.add(event.dataTransfer.files);
+  };
+  return (
+    <div class="cmn-chat">
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: the button beside the message box attaches images too */}
+      <div class="cmn-chat-main" onDragOver={onDrag} onDrop={onDrop}>
+        <Head conversation={conversation} onUndone={(prompt) => composer.current?.offer(prompt)} />
+        <Transcript handle={transcript} conversation={conversation} onDone={() => composer.current?.offer("")} />
+        <ErrorLine />
+        <Composer
+          handle={composer}
+          conversation={conversation}
+          attachments={attachments}
+          onSend={() => transcript.current?.toEnd()}
+        />
+        <Foot conversation={conversation} tokens={tokens} />
+      </div>
+    </div>
+  );
+}
+
+function useAnnouncements(conversation: PanelState["conversation"], say: (text: string) => void) {
+  const before = useRef(conversation);
+  useLayoutEffect(() => {
+    const text = announcement(before.current, conversation);
+    before.current = conversation;
+    if (text !== undefined) say(text);
+  }, [conversation]);
+}

@@ -1,0 +1,98 @@
+// The states behind the chat panel, as `casual_mcp_nb/widgets/conversation.py`, `_asked.py`, `_transcript.py` make them.
+
+import type { TokensState } from "../tokens/state";
+
+export type TurnStatus = "running" | "done" | "stopped" | "failed";
+
+export interface TurnRow {
+  number: number;
+  prompt: string;
+  /** The prompt as it was before it was edited at a pause. */
+  before?: string;
+  /** For each image of the prompt its address; empty where its bytes can be fetched. */
+  images: string[];
+  steps: number;
+  status: TurnStatus;
+  html: string;
+}
+
+interface Asked {
+  order: number;
+  /** Where it can be answered: `input` is a prompt in the running cell. */
+  channel: "input" | "panel";
+}
+
+export interface ApprovalAsked extends Asked {
+  kind: "approval";
+  server: string;
+  tool: string;
+  arguments: string;
+  claims: string[];
+  why: string;
+  /** Answers with their labels, the suggested one first. */
+  choices: [answer: string, label: string][];
+  difference: string;
+}
+
+export interface Field {
+  name: string;
+  title: string;
+  kind: "text" | "number" | "integer" | "boolean" | "choice" | "choices";
+  description: string;
+  required: boolean;
+  default?: unknown;
+  choices: [value: string, label: string][];
+  minimum?: number;
+  maximum?: number;
+}
+
+export interface FormAsked extends Asked {
+  kind: "form";
+  server: string;
+  message: string;
+  fields: Field[];
+}
+
+export interface LinkAsked extends Asked {
+  kind: "link";
+  server: string;
+  message: string;
+  address: string;
+}
+
+export interface StepAsked extends Asked {
+  kind: "step";
+  step: number;
+  message: string;
+  /** What the model reads next and can be edited. */
+  texts: { key: string; label: string; text: string }[];
+}
+
+export type Question = ApprovalAsked | FormAsked | LinkAsked | StepAsked;
+
+export interface ConversationState {
+  turns: Record<string, TurnRow>;
+  /** How many turns before these are not shown. */
+  earlier: number;
+  /** A message that is on its way. */
+  pending?: string;
+  busy: boolean;
+  /** Whether a cell runs the turn and blocks, so that a click would arrive only after it. */
+  in_cell: boolean;
+  doing: string;
+  said: string;
+  models: [name: string, label: string][];
+  model?: string;
+  tool_sets: string[];
+  tool_set?: string;
+  custom: boolean;
+  step_mode: boolean;
+  examples: string[];
+  image_limits: { each: number; together: number };
+  questions: Record<string, Question>;
+}
+
+export interface PanelState {
+  conversation: ConversationState;
+  tokens: TokensState;
+}

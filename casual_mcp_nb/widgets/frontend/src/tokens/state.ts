@@ -1,0 +1,34 @@
+// The state behind the token meter, as `casual_mcp_nb/widgets/tokens.py` makes it.
+
+export type Origin = "estimated" | "reported";
+
+export interface StepTokens {
+  turn: number;
+  step: number;
+  /** Tokens of the request by part. */
+  parts: number[];
+  sent: number;
+  origin: Origin;
+  answer?: number;
+  answer_origin?: Origin;
+}
+
+export interface TokensSum {
+  parts: number[];
+  sent: number;
+  origin: Origin;
+  steps: number;
+  answer?: number;
+  answer_origin?: Origin;
+}
+
+export interface TokensState {
+  /** What the parts of a request are called. */
+  parts: string[];
+  /** By turn and step, as "1.2". */
+  rows: Record<string, StepTokens>;
+  /** How many steps before these are not shown. */
+  earlier: number;
+  turns: Record<string, TokensSum>;
+  all: TokensSum;
+}
