@@ -1,1 +1,1 @@
-"""The nouns: plain values that every other room may use. Nothing here opens a file, a connection or a display."""
+"""Plain values that every other room may use. Nothing here opens a file, a connection or a display."""

@@ -1,4 +1,4 @@
-"""What many requests of a conversation share, written once: messages and definitions of tools, each with a number."""
+"""Tables of the messages and tool definitions shared by the requests of a conversation, each stored once with a number."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Span = list[int]
-"""The numbers from the first up to, and without, the second."""
+"""A half-open range of numbers: from the first up to, but not including, the second."""
 
 
 class NumberedValues:
-    """Values that get a number each: the same value the same one.
+    """Numbers values; equal values get the same number.
 
     Attributes:
         rows: The values as JSON objects, by number.
@@ -26,11 +26,11 @@ class NumberedValues:
         self.rows: list[Mapping[str, Any]] = []
         self._by_text: dict[str, int] = {}
         self._by_object: dict[int, int] = {}
-        # Without them an id could be that of another object later on.
+        # Keeps the objects alive, because ids are reused after collection.
         self._kept: list[Any] = []
 
     def number(self, value: Any) -> int:
-        """Return the number of a message or a definition, which is added if it is new."""
+        """Return the number of a message or a definition; add it if it is new."""
         number = self._by_object.get(id(value))
         if number is None:
             row = value if isinstance(value, Mapping) else value.model_dump(mode="json")
@@ -43,7 +43,7 @@ class NumberedValues:
         return number
 
     def spans(self, values: Iterable[Any]) -> list[Span]:
-        """Return the numbers of values as spans, of which a history has few however long it is."""
+        """Return the numbers of values as spans; even a long history needs only a few."""
         spans: list[Span] = []
         for number in map(self.number, values):
             if spans and spans[-1][1] == number:
@@ -54,10 +54,10 @@ class NumberedValues:
 
 
 def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows that spans name; what is written in their place, as older files do, is passed on as it is.
+    """Yield the rows that spans refer to; inline rows, as in older files, are yielded unchanged.
 
     Raises:
-        ValueError: A span names rows that are not there.
+        ValueError: A span refers to missing rows.
     """
     for span in spans:
         if isinstance(span, Mapping):
@@ -70,7 +70,7 @@ def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
 
 
 def read_message(row: Any) -> ChatMessage:
-    """Return the message that a JSON object holds; fields that are not known are kept on it.
+    """Parse a message from a JSON object; unknown fields are kept on it.
 
     Raises:
         ValueError: It is not a message.
@@ -87,7 +87,7 @@ def read_message(row: Any) -> ChatMessage:
 
 @cache
 def _kinds() -> Mapping[str, tuple[type[BaseModel], ...]]:
-    """Return the classes of messages by role, those that ask for more fields first."""
+    """Return the message classes by role, those with more required fields first."""
     from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
     from casual_mcp_nb.types.provider_state import StatefulAssistantMessage, ToolOutcomeMessage
@@ -112,7 +112,7 @@ def _named(kind: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def _open(kind: type[BaseModel]) -> type[BaseModel]:
-    """Return the same class of messages, which keeps fields that it does not know."""
+    """Return a variant of a message class that keeps unknown fields."""
     from pydantic import ConfigDict
 
     return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})

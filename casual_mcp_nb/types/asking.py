@@ -1,4 +1,4 @@
-"""How long, and how often, a person is asked."""
+"""Limits of questions to the person: how long they stay open, and how many."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ANSWER_SECONDS = 600.0
 
 @dataclass
 class AnswerLimits:
-    """The limits of questions to the person; shared by all who ask in a session.
+    """Limits of questions to the person, shared by everything in a session that asks.
 
     Args:
-        seconds: How long an approval or a request of a server waits for an answer. None waits for ever.
-        per_server: How many requests of one server can be open.
-        in_all: How many requests of all servers together can be open.
+        seconds: How long an approval or a request of a server waits for an answer. None waits forever.
+        per_server: Maximum number of open requests from one server.
+        in_all: Maximum number of open requests from all servers together.
     """
 
     seconds: float | None = ANSWER_SECONDS
@@ -25,19 +25,19 @@ class AnswerLimits:
     in_all: int = 32
 
     def wait(self, seconds: float | None) -> None:
-        """Set how long an answer is waited for.
+        """Set how long to wait for an answer.
 
         Raises:
-            UsageError: It is not a positive number of seconds, and not None.
+            UsageError: It is neither a positive number of seconds nor None.
         """
         number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
         if seconds is not None and not (number and seconds > 0):
-            raise UsageError("The time limit for answers must be a positive number of seconds.", hint="None waits for ever.")
+            raise UsageError("The time limit for answers must be a positive number of seconds.", hint="None waits forever.")
         self.seconds = seconds
 
     @property
     def nobody_answered(self) -> str:
-        """What is said when the time is over."""
+        """The message when the time is over."""
         return f"Nobody answered within {_in_words(self.seconds or 0)}."
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a config have in common: strict fields, and values that are shown masked."""
+"""Base classes of config sections: strict fields, and values that are masked when shown."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url", "extra_body")
 
 @dataclass(frozen=True)
 class ConfigOrigin:
-    """Where a config came from: given as the validation context, and kept beside the fields, never among them.
+    """Where a config came from: passed as validation context, and stored outside the fields.
 
     Args:
         path: The file; None for a config made in Python.
-        sensitive: Values of variables that were put into fields which are not secret by their type.
-        notes: What the person should know about how the file was read.
-        key_variable: Of a client whose key does not stand in the config: the variable that it was taken from.
+        sensitive: Values of variables inserted into fields whose type is not secret.
+        notes: Remarks for the user about how the file was read.
+        key_variable: The variable that a client's key came from, if the key is not in the config.
     """
 
-    # Two configs that say the same are equal, wherever they came from.
+    # Configs with the same content are equal, wherever they came from.
     path: Path | None = field(default=None, compare=False)
     sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
@@ -38,26 +38,26 @@ class ConfigOrigin:
 
 
 class BaseConfig(BaseModel):
-    """A part of a config: unknown keys are errors, and it never changes."""
+    """A section of a config: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     _origin: ConfigOrigin = PrivateAttr(default=ConfigOrigin())
 
     def model_post_init(self, context: Any, /) -> None:
-        """Keep where the config came from."""
+        """Remember where the config came from."""
         if isinstance(context, ConfigOrigin):
             self._origin = context
 
 
 class RemoteConfig(BaseConfig):
-    """A thing at an address, which can hold the value of a variable: shown and dumped with that value masked."""
+    """A section with a URL, which can contain a variable's value: that value is masked when shown or dumped."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse to be pickled: the secrets would be in the bytes, and from there in a cache or on another machine."""
+        """Refuse pickling: the secrets would end up in the bytes, and so in a cache or on another machine."""
         raise UsageError(
             f"A {type(self).__name__} is not pickled: its keys would be in the bytes.",
-            hint="Hand on the path of the config, and call load_config there.",
+            hint="Pass the path of the config instead, and call load_config there.",
         )
 
     @field_serializer(*_MAY_HOLD_SECRETS, check_fields=False)
@@ -80,18 +80,18 @@ class RemoteConfig(BaseConfig):
         return redacted(value, self._secrets()) if isinstance(value, str) else value
 
     def secrets(self) -> Secrets:
-        """Every value to mask in text; those too short or too common to be told from other text are left out."""
+        """Return every value to mask in text, except those too short or too common to distinguish from other text."""
         return Secrets(filter(can_be_masked, self._secrets()))
 
     def high_confidence_secrets(self) -> Secrets:
-        """Return those of `secrets` that are more than settings.
+        """Return those of `secrets` that are not just settings.
 
-        They are masked in the results of tools too, where a time zone or a year from `env` may rightly appear.
+        They are also masked in tool results, where a time zone or a year from `env` may legitimately appear.
         """
         return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
 
     def _secrets(self) -> set[str]:
-        """Every value that is, or can hold, a secret, whatever its length."""
+        """Yield every value that is, or can contain, a secret, whatever its length."""
         return set(self._origin.sensitive)
 
     def _high_confidence_secrets(self) -> set[str]:
@@ -99,7 +99,7 @@ class RemoteConfig(BaseConfig):
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers and booleans as they are written, since hosts take them in `env` and `headers`."""
+    """Convert numbers and booleans to text, because hosts accept them in `env` and `headers`."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -111,20 +111,20 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def _header_name(name: str) -> str:
     if not _HEADER_NAME.fullmatch(name):
-        raise ValueError("is not a name that a header can have")
+        raise ValueError("is not a valid header name")
     return name
 
 
 def header_problem(value: str) -> str | None:
-    """Why a text cannot be the value of an HTTP header, or None; the text is no part of the reason.
+    """Return why a string cannot be the value of an HTTP header, or None; the reason does not contain the string.
 
-    The HTTP libraries would refuse it too: in the middle of a request, and with the text in the message.
+    The HTTP libraries would also refuse it, but in the middle of a request, and with the string in the message.
     """
     if "\r" in value or "\n" in value:
-        return "holds a line break, which a header cannot have"
+        return "contains a line break, which a header cannot have"
     if not value.isascii():
-        return "holds a character that is not ASCII, which a header cannot have"
-    return None if value.replace("\t", "").isprintable() else "holds a control character, which a header cannot have"
+        return "contains a character that is not ASCII, which a header cannot have"
+    return None if value.replace("\t", "").isprintable() else "contains a control character, which a header cannot have"
 
 
 def _header_text(secret: SecretStr) -> SecretStr:
@@ -135,13 +135,13 @@ def _header_text(secret: SecretStr) -> SecretStr:
 
 def _variable_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        raise ValueError("is not a name that an environment variable can have")
+        raise ValueError("is not a valid name for an environment variable")
     return name
 
 
 def _variable_text(secret: SecretStr) -> SecretStr:
     if "\0" in secret.get_secret_value():
-        raise ValueError("holds a NUL character, which an environment variable cannot have")
+        raise ValueError("contains a NUL character, which an environment variable cannot have")
     return secret
 
 

@@ -1,4 +1,4 @@
-"""What turns cost, as far as that can be estimated before they are run."""
+"""Estimated cost of turns before they run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from casual_mcp_nb.types.displayable import Displayable
 
 @dataclass(frozen=True)
 class TurnCosts:
-    """Estimated tokens that are sent.
+    """Estimated input tokens.
 
     Args:
-        first_request: System prompt, definitions and manifest, before anything is asked.
-        turn: A turn with one call, and one search before it where tools are deferred; all its requests together.
+        first_request: System prompt, definitions and manifest, before the first message.
+        turn: A turn with one call, preceded by a search if tools are deferred; all its requests together.
         ten_turns: Ten such turns of one conversation.
     """
 
@@ -24,10 +24,10 @@ class TurnCosts:
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """What turns cost as the selection is now, and if every tool were loaded.
+    """Cost of turns with the current selection, and if every tool were loaded.
 
     Args:
-        now: As it is now.
+        now: With the current selection.
         undeferred: If every tool were loaded.
     """
 

@@ -1,7 +1,7 @@
-"""The config file as a value: clients, models, servers, toolsets and discovery.
+"""Models of the config file: clients, models, servers, toolsets and discovery.
 
-The format is casual-mcp's `casual_mcp_config.json`. Reading a file, `mcpServers` and the keys of other MCP hosts, `${NAME}`
-and `.env` are the business of `casual_mcp_nb.config`.
+The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files, `mcpServers` and the keys of other
+MCP hosts, `${NAME}` and `.env`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from casual_mcp_nb.types.server import ServerConfig
 
 
 class ClientConfig(RemoteConfig):
-    """How a model provider is reached.
+    """How to reach a model provider.
 
     Args:
-        provider: Which one, by its name. Whether there is such a one is known to `casual_mcp_nb.providers`.
-        base_url: Another address than the provider's own.
-        api_key: The key. Without it `{CLIENT_NAME}_API_KEY` is looked up, then the provider's own variable.
-        timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; then the
-            longest silence in a stream.
-        max_retries: How often a request that can succeed later is made again.
+        provider: The provider's name, which `casual_mcp_nb.providers` checks.
+        base_url: A URL to use instead of the provider's own.
+        api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
+        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together; then the longest pause
+            within a stream.
+        max_retries: How often a request that failed temporarily is retried.
         requests_per_minute: Limit over all chats of this client; None for no limit.
         tokens_per_minute: Limit over all chats of this client; None for no limit.
-        headers: HTTP headers for each request, such as those by which a gateway knows an application. Their values are secrets.
-        prompt_caching: Whether requests are marked for the provider's cache; Anthropic's caches nothing else, others need none.
+        headers: HTTP headers for each request, such as those that identify an application to a gateway. Their values are
+            secrets.
+        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
+            no mark.
     """
 
     provider: str
@@ -51,12 +53,12 @@ class ClientConfig(RemoteConfig):
 
     @property
     def key_state(self) -> Literal["set", "not set"]:
-        """Whether there is an API key: all that is ever shown of it."""
+        """Whether there is an API key. Nothing else about it is ever shown."""
         return "set" if self.api_key and self.api_key.get_secret_value() else "not set"
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that the key was taken from; None where it stands in the config, or there is none."""
+        """The environment variable that the key came from; None if it is in the config, or missing."""
         return self._origin.key_variable
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
@@ -75,14 +77,14 @@ class ClientConfig(RemoteConfig):
 
 
 class ModelConfig(RequestOptions):
-    """A model of a client; what goes with each request to it is as of `RequestOptions`.
+    """A model of a client, with the `RequestOptions` sent with each request to it.
 
     Args:
         client: Name of the client in the config.
         model: The provider's name of the model.
-        template: File in `prompt-templates/` that makes the system prompt.
-        thinking_tokens: Budget of its thinking in tokens, at least 1,024, for models that take one (Anthropic's before 4.6).
-        context_window: How many tokens the model can read; None when not known. Ollama is told it, and holds that much memory.
+        template: File in `prompt-templates/` that generates the system prompt.
+        thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
+        context_window: Size of the model's context window in tokens; None if unknown. Ollama reserves memory for that many.
     """
 
     client: str
@@ -94,12 +96,12 @@ class ModelConfig(RequestOptions):
     @model_validator(mode="after")
     def _room_for_the_answer(self) -> ModelConfig:
         if self.thinking_tokens and self.max_tokens and self.max_tokens <= self.thinking_tokens:
-            raise ValueError("max_tokens includes thinking_tokens and must be more than them")
+            raise ValueError("max_tokens includes thinking_tokens and must be larger")
         return self
 
 
 class ExcludeSpec(BaseConfig):
-    """All tools of a server but these."""
+    """All tools of a server except these."""
 
     exclude: tuple[str, ...]
 
@@ -109,8 +111,8 @@ class ToolSetConfig(BaseConfig):
 
     Args:
         description: What it is for.
-        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. A server that is not
-            named is out.
+        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
+            named are excluded.
     """
 
     description: str = ""
@@ -118,7 +120,7 @@ class ToolSetConfig(BaseConfig):
 
 
 class DiscoveryConfig(DiscoveryOptions, BaseConfig):
-    """How deferred tools are found at first; a selection changes it.
+    """The initial discovery options, which a selection can change.
 
     Args:
         enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool.
@@ -128,18 +130,18 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
 
 
 class ToolResultsConfig(BaseConfig):
-    """How much of a tool's result a model reads.
+    """Limits on tool results.
 
     Args:
-        max_tokens: Length of a result in tokens, by estimate. Of a longer one the model reads the beginning and the end, and
-            can read on.
+        max_tokens: Maximum length of a result in estimated tokens. The model reads the beginning and end of a longer one, and
+            can request the rest.
     """
 
     max_tokens: int = Field(default=10_000, ge=100)
 
 
 class Config(BaseConfig):
-    """Everything that a session starts from.
+    """The complete config of a session.
 
     Args:
         clients: Model providers by name.
@@ -147,8 +149,8 @@ class Config(BaseConfig):
         servers: MCP servers by name.
         tool_sets: Toolsets by name.
         tool_discovery: Discovery.
-        prices: What models cost, by their names here or the provider's names; for estimates of the cost.
-        tool_results: How much of a tool's result a model reads.
+        prices: Prices for cost estimates, by the model's name here or at the provider.
+        tool_results: Limits on tool results.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -176,24 +178,24 @@ class Config(BaseConfig):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of that file: what relative paths are relative to, and where templates are looked for first."""
+        """The folder of that file, which relative paths are relative to, and where templates are looked up first."""
         return self.path.parent if self.path else None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the person should know about how the file was read: keys that were ignored, servers that were left out."""
+        """Remarks about how the file was read: ignored keys, servers that were left out."""
         return self._origin.notes
 
     def secrets(self) -> Secrets:
         """Return every value to mask in text.
 
-        These are keys, headers, the environment of servers, credentials in addresses, and what variables put into commands,
-        arguments and addresses. Values too short or too common to be told from other text are left out.
+        These are keys, headers, servers' environments, credentials in URLs, and values that variables inserted into commands,
+        arguments and URLs. Values too short or too common to distinguish from other text are left out.
         """
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Return those of `secrets` that are more than settings of servers; they are masked in the results of tools too."""
+        """Return those of `secrets` that are not just settings of servers; they are also masked in tool results."""
         return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
 
     def _reached(self) -> list[RemoteConfig]:
@@ -207,9 +209,9 @@ def unknown_references(
 
     Args:
         clients: Names of the clients.
-        models: `ModelConfig`s by name, or objects as a file has them; what is malformed is passed over.
+        models: `ModelConfig`s by name, or plain objects as in a file; malformed ones are skipped.
         servers: Names of the servers.
-        tool_sets: `ToolSetConfig`s by name, or objects as a file has them.
+        tool_sets: `ToolSetConfig`s by name, or plain objects as in a file.
     """
     for name, model in models.items():
         client = _field(model, "client")

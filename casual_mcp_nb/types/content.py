@@ -1,4 +1,4 @@
-"""What a call of a tool came back with."""
+"""The content of a tool's result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ContentPart:
     """One part of a tool's result.
 
     Args:
-        kind: What it is.
-        text: The text of a text part or of a text resource; for other kinds a short note such as `image/png, 2,048 bytes`.
-        mime_type: Its media type, where it has one.
-        data: The bytes of an image, of audio or of a binary resource.
-        uri: Where it came from, for a resource or a link. Never fetched.
+        kind: The kind of part.
+        text: The text of a text part or text resource; for other kinds, a short note such as `image/png, 2,048 bytes`.
+        mime_type: Its media type, if it has one.
+        data: The bytes of an image, audio or a binary resource.
+        uri: The URI of a resource or a link. Never fetched.
     """
 
     kind: ContentKind
@@ -29,12 +29,12 @@ class ContentPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call came back with.
+    """The result of a tool call.
 
     Args:
         content: The parts, in the server's order.
-        structured: Structured content, where the tool gives it.
-        is_error: Whether the tool itself said that it failed.
+        structured: Structured content, if the tool returned any.
+        is_error: Whether the tool itself reported a failure.
     """
 
     content: tuple[ContentPart, ...] = ()

@@ -23,7 +23,7 @@ class Conversation(Sequence[Turn], Displayable):
         turns: The turns.
 
     Attributes:
-        repairs: What was repaired when it was loaded, a sentence for each kind of repair.
+        repairs: What was repaired on loading, one sentence for each kind of repair.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
@@ -48,21 +48,21 @@ class Conversation(Sequence[Turn], Displayable):
 
     @property
     def stats(self) -> ChatStats:
-        """What the conversation took."""
+        """The stats of the whole conversation."""
         return sum((turn.stats for turn in self), ChatStats())
 
     def to_json(self) -> str:
-        """Everything that happened, as JSON that `from_json` reads."""
+        """Return the whole conversation as JSON that `from_json` can load."""
         from casual_mcp_nb.types.record import dump_traces
 
         return dump_traces((turn.trace for turn in self), self._unread)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
-        """Return the conversation that `to_json` wrote. One that is not valid is repaired, and `repairs` says how.
+        """Load a conversation from `to_json`. An invalid one is repaired, and `repairs` says how.
 
         Raises:
-            UsageError: It is something else, of a later version, or damaged.
+            UsageError: It is not a saved conversation, or is damaged or from a later version.
         """
         from casual_mcp_nb.types.record import load_traces
         from casual_mcp_nb.types.repair import repaired_traces
@@ -75,13 +75,13 @@ class Conversation(Sequence[Turn], Displayable):
 
     @classmethod
     def load(cls, path: str | Path) -> Conversation:
-        """Read a conversation that `session.export` wrote as JSON.
+        """Load a conversation that `session.export` saved as JSON.
 
         Args:
             path: The file.
 
         Raises:
-            UsageError: There is no such file, or it is no saved conversation.
+            UsageError: The file does not exist, or is not a saved conversation.
         """
         try:
             text = Path(path).read_bytes()
@@ -94,7 +94,7 @@ class Conversation(Sequence[Turn], Displayable):
 
 
 def _ended(trace: Trace) -> Trace:
-    """Return the trace of a turn from a file, where none is running any more."""
+    """Return the trace of a saved turn, marked as ended."""
     if not trace.of(TurnFinished):
         trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
     return trace

@@ -1,4 +1,4 @@
-"""What a look at a set-up came to."""
+"""Results of `session.doctor()`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CheckStatus = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        part: What it belongs to, such as `packages` or `servers`.
-        name: What was looked at.
-        verdict: `ok`; `warn`, when something will not work that may not be needed; `fail`, when something needed does not work.
-        found: What was found, in words.
-        advice: What to do about it; empty where there is nothing to do.
+        part: The group it belongs to, such as `packages` or `servers`.
+        name: What was checked.
+        verdict: `ok`; `warn`, if something that may not be needed does not work; `fail`, if something needed does not work.
+        found: The finding, in words.
+        advice: What to do about it; empty if nothing.
     """
 
     part: str
@@ -31,10 +31,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Diagnosis(DisplayableList[Check]):
-    """What `session.doctor()` found.
+    """The results of `session.doctor()`.
 
     Args:
-        findings: One for each thing that was looked at, by part.
+        findings: One for each check, grouped by part.
     """
 
     findings: tuple[Check, ...] = ()

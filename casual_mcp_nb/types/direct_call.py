@@ -1,4 +1,4 @@
-"""The calls that a person made: in the explorer, with `Session.call_tool` or `%mcp call`."""
+"""Calls made by the user: in the explorer, with `Session.call_tool` or with `%mcp call`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from casual_mcp_nb.types.step import ToolCall
 
 @dataclass(frozen=True)
 class DirectCall(Displayable):
-    """One such call.
+    """One call made by the user.
 
     Args:
-        id: Its number, from 1, as text.
-        at: When it began, in seconds since 1970.
-        call: The call with its result; where its server failed, the result says how.
+        id: Its number, from 1, as a string.
+        at: When it started, in seconds since 1970.
+        call: The call with its result; if the server failed, the result says how.
     """
 
     id: str
@@ -25,7 +25,7 @@ class DirectCall(Displayable):
 
 @dataclass(frozen=True)
 class DirectCalls(DisplayableList[DirectCall]):
-    """The last of these calls, the newest first.
+    """The most recent of these calls, newest first.
 
     Args:
         calls: The calls.

@@ -1,4 +1,4 @@
-"""How deferred tools are found: what a config sets first and a selection changes."""
+"""Options for finding deferred tools, set by the config and changed by the selection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, StrictBool
 
 Strategy = Literal["search", "browse"]
-"""How the model finds deferred tools: by words, or by looking through categories."""
+"""How the model finds deferred tools: by searching for words, or by browsing categories."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Limit:
     """How a limit is presented to people.
 
     Args:
-        label: Its name in displays and beside its control.
+        label: Its name in displays and next to its control.
         unit: What it counts.
         help: What it limits.
     """
@@ -28,17 +28,17 @@ class Limit:
 
 
 class DiscoveryOptions(BaseModel):
-    """How deferred tools are found.
+    """Options for finding deferred tools.
 
-    Each option is declared here alone. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of
-    `%mcp option`; one with a `Limit` is a row of the selection's display and a control of the explorer too.
+    Each option is declared only here. It is a key of `tool_discovery` in a config, a field of `Selection`, and a name of `%mcp
+    option`; one with a `Limit` is also a row of the selection's display and a control of the explorer.
 
     Args:
         defer_all: Whether every loaded server counts as deferred.
-        max_search_results: How many tools one search finds at most; 1 or more.
-        strategy: How they are found: by `search`, or by `browse`, which looks through categories and loads and unloads by name.
-        manifest_max_tokens: What the manifest may cost at most, in estimated tokens; over it its lines shorten.
-        max_active_tools: How many tools may be loaded at a time by browsing; 1 or more.
+        max_search_results: Maximum number of tools that one search returns; 1 or more.
+        strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
+        manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
+        max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
     """
 
     defer_all: StrictBool = False
@@ -47,7 +47,7 @@ class DiscoveryOptions(BaseModel):
     )
     strategy: Strategy = "search"
     manifest_max_tokens: Annotated[
-        int, Limit("The manifest costs at most", "estimated token", "Over it the lines of the manifest shorten")
+        int, Limit("The manifest costs at most", "estimated token", "Over it, the manifest's lines get shorter")
     ] = Field(default=2_000, ge=1)
     max_active_tools: Annotated[
         int, Limit("Browsing loads at most", "tool", "Beyond it the model has to unload a tool first")
@@ -59,6 +59,6 @@ class DiscoveryOptions(BaseModel):
 
 
 def option_limits() -> Iterator[tuple[str, Limit]]:
-    """Yield the name and the presentation of each option that is a limit."""
+    """Yield the name and the `Limit` of each option that has one."""
     for name, field in DiscoveryOptions.model_fields.items():
         yield from ((name, item) for item in field.metadata if isinstance(item, Limit))

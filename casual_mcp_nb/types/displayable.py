@@ -1,4 +1,4 @@
-"""How a noun answers Jupyter without knowing how it is drawn."""
+"""Values that Jupyter can display, without a dependency on the rendering code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Display(Protocol):
-    """What draws nouns."""
+    """Renders displayable values."""
 
     def mimebundle(self, noun: Any, /) -> dict[str, str]:
-        """Return `text/plain`, `text/markdown` and `text/html` of a noun."""
+        """Return `text/plain`, `text/markdown` and `text/html` of a value."""
         ...
 
     def frame_of(self, stats: Any, /) -> Any:
@@ -29,23 +29,23 @@ _load: Callable[[], Display] | None = None
 
 
 def draw_with(load: Callable[[], Display]) -> None:
-    """Set what draws nouns.
+    """Set the renderer of displayable values.
 
     Args:
-        load: Returns it; called when something is drawn, so that a program without a notebook never loads it.
+        load: Returns the renderer; called on first display, so that a program without a notebook never loads it.
     """
     global _load
     _load = load
 
 
 def display() -> Display:
-    """Return what draws nouns; the package sets it when it is imported."""
+    """Return the renderer, which the package sets on import."""
     assert _load is not None
     return _load()
 
 
 class Displayable:
-    """A noun with `text/plain`, `text/markdown` and `text/html` forms, which are made when they are asked for."""
+    """A value with `text/plain`, `text/markdown` and `text/html` forms, generated on demand."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Displayable:
 
 
 class DisplayableList(Sequence[T], Displayable):
-    """A noun that is a sequence of its parts."""
+    """A displayable sequence."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class DisplayableList(Sequence[T], Displayable):
 
 
 class DisplayableMapping(Mapping[str, T], Displayable):
-    """A noun that is its parts by name.
+    """A displayable mapping.
 
     Args:
         items: The parts.

@@ -1,4 +1,4 @@
-"""How well tools are found, and what is wrong with a catalog: what the evaluation comes to."""
+"""Results of evaluations: how well tools are found, and problems in a catalog."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FindingKind = Literal["same text", "no description", "parameter without descript
 
 @dataclass(frozen=True)
 class Case:
-    """A question with what should be found.
+    """A query with the tools that should be found.
 
     Args:
-        query: What is looked for.
-        needs: What it takes to answer it: for each need, the tools that meet it.
+        query: The query.
+        needs: What the query needs: for each need, the tools that meet it.
     """
 
     query: str
@@ -28,13 +28,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Miss:
-    """A case with a need that no tool of the first k meets.
+    """A case with a need that none of the first k tools meets.
 
     Args:
         case: The case.
         unmet: The needs that are not met.
         found: The first k tools, best first.
-        explanation: Why the nearest tool for the first such need is not among them; None where the strategy cannot say.
+        explanation: Why the closest tool for the first such need is not among them; None if the strategy cannot say.
         known: Whether the catalog has a tool for that need at all.
     """
 
@@ -46,7 +46,7 @@ class Miss:
 
     @property
     def reason(self) -> str:
-        """Why, in a sentence; empty where the strategy cannot say."""
+        """The reason in one sentence; empty if the strategy cannot say."""
         if not self.known:
             return "The catalog has no tool for it."
         if self.explanation is None:
@@ -57,7 +57,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class StrategyScore:
-    """How well one strategy finds tools. All figures but the misses are means over the cases, 0 to 1 where not said otherwise.
+    """How well one strategy finds tools. All figures except the misses are means over the cases, from 0 to 1 unless noted.
 
     Args:
         name: Its name.
@@ -66,7 +66,7 @@ class StrategyScore:
         recall: Share of the needs that are met.
         mrr: One divided by the rank of the first tool that meets a need, among the first ten (or k, if that is more).
         server: Cases in which the first k tools hit the server of a tool that meets a need.
-        loaded_tokens: What the first k tools' definitions cost, in estimated tokens.
+        loaded_tokens: Estimated tokens of the first k tools' definitions.
         misses: The cases with an unmet need, in the order of the cases.
     """
 
@@ -82,15 +82,15 @@ class StrategyScore:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Mapping[str, StrategyScore], Displayable):
-    """How well strategies find the tools that cases ask for.
+    """Scores of search strategies over the same cases.
 
     Args:
-        scores: A score for each strategy, in the order given.
-        k: How many tools of each search counted.
+        scores: The score of each strategy, in the order given.
+        k: Number of tools of each search that counted.
         cases: How many cases there were.
         tools: How many tools were searched.
-        definition_tokens: What offering all of them would cost, in estimated tokens.
-        manifest_tokens: What their manifest costs.
+        definition_tokens: Estimated tokens of all their definitions.
+        manifest_tokens: Estimated tokens of their manifest.
     """
 
     scores: tuple[StrategyScore, ...]
@@ -113,7 +113,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
         return f"<Evaluation: {', '.join(self)} over {self.cases} cases>"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a plain table: a row for each strategy, for a DataFrame or a CSV file."""
+        """Return a list of rows, one per strategy, for a DataFrame or a CSV file."""
         return [
             {
                 "strategy": score.name,
@@ -132,13 +132,13 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Something about a tool that makes it harder to find or dearer than it need be.
+    """A problem with a tool that makes it harder to find, or more expensive than necessary.
 
     Args:
-        kind: What sort of thing.
+        kind: The kind of problem.
         tool: Which tool.
-        text: What was found, in words.
-        others: Tools that it has to do with.
+        text: The problem, in words.
+        others: Other tools involved.
     """
 
     kind: FindingKind
@@ -149,11 +149,11 @@ class LintFinding:
 
 @dataclass(frozen=True, repr=False)
 class Lint(DisplayableList[LintFinding]):
-    """What was found in a catalog, sorted by kind, then in the catalog's order.
+    """The problems in a catalog, sorted by kind, then in catalog order.
 
     Args:
-        findings: What was found.
-        tools: How many tools were looked at.
+        findings: The problems.
+        tools: How many tools were checked.
     """
 
     findings: tuple[LintFinding, ...]
@@ -167,12 +167,12 @@ class Lint(DisplayableList[LintFinding]):
         return f"<Lint: {len(self)} findings in {self.tools} tools>"
 
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
-        """Return the findings of each kind that there is."""
+        """Return the findings grouped by kind."""
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
         return {kind: tuple(finding for finding in self.findings if finding.kind == kind) for kind in kinds}
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a plain table: a row for each finding, for a DataFrame or a CSV file."""
+        """Return a list of rows, one per finding, for a DataFrame or a CSV file."""
         return [
             {
                 "kind": finding.kind,

@@ -1,4 +1,4 @@
-"""What happens in a turn, as typed events. The engine emits them; everything that is shown or counted is a view of them.
+"""Typed events of a turn. The engine emits them; everything that is shown or counted is derived from them.
 
 All are frozen; `at` is seconds since the turn began.
 """
@@ -22,24 +22,24 @@ CallStatus = Literal["running", "ok", "error", "denied", "stopped", "timeout", "
 TurnStatus = Literal["running", "done", "stopped", "failed"]
 
 SYNTHETIC = "_synthetic"
-"""The server name under which tools of our own, such as the search tool, are counted."""
+"""The server name under which synthetic tools, such as the search tool, are counted."""
 
 READ_RESULT = "read_result"
-"""The name of our tool that reads on in a result that was cut."""
+"""The name of the synthetic tool that reads the rest of a cut result."""
 
 UNKNOWN = "_unknown"
-"""The server name under which calls of names that are no tool's are counted."""
+"""The server name under which calls of unknown tools are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRow:
-    """One tool that a search came to.
+    """One tool returned by a search.
 
     Args:
         tool: Its name.
-        score: Its score; None where it was named and not ranked.
-        newly_loaded: Whether it was new.
-        same_server: It did not match and is there because the best match's server has it; then it has no score.
+        score: Its score; None if it was requested by name.
+        newly_loaded: Whether this search loaded it.
+        same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
     """
 
     tool: ToolName
@@ -50,14 +50,14 @@ class SearchRow:
 
 @dataclass(frozen=True, slots=True)
 class Request(Displayable):
-    """Exactly what one call of the model was given.
+    """The exact request of one model call.
 
     Args:
         messages: All messages, the system message first.
         tools: The definitions offered, each with `name`, `description` and `parameters`.
-        tokens: What it is made of.
-        left_out: How many of the oldest messages of the conversation are not in it, since the model cannot read more.
-        options: What it was sent with, such as `temperature`: see `RequestOptions`; headers are left out.
+        tokens: Its size by part.
+        left_out: How many of the oldest messages of the conversation were left out to fit the context window.
+        options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -69,18 +69,18 @@ class Request(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """A turn began.
+    """A turn started.
 
     Args:
-        messages: The messages that the person added, mostly one.
+        messages: The messages that the person added, usually one.
         model: Name of the model.
         tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
         discovery: Whether deferred tools were hidden behind the search tool.
-        loaded: How many tools the model saw at the start, without the search tool.
-        deferred: How many it could find.
-        undeferred_tokens: What the definitions would cost with nothing deferred: the figure that discovery is compared with.
-        provider: The model's provider, where it is known; `offline` means a deterministic planner and no language model.
-        price: What the model's tokens cost by the person's own table; None where that has no price for it.
+        loaded: Number of tools loaded at the start, without the search tool.
+        deferred: Number of searchable tools.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for what discovery saves.
+        provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
+        price: The model's price in the user's price table, if it has one.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -97,13 +97,13 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextEdited:
-    """The person changed, by hand, what the model was about to read.
+    """The person edited what the model was about to read.
 
     Args:
-        step: The step that reads it.
+        step: The step whose request contains it.
         call_id: The call whose result it was; None for the person's message.
-        text: The text as the model reads it.
-        before: The text as it was.
+        text: The new text.
+        before: The original text.
     """
 
     step: int
@@ -115,13 +115,13 @@ class TextEdited:
 
 @dataclass(frozen=True, slots=True)
 class ContextTrimmed:
-    """From this step on, the oldest exchanges of the conversation are not sent. The conversation itself keeps them.
+    """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
 
     Args:
         step: The step.
-        messages: How many messages are left out, of the whole conversation.
-        exchanges: How many exchanges those are: what the person said, with all that followed.
-        window: How many tokens the model can read.
+        messages: Number of messages left out, over the whole conversation.
+        exchanges: Number of exchanges left out: a message of the person, with everything that followed.
+        window: The context window in tokens.
     """
 
     step: int
@@ -133,13 +133,13 @@ class ContextTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A call of the model began. Steps count from 0 in each turn.
+    """A model call started. Steps count from 0 in each turn.
 
     Args:
         step: The step.
-        request: What was sent.
-        undeferred_tokens: What the definitions would cost with nothing deferred, where that is no longer what it was when the
-            turn began; else None.
+        request: The request.
+        undeferred_tokens: Tokens of all definitions if every tool were loaded, if that has changed since the turn started; else
+            None.
     """
 
     step: int
@@ -150,7 +150,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer's text arrived."""
+    """A chunk of the answer's text arrived."""
 
     step: int
     text: str
@@ -162,11 +162,11 @@ class StepFinished:
     """The model answered.
 
     Args:
-        step: Which step.
+        step: The step.
         message: The answer, with unique and non-empty ids on its calls.
-        usage: What it cost, as the provider reported it; None where it did not.
-        finish_reason: The provider's word for why it ended, where it gives one.
-        truncated: Whether the answer was cut at a limit of tokens.
+        usage: Tokens as reported by the provider; None if it did not.
+        finish_reason: The provider's reason for the end of the answer, if given.
+        truncated: Whether the answer was cut at a token limit.
     """
 
     step: int
@@ -179,13 +179,13 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class ModelRetry:
-    """A request to the model failed and is made again after a wait.
+    """A model request failed and will be retried after a delay.
 
     Args:
         step: The step.
-        attempt: How many requests it made so far.
-        seconds: The wait that began.
-        reason: What went wrong, in few words.
+        attempt: Number of attempts so far.
+        seconds: The delay.
+        reason: What went wrong, in short.
     """
 
     step: int
@@ -197,12 +197,12 @@ class ModelRetry:
 
 @dataclass(frozen=True, slots=True)
 class ModelWait:
-    """A request to the model waits before it is made.
+    """A model request is delayed.
 
     Args:
         step: The step.
-        seconds: The wait that began; another one can follow it.
-        reason: What for, in few words: a limit of its client, or a pause that the provider asked for.
+        seconds: The delay; another one can follow.
+        reason: Why, in short: a limit of its client, or a pause that the provider requested.
     """
 
     step: int
@@ -213,15 +213,15 @@ class ModelWait:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A call of a tool began.
+    """A tool call started.
 
     Args:
-        step: The step that asked for it.
+        step: The step that made the call.
         call_id: The call's id, unique in the conversation.
-        name: The tool's name as the model wrote it, in the characters that providers accept.
-        tool: Which tool; its server is `_synthetic` for our own, and `_unknown` for a name that is not a tool's.
-        arguments: The arguments, or the text as it came where that is not a usable JSON object.
-        wire_name: The tool's name on the wire, whatever spelling the model used; empty where it is not a tool.
+        name: The tool's name as the model wrote it, limited to characters that providers accept.
+        tool: The tool; its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
+        arguments: The arguments, or the original text if it is not a usable JSON object.
+        wire_name: The tool's wire name, whatever spelling the model used; empty if there is no such tool.
     """
 
     step: int
@@ -235,7 +235,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAsked:
-    """A call waits for the person's approval from now on."""
+    """A call started to wait for the person's approval."""
 
     call_id: str
     at: float = 0.0
@@ -243,7 +243,7 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswered:
-    """The person approved the call or denied it; how the call ended tells which."""
+    """The person approved or denied the call; its final status tells which."""
 
     call_id: str
     at: float = 0.0
@@ -255,9 +255,9 @@ class ToolProgress:
 
     Args:
         call_id: The call's id.
-        progress: How far it is.
-        total: What it goes up to, where the server says so.
-        text: What the server says about it.
+        progress: The progress so far.
+        total: The total, if the server reported one.
+        text: The server's message.
     """
 
     call_id: str
@@ -274,15 +274,15 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A call ended, however it ended.
+    """A call ended, successfully or not.
 
     Args:
-        step: The step that asked for it.
+        step: The step that made the call.
         call_id: The call's id.
         tool: Which tool.
         status: How it ended.
         text: The result as the model reads it.
-        result: The result as it came; None where there is none.
+        result: The original result, if there is one.
     """
 
     step: int
@@ -299,12 +299,12 @@ class ToolsSearched:
     """The model searched the deferred tools, or loaded or unloaded some by name.
 
     Args:
-        step: The step that asked for it.
+        step: The step that made the call.
         call_id: The search call's id.
-        query: What it looked for, in words.
-        rows: What it came to, best first.
-        offered: How many tools the model sees from now on, without the search tool.
-        unloaded: The tools that it does not see any more.
+        query: The query, in words.
+        rows: The hits, best first.
+        offered: Number of tools offered from now on, without the search tool.
+        unloaded: Tools that are no longer offered.
     """
 
     step: int
@@ -328,7 +328,7 @@ class ServerLog:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that the person should know: a server that is missing, a result that was cut, a request that was refused."""
+    """A notice to the person: a missing server, a cut result, a refused request."""
 
     text: str
     server: str | None = None

@@ -1,4 +1,4 @@
-"""What `%mcp help` shows."""
+"""The help of `%mcp help`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from casual_mcp_nb.types.displayable import Displayable
 
 @dataclass(frozen=True)
 class HelpRow:
-    """One command: how it is written, what it is for, and an example."""
+    """One command: its syntax, its purpose, and an example."""
 
     usage: str
     summary: str
@@ -18,10 +18,10 @@ class HelpRow:
 
 @dataclass(frozen=True)
 class Help(Displayable):
-    """Commands in groups.
+    """Commands by group.
 
     Args:
-        title: What it is about.
+        title: The title.
         groups: The commands of each group, by the group's title.
     """
 

@@ -1,4 +1,4 @@
-"""Valid histories: each call is followed by exactly one result, ids are unique and not empty, and no result stands alone."""
+"""Repair message histories: exactly one result after each call, unique and non-empty ids, no result without a call."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from casual_mcp_nb.types.step import UNANSWERED
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, ChatMessage, ToolResultMessage
 
-NEW_ID = "Gave a new id to {} with an empty or doubled one."
+NEW_ID = "Gave a new id to {} with an empty or duplicate one."
 
 
 def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
     """Return messages that every provider accepts as a history.
 
-    A result that is apart from its call is moved behind it, an empty or doubled id is replaced, a call without a result gets
-    one that says so, and a result without a call is left out.
+    A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
+    placeholder, and a result without a call is dropped.
 
     Args:
-        messages: Any messages, from a file or a person.
-        taken: Ids of calls that the conversation has before these messages; those of the messages are added.
+        messages: Any messages, from a file or the user.
+        taken: Call ids used in the conversation before these messages; those of the messages are added.
 
     Returns:
-        The messages, those that were right unchanged, and for each kind of repair a sentence with how often it was made.
+        The messages, with valid ones unchanged, and one sentence for each kind of repair with the number of repairs.
     """
     repair = _Repair(set() if taken is None else taken)
     for message in messages:
@@ -33,12 +33,12 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
 
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what was repaired in words: `{}` in each text is where the number of calls stands."""
+    """Describe the repairs: `{}` in each text is replaced by the number of calls."""
     return tuple(text.format(f"{count:,} call{'s' * (count != 1)}") for text, count in counts.items() if count)
 
 
 def unique_id(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, or an id made from it that is not taken yet, and take it."""
+    """Return `wanted`, or an unused id derived from it, and mark it as used."""
     unique = wanted
     while not unique or unique in taken:
         unique = f"{wanted or 'call'}_{len(taken) + 1}" if unique in ("", wanted) else f"{unique}_"
@@ -47,7 +47,7 @@ def unique_id(wanted: str, taken: set[str]) -> str:
 
 
 class _Repair:
-    """Messages in the making; the results of a call are kept beside it until all are read."""
+    """Builds a history; the results of a call are collected with it until all messages are read."""
 
     def __init__(self, taken: set[str]) -> None:
         self._taken = taken
@@ -84,7 +84,7 @@ class _Repair:
         if not waiting:
             self._alone += 1
             return
-        # Of several calls with one id, those of the message right before are meant first.
+        # If several calls share an id, those of the preceding message take precedence.
         entry, place = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
         waiting.remove((entry, place))
         self._moved += entry is not self._last
@@ -93,25 +93,25 @@ class _Repair:
         entry.results[place] = message
 
     def messages(self) -> list[ChatMessage]:
-        """Return all messages, each call followed by its result."""
+        """Return all messages, with each call followed by its result."""
         messages: list[ChatMessage] = []
         for entry in self._entries:
             messages += entry.messages() if isinstance(entry, _Calls) else [entry]
         return messages
 
     def counts(self) -> dict[str, int]:
-        """Return how often each kind of repair was made, by its sentence."""
+        """Return the number of repairs of each kind, by its sentence."""
         missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
         return {
             NEW_ID: self._renamed,
-            "Added a result that says that it is missing to {} without one.": missing,
-            "Left out the results of {} that no message asks for.": self._alone,
+            "Added a placeholder result to {} without one.": missing,
+            "Dropped the results of {} that no message makes.": self._alone,
             "Moved the results of {} behind them.": self._moved,
         }
 
 
 class _Calls:
-    """A message that calls tools, with the results that were found for it."""
+    """A message with tool calls, and the results found for them."""
 
     def __init__(self, message: AssistantMessage, ids: list[str]) -> None:
         self.message = message

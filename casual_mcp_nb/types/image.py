@@ -1,4 +1,4 @@
-"""Images in messages: which kinds there are, and what is in a message."""
+"""Images in messages: supported formats, and extraction from messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 MAX_BYTES = 3_750_000
-"""Of one image: 5 MB once it is base64, which is what every provider takes."""
+"""Maximum size of an image: 5 MB as base64, which every provider accepts."""
 MAX_IMAGES = 8
-"""Of one result of a tool, and of all results in one request: Mistral's API takes no more in a request, others at least 20."""
+"""Maximum number of images in a tool result, and in all results of a request: the limit of Mistral's API; others accept at
+least 20."""
 
 _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
 
@@ -27,9 +28,9 @@ class Picture:
     """An image in a message.
 
     Args:
-        media_type: What it is said to be.
-        data: Its bytes; empty where it is an address, which is never fetched.
-        address: Where it is, for one that only the provider fetches.
+        media_type: The declared media type.
+        data: Its bytes; empty for a URL, which is never fetched.
+        address: The URL of an image that only the provider fetches.
     """
 
     media_type: str
@@ -38,17 +39,17 @@ class Picture:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """PNG, JPEG, GIF or WebP by how the bytes begin; None for anything else."""
+    """Return the media type of PNG, JPEG, GIF or WebP from the first bytes; None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
 
 
 def images_of(result: ToolResult) -> list[bytes]:
-    """Return the images in a tool's result that a model can be shown.
+    """Return the images in a tool's result that can be sent to a model.
 
-    How their bytes begin counts, whatever the server calls them. They are at most `MAX_IMAGES` of at most `MAX_BYTES` each; the
-    text of the result has a note on the others.
+    Their type is determined by their first bytes, whatever the server says. At most `MAX_IMAGES` of at most `MAX_BYTES` each;
+    the text of the result has a note about the others.
     """
     candidates = (part.data for part in result.content if part.data and part.kind in ("image", "resource"))
     shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
@@ -56,7 +57,7 @@ def images_of(result: ToolResult) -> list[bytes]:
 
 
 def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
-    """Return the images in messages, in their order."""
+    """Return the images in messages, in order."""
     contents = [message.content for message in messages if isinstance(message.content, list)]
     return [_picture(part) for content in contents for part in content if part.type == "image"]
 

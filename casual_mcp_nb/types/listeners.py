@@ -1,4 +1,4 @@
-"""Subscriptions: functions that are called when something happens."""
+"""Lists of listeners: functions that are called on a notification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Listeners(Generic[P]):
-    """Functions that are called when something happens, in the order in which they were added."""
+    """Functions that are called on a notification, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._functions: list[Callable[P, object]] = []
@@ -21,10 +21,10 @@ class Listeners(Generic[P]):
         return len(self._functions)
 
     def add(self, listener: Callable[P, object]) -> Callable[[], None]:
-        """Have a function called from now on.
+        """Add a listener.
 
         Args:
-            listener: Called on the thread that notifies. When it raises, the error goes to the log, and the others are called.
+            listener: Called on the notifying thread. If it raises, the error is logged and the others are still called.
 
         Returns:
             A function that ends the subscription; calling it twice is harmless.
@@ -33,7 +33,7 @@ class Listeners(Generic[P]):
         return lambda: self._functions.remove(listener) if listener in self._functions else None
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call every function with these arguments."""
+        """Call every listener with these arguments."""
         for listener in tuple(self._functions):
             try:
                 listener(*args, **kwargs)
@@ -41,5 +41,5 @@ class Listeners(Generic[P]):
                 _log.exception("A listener failed.")
 
     def clear(self) -> None:
-        """End all subscriptions, without a call."""
+        """Remove all listeners without calling them."""
         self._functions.clear()

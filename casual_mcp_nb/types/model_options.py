@@ -1,6 +1,6 @@
-"""The options of a call of a model, each declared once: its type, and how the line of a magic writes it. Imports nothing."""
+"""The options of a model call, each declared once with its type and its syntax in a magic's line. Imports nothing."""
 
-# Without postponed annotations: what stands beside a type in `Annotated` is read.
+# No postponed annotations, because the metadata in `Annotated` is read.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, get_args
@@ -10,14 +10,14 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 
 @dataclass(frozen=True)
 class Flag:
-    """How the line of a magic writes an option.
+    """The syntax of an option in a magic's line.
 
     Args:
-        help: What it does, in a few words.
-        takes: What stands behind it; empty for nothing.
-        read: Makes a value of the text behind it.
-        name: The flag, where it is not called like the option.
-        value: The value of a flag that takes nothing.
+        help: A short description.
+        takes: The name of its argument; empty for none.
+        read: Parses the argument.
+        name: The flag, if it differs from the option's name.
+        value: The value of a flag without an argument.
     """
 
     help: str
@@ -28,10 +28,10 @@ class Flag:
 
 
 class ModelOptions(TypedDict, total=False):
-    """The options of `RequestOptions` as keyword arguments of one call; None stands for the model's own value."""
+    """The options of `RequestOptions` as keyword arguments of one call; None means the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
-    max_tokens: Annotated[int | None, Flag("the most tokens of an answer", "N", int)]
+    max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]
     top_p: Annotated[float | None, Flag("sample from this share of the likeliest tokens", "NUMBER", float)]
     seed: Annotated[int | None, Flag("make answers repeatable, if the provider can", "N", int)]
     stop: Annotated[str | Sequence[str] | None, Flag("end the answer at this text", "TEXT")]
@@ -45,7 +45,7 @@ class ModelOptions(TypedDict, total=False):
 
 
 def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
-    """Return the options of a TypedDict that a line can hold: by its flag the name of each, and how it is written."""
+    """Return the options of a TypedDict that a line can contain: the name and syntax of each, by flag."""
     flags = {
         option: annotation.__metadata__[0]
         for option, annotation in in_order(options).items()
@@ -55,6 +55,6 @@ def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
 
 
 def in_order(options: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a TypedDict: what is about the turn comes before what is handed on to the model."""
+    """Return the annotations of a TypedDict: options of the turn come before those passed to the model."""
     names = sorted(options.__annotations__, key=lambda name: name in ModelOptions.__annotations__)
     return {name: options.__annotations__[name] for name in names}

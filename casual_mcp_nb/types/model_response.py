@@ -1,4 +1,4 @@
-"""What a model answers."""
+"""A model's response."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "mo
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """The answer to one request.
+    """The response to one request.
 
     Args:
-        message: The answer: text, calls of tools, or both.
-        usage: What it cost, as the provider reported it with this answer; None where it did not.
-        finish_reason: The provider's word for why it ended.
+        message: The answer: text, tool calls, or both.
+        usage: Tokens as reported by the provider with this response; None if it did not.
+        finish_reason: The provider's reason for the end of the answer.
     """
 
     message: AssistantMessage
@@ -31,5 +31,5 @@ class ModelResponse:
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer was cut at a limit of tokens, its own or that of what the model can read."""
+        """Whether the answer was cut at a token limit: its own, or the context window."""
         return (self.finish_reason or "").lower() in _CUT

@@ -1,4 +1,4 @@
-"""How deep a value is nested: what is nested too deep cannot be sent, shown or saved, since every writer of JSON recurses."""
+"""Limits on nesting: too deeply nested values cannot be sent, shown or saved, because JSON encoders recurse."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 100
-"""How deep arguments and structured results may be nested. Parsers of MCP servers give up at about 200 levels."""
+"""Maximum nesting of arguments and structured results. Parsers of MCP servers fail at about 200 levels."""
 
 _NESTED = (dict, list, tuple)
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Return whether a value has objects or lists nested over more levels than a limit; one that contains itself has.
+    """Return whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself.
 
     Args:
-        value: Anything that JSON can hold.
-        limit: How many levels are allowed.
+        value: Any JSON value.
+        limit: Maximum number of levels.
     """
-    # The deepest first, so that a value that contains itself several times does not grow without bound.
+    # Depth-first, so that a value that contains itself several times does not grow without bound.
     waiting = [(value, 1)] if isinstance(value, _NESTED) else []
     while waiting:
         node, depth = waiting.pop()
@@ -31,11 +31,11 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
 
 
 def is_large(value: Any, limit: int = 10_000) -> bool:
-    """Return whether a value has more parts, or a longer text, than can be gone through in a moment.
+    """Return whether a value has too many parts, or too long a string, to traverse quickly.
 
     Args:
-        value: Anything that JSON can hold.
-        limit: How many parts are few; a text may have ten times as many characters.
+        value: Any JSON value.
+        limit: Maximum number of parts; a string may have ten times as many characters.
     """
     waiting, size = [value], 0
     while waiting:
@@ -51,11 +51,11 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
 
 
 def parse_arguments(text: str | None) -> dict[str, Any] | str:
-    """Read the arguments of a call as a model wrote them.
+    """Parse the arguments of a call as the model wrote them.
 
     Returns:
-        The arguments; for nothing and for `null` none. The text itself where it is not a JSON object, or one that is nested too
-        deep; `problem_of` says which.
+        The arguments; none for an empty string or `null`. The text itself if it is not a JSON object or is nested too deeply;
+        `problem_of` says which.
     """
     if text is None or not text.strip():
         return {}
@@ -71,7 +71,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
 
 def problem_of(text: str) -> str:
-    """Return what is wrong with arguments that `parse_arguments` could not use, as the end of a sentence about them."""
+    """Return what is wrong with arguments that `parse_arguments` could not use, as the predicate of a sentence."""
     try:
         is_object = isinstance(json.loads(text), dict)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What a model can be asked with, beside the conversation and the tools: for a model of the config, or for one call."""
+"""Options of model requests, set on a model in the config or for one call."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def _checked_json(value: Any, depth: int = 0) -> Any:
         return [_checked_json(item, depth + 1) for item in value]
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError("must hold only what JSON has: objects, lists, texts, finite numbers, true, false and null")
+    raise ValueError("must contain only JSON values: objects, lists, strings, finite numbers, true, false and null")
 
 
 class RequestOptions(RemoteConfig):
-    """What goes with a request to a model. An option that is None is not sent: the provider's default holds.
+    """Options of a model request. None is not sent, and the provider's default applies.
 
     Args:
-        temperature: Sampling temperature. OpenAI's reasoning models refuse one, so they are sent none.
-        max_tokens: Limit of an answer in tokens, thinking included.
-        top_p: Share of the likeliest tokens that are sampled from.
-        seed: Makes sampling repeatable where the provider can do that.
-        stop: A text, or texts, at which the answer ends.
-        tool_choice: `auto`, `none`, `required`, or the name of a tool. A forced choice holds for the first step of a turn, so
-            that the model can answer after it.
+        temperature: Sampling temperature. Not sent to OpenAI's reasoning models, which refuse it.
+        max_tokens: Maximum tokens of an answer, including thinking.
+        top_p: Share of the likeliest tokens to sample from.
+        seed: Makes sampling repeatable, if the provider supports it.
+        stop: A string, or strings, at which the answer ends.
+        tool_choice: `auto`, `none`, `required`, or the name of a tool. A forced choice applies to the first step of a turn, so
+            that the model can answer afterwards.
         parallel_tool_calls: Whether one answer may call several tools.
         reasoning_effort: How much the model thinks before it answers.
-        extra_body: More fields of the request's JSON body, as the provider documents them.
-        extra_headers: More HTTP headers. Their values are treated as secrets.
+        extra_body: Additional fields of the request's JSON body, as documented by the provider.
+        extra_headers: Additional HTTP headers. Their values are treated as secrets.
     """
 
     temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
@@ -72,16 +72,16 @@ class RequestOptions(RemoteConfig):
         """Return the options of one call.
 
         Args:
-            options: Values by the names of `ModelOptions`; None is the same as not given.
+            options: Values by the names of `ModelOptions`; None means not given.
 
         Raises:
-            UsageError: A name or a value is not valid; the error says which values are.
+            UsageError: A name or a value is not valid; the error lists the valid values.
         """
         try:
             return cls.model_validate({name: value for name, value in options.items() if value is not None})
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False, include_input=False)
-        # Raised out here: pydantic's error holds what was validated.
+        # Raised outside the handler, because pydantic's error contains the input.
         raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
 
     def given(self) -> dict[str, Any]:
@@ -89,13 +89,13 @@ class RequestOptions(RemoteConfig):
         return {name: value for name in OPTION_NAMES if (value := getattr(self, name)) is not None}
 
     def shown(self) -> dict[str, Any]:
-        """Return the options that are given, as plain JSON for a record: without headers and the values of variables."""
+        """Return the given options as plain JSON for a record, without headers and values of variables."""
         given = self.given()
         given.pop("extra_headers", None)
         return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
-        """Return these options with those that `other` has; bodies and headers are put together."""
+        """Return these options overridden by those of `other`; bodies and headers are merged."""
         merged = {**self.given(), **other.given()}
         for name in ("extra_body", "extra_headers"):
             if name in merged:
@@ -125,7 +125,7 @@ class RequestOptions(RemoteConfig):
 
 
 OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
-"""The names of the options, in the order in which they are shown."""
+"""The names of the options, in display order."""
 
 
 def _in_words(place: Sequence[str | int], said: str, options: Mapping[str, Any]) -> str:

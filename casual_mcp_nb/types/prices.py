@@ -1,4 +1,4 @@
-"""What tokens cost by the person's own price table. Every amount is an estimate: the bill is the provider's."""
+"""Cost of tokens by the user's price table. Every amount is an estimate: only the provider's bill counts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from casual_mcp_nb.types.tokens import TokenUsage
 
 PER = 1_000_000
-"""How many tokens a price is for."""
+"""The number of tokens that a price applies to."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What calls of a model cost.
+    """The cost of model calls.
 
     Args:
-        amount: How much, of those calls that have a price and a count.
-        currency: Of what.
-        unknown_calls: How many answered calls are missing from the amount.
+        amount: The cost of the calls that have a price and a token count.
+        currency: The currency.
+        unknown_calls: How many answered calls are not included.
     """
 
     origin: ClassVar[str] = "estimate"
@@ -37,13 +37,13 @@ class Cost:
 
 
 class Price(BaseModel):
-    """The price of a model, for a million tokens each.
+    """The prices of a model per million tokens.
 
     Args:
-        input: Of tokens of a request.
-        output: Of tokens of an answer, reasoning included.
-        cached_input: Of tokens of a request that the provider had cached; None: as any other token of a request.
-        currency: Of all three.
+        input: Price of input tokens.
+        output: Price of output tokens, including reasoning.
+        cached_input: Price of cached input tokens; None means the same as `input`.
+        currency: The currency of all three.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,7 +54,7 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None) -> Cost | None:
-        """Return what a call cost, or None where its tokens are not known."""
+        """Return the cost of a call; None if its tokens are unknown."""
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
@@ -79,7 +79,7 @@ def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
 
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
-    """Return what answered calls cost together; None where none has a cost, or where they have several currencies."""
+    """Return the total cost of answered calls; None if none has a cost, or if their currencies differ."""
     known = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in known}) != 1:
         return None

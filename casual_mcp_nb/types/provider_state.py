@@ -1,4 +1,4 @@
-"""Messages that are more than their text: an answer with what its provider wants back, a tool's result with its images."""
+"""Messages with more than text: an answer with provider state, a tool's result with images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from casual_mcp_nb.types.image import images_of, media_type_of
 
 
 class ProviderState(BaseModel):
-    """What only one model can read: signed or encrypted reasoning, and where in the answer it stood.
+    """State that only one model can read: signed or encrypted reasoning, and its position in the answer.
 
     Args:
-        wire: Which format it is in.
+        wire: The wire format.
         model: The provider's name of the model.
-        parts: The parts of the answer in their order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next call of
-            a tool (with `fields` that the provider gave it, and its `id` where not every provider would take that), `{"type":
+        parts: The parts of the answer, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call
+            (with the provider's `fields`, and its `id` if not every provider would accept it), `{"type":
             "fields", "fields": ...}` for fields of the whole answer, and the provider's own.
     """
 
@@ -31,21 +31,21 @@ class ProviderState(BaseModel):
 
 
 class StatefulAssistantMessage(AssistantMessage):
-    """An assistant's message whose provider wants more back than its text and its calls.
+    """An assistant message whose provider needs more back than its text and its calls.
 
     Args:
-        kept: What is sent back to the same model; every other one gets text and calls only.
+        kept: The state sent back to the same model; all others get only text and calls.
     """
 
     kept: ProviderState = Field(repr=False)
 
 
 class ToolOutcomeMessage(ToolResultMessage):
-    """A tool's result that is more than a text.
+    """A tool's result with more than text.
 
     Args:
-        failed: Whether the call failed, was denied or was stopped; Anthropic is told so beside the text.
-        images: Images that the tool returned, for models that can see; estimated and bounded as `types.image` says.
+        failed: Whether the call failed, was denied or was stopped; sent to Anthropic in addition to the text.
+        images: Images that the tool returned, for models with vision; counted and limited as in `types.image`.
     """
 
     failed: bool
@@ -55,14 +55,14 @@ class ToolOutcomeMessage(ToolResultMessage):
 def result_message(
     name: str, call_id: str, text: str, *, failed: bool = False, result: ToolResult | None = None
 ) -> ToolResultMessage:
-    """Return the message with which a model is given the result of a call.
+    """Return the message that gives a model the result of a call.
 
     Args:
         name: The tool's name as the model wrote it.
         call_id: The call.
         text: The result as the model reads it.
-        failed: Whether there is no result but an error.
-        result: What the tool returned; its images go with the text.
+        failed: Whether it is an error.
+        result: The tool's result, whose images are included.
     """
     images = tuple(_image(data) for data in images_of(result)) if result is not None else ()
     if not failed and not images:

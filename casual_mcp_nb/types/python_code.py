@@ -1,4 +1,4 @@
-"""Calls of tools as Python."""
+"""Tool calls as Python code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from casual_mcp_nb.types.tool import ToolName
 
 
 def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
-    """Return the call of a tool as Python: `session.call_tool("math:add", a=1, b=2)`.
+    """Return a tool call as Python code: `session.call_tool("math:add", a=1, b=2)`.
 
     Args:
         tool: The tool.
-        arguments: Its arguments, as JSON.
+        arguments: Its arguments, as JSON values.
     """
     plain = {name: value for name, value in arguments.items() if _is_plain(name)}
     others = {name: value for name, value in arguments.items() if name not in plain}
@@ -24,14 +24,14 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    # Python reads `ﬁ` as `fi`, so only ASCII is the same text again.
+    # Python normalises identifiers (`ﬁ` becomes `fi`), so only ASCII round-trips.
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _code(value: Any) -> str:
     match value:
         case str():
-            # Double quotes where that is the same text, since most of the examples have them.
+            # Double quotes where possible, as in most examples.
             return f'"{value}"' if value.isprintable() and not set(value) & {'"', "\\"} else repr(value)
         case float() if not math.isfinite(value):
             return f'float("{value}")'

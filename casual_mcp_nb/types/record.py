@@ -1,8 +1,8 @@
-"""Traces as JSON: what a saved conversation consists of, readable by people and by later versions.
+"""Traces as JSON: the format of saved conversations, readable by people and later versions.
 
 A document has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its `events`.
-Where an event holds messages or tools, it names them by spans of numbers in those lists. Fields and events that this version
-does not know are kept and written again.
+Events refer to messages and tools by spans of indices into those lists. Fields and events that this version does not know are
+preserved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT = "casual-mcp-nb conversation"
 VERSION = 2
 MAX_DEPTH = 100
-"""How deep lists and objects may be nested within an event; what lies deeper is written as text."""
+"""Maximum nesting of lists and objects within an event; deeper values are written as text."""
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 _PARTS = {"format", "version", "messages", "tools", "turns"}
@@ -34,17 +34,17 @@ _SHARED: Mapping[type[Any], Any] = {
     TurnStarted: {"messages"},
     StepFinished: {"message"},
 }
-"""The fields of events that are written as numbers."""
+"""The fields of events that are written as indices."""
 
 
 @dataclass
 class Unread:
-    """What a saved turn holds that this version of the package does not know; it is kept and written again.
+    """Parts of a saved turn that this version of the package does not know, preserved on saving.
 
     Args:
-        events: Events of kinds that are not known, by the place of the event before which they stand.
-        event_fields: Fields of events, by the place of the event.
-        fields: Fields of the turn.
+        events: Events of unknown kinds, by the index of the event that they precede.
+        event_fields: Unknown fields of events, by index of the event.
+        fields: Unknown fields of the turn.
     """
 
     events: dict[int, list[Any]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Unread:
 
 
 class Recorded(Protocol):
-    """A trace, as far as saving and loading need it."""
+    """The part of a trace that saving and loading need."""
 
     unread: Unread
 
@@ -67,7 +67,7 @@ R = TypeVar("R", bound=Recorded)
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
-    """Return traces as JSON. Bytes become base64; numbers that JSON does not have become text such as `"NaN"`.
+    """Return traces as JSON. Bytes become base64; numbers that JSON lacks become strings such as `"NaN"`.
 
     Args:
         traces: One for each turn.
@@ -78,19 +78,19 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
     messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
     document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
-    # Ten times as fast as json, which indents in Python.
+    # Ten times as fast as `json`, whose indenting encoder is in Python.
     return to_json(_plain({**document, "turns": turns}), indent=1).decode()
 
 
 def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
-    """Return the traces that `dump_traces` wrote, and the further fields of the document.
+    """Load the traces written by `dump_traces`, and the document's other fields.
 
     Args:
         text: The document.
-        new_trace: Makes an empty trace.
+        new_trace: Returns an empty trace.
 
     Raises:
-        UsageError: It is something else, of a later version, or damaged.
+        UsageError: It is not a saved conversation, or is damaged or from a later version.
     """
     try:
         document = json.loads(text)
@@ -111,7 +111,7 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
     return traces, {name: value for name, value in document.items() if name not in _PARTS}
 
 
-_HINT = "Give a file that session.export wrote with the ending .json."
+_HINT = "Use a .json file written by session.export."
 _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 
@@ -168,7 +168,7 @@ def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[A
         trace.append(_read(kind, fields, messages, tools))
         has_start = has_start or kind is TurnStarted
     if not has_start:
-        raise ValueError("A turn without a beginning.")
+        raise ValueError("A turn without a start.")
     trace.unread.fields.update({name: value for name, value in turn.items() if name != "events"})
     return trace
 
@@ -189,7 +189,7 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
 def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
     request: Request
     (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": ()},))
-    # Put in afterwards, as a check of each would make copies of what all requests share.
+    # Inserted afterwards, because validating each would copy what all requests share.
     return dataclasses.replace(
         request, messages=tuple(_messages(fields["messages"], messages)), tools=tuple(spread(fields["tools"], tools))
     )
@@ -208,16 +208,16 @@ def _named(kind: Any) -> frozenset[str]:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    # Only an adapter of something that is not a dataclass itself takes a config, hence the tuple.
+    # A TypeAdapter of a dataclass accepts no config, hence the tuple.
     config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", defer_build=True)
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[kind], config=config)
-    # Messages are read and written by their table.
+    # Messages are read and written through their table.
     adapter.rebuild(_types_namespace={"AssistantMessage": Any, "ChatMessage": Any})
     return adapter
 
 
 def _bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """`value` with what is nested deeper than `depth` as text."""
+    """Return `value` with anything nested deeper than `depth` as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {field.name: _bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **changed)
@@ -229,7 +229,7 @@ def _bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with only such texts and numbers as JSON in UTF-8 can hold."""
+    """Return `value` with only strings and numbers that UTF-8 JSON can represent."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-8", "replace").decode()

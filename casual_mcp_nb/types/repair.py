@@ -1,4 +1,4 @@
-"""Loaded traces made valid: ids of calls that are unique in the conversation and not empty."""
+"""Repair loaded traces: make call ids unique in the conversation and non-empty."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
-    """Return the traces of a conversation with every id of a call unique, and its events under that id.
+    """Return the traces of a conversation with unique call ids, also in the events of each call.
 
-    What a person added is repaired as `repaired` does it; a call of a model without a result has one in `Turn.messages` anyway.
+    Messages that the person added are repaired by `repaired`; a model's call without a result gets one in `Turn.messages`
+    anyway.
 
     Args:
         traces: One for each turn.
 
     Returns:
-        The traces, and for each kind of repair a sentence; none where everything was right.
+        The traces, and one sentence for each kind of repair; none if everything was valid.
     """
     taken: set[str] = set()
     repairs = [_TraceRepair(trace, taken) for trace in traces]
@@ -33,16 +34,16 @@ def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ..
 
 
 class _TraceRepair:
-    """One trace, repaired.
+    """A repaired trace.
 
     Args:
         trace: The trace.
-        taken: The ids of the conversation so far; grows.
+        taken: The ids used in the conversation so far; grows.
 
     Attributes:
-        trace: The trace itself where nothing had to be repaired, or a new one.
-        renamed: How many calls of a model got a new id.
-        notes: What was repaired in the messages that a person added.
+        trace: The trace itself if it was valid, or a new one.
+        renamed: How many of the model's calls got a new id.
+        notes: The repairs in the messages that the person added.
     """
 
     def __init__(self, trace: Trace, taken: set[str]) -> None:
@@ -65,7 +66,7 @@ class _TraceRepair:
             case StepFinished():
                 return self._answer(event)
             case ToolStarted() | ToolFinished():
-                # Of calls with the same id in one step, the first event is that of the first call.
+                # If calls in one step share an id, the first event belongs to the first call.
                 waiting = self._new.get((type(event), event.step, event.call_id))
                 call_id = waiting.pop(0) if waiting else event.call_id
                 self._latest[event.call_id] = call_id

@@ -1,4 +1,4 @@
-"""How a tool's result is written into a conversation, and how it is read back."""
+"""Format a tool's result for the conversation, and parse it again."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 
 def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
-    """Put the tool's name, and its arguments, before a result's text.
+    """Prefix a result's text with the tool's name and arguments.
 
     Args:
         text: The result's text.
         style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
-        name: The tool's name on the wire.
+        name: The tool's wire name.
         arguments: The call's arguments.
 
     Returns:
-        The text as a model reads it; `bare_result` takes it apart.
+        The text for the model; `bare_result` reverses this.
     """
     if style == "result":
         return text
@@ -29,15 +29,15 @@ def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str
 
 
 def bare_result(text: str, name: str) -> str:
-    """Return the text of a result without what `format_result` put before it.
+    """Return the text of a result without the prefix of `format_result`.
 
     Args:
-        text: The result as it stands in a conversation.
-        name: The tool's name on the wire.
+        text: The result's text in the conversation.
+        name: The tool's wire name.
     """
     return re.sub(rf"\A{re.escape(name)}(?:\(.*?\))? → ", "", text, count=1, flags=re.DOTALL)
 
 
 def says_failed(text: str) -> bool:
-    """Return whether the text of a result says that its call failed: it begins with `Error`."""
+    """Return whether a result's text reports a failure: it begins with `Error`."""
     return text.lstrip().casefold().startswith("error")

@@ -1,4 +1,4 @@
-"""What a search for tools comes to."""
+"""Results of a tool search, and their explanations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 @dataclass(frozen=True)
 class TermScore:
-    """What one part of a score adds to it; most parts are terms of the query.
+    """The contribution of one part of a score; most parts are terms of the query.
 
     Args:
-        term: The term as it is indexed; of other parts, what they are: `words of the name`, `clause "…"`, `exact name`,
-            `what its server is about`, `meaning`, `says the same as a better hit` (which takes away).
+        term: The indexed term; for other parts, a label: `words of the name`, `clause "…"`, `exact name`,
+            `what its server is about`, `meaning`, `says the same as a better hit` (which is negative).
         field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
-        frequency: How often it stands there.
-        idf: How rare it is over all tools; 0 for parts that are no terms.
-        share: What it adds to the score.
-        length_norm: The field's length beside the mean, as BM25 counts it: above 1, the field is long and the term counts less.
-        asked: The term of the query that this one stands in for, where it is another one (a synonym).
+        frequency: How often it occurs there.
+        idf: How rare it is over all tools; 0 for parts that are not terms.
+        share: Its contribution to the score.
+        length_norm: The field's length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
+        asked: The term of the query, if this one is a synonym of it.
     """
 
     term: str
@@ -36,18 +36,18 @@ class TermScore:
 
 @dataclass(frozen=True)
 class Explanation(Displayable):
-    """Why a tool has its place in a search: the shares of all parts add up to the score.
+    """Explains a tool's rank in a search: the shares of all parts add up to the score.
 
     Args:
         tool: Which tool.
-        query: What was looked for.
+        query: The query.
         score: Its score.
-        rank: Its place, from 1; None where it was not found.
-        cut: How many were asked for: what stands behind was left out.
-        shares: What each part adds.
-        missing: Terms of the query that the tool does not have.
+        rank: Its rank, from 1; None if it does not match.
+        cut: The maximum number of results.
+        shares: The contribution of each part.
+        missing: Terms of the query that the tool does not contain.
         server: The server that the search was limited to, if any.
-        skipped: Why the search did not look at it, where that is so.
+        skipped: Why the search skipped it, if it did.
     """
 
     tool: ToolSpec
@@ -76,12 +76,12 @@ class Explanation(Displayable):
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A tool that a search found.
+    """A tool returned by a search.
 
     Args:
         tool: Which tool.
         score: Its score; higher is better.
-        rank: Its place, from 1.
+        rank: Its rank, from 1.
         explain: Computes why, when called.
     """
 
@@ -93,14 +93,14 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class SearchResults(DisplayableList[SearchHit]):
-    """What `session.search` found, best first.
+    """The results of `session.search`, best first.
 
     Args:
-        query: What was looked for.
-        hits: The tools.
-        cut: How many were asked for.
-        searched: How many tools were looked through.
-        why_not: Explains the place of any tool by name, also of one that was not found.
+        query: The query.
+        hits: The tools found.
+        cut: The maximum number of results.
+        searched: How many tools were searched.
+        why_not: Explains the rank of any tool by name, even one that was not found.
     """
 
     query: str

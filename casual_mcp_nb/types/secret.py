@@ -1,4 +1,4 @@
-"""Secret values in texts: which ones can be masked, and how."""
+"""Detect and mask secret values in text."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import quote, unquote, urlsplit
 from pydantic import SecretStr
 
 MASK = "**********"
-"""What stands for a secret; says nothing about it, not even its length."""
+"""The replacement for a secret, which reveals nothing, not even its length."""
 
 _SHORTEST = 4
 _COMMON = frozenset({"true", "false", "none", "null", "oauth"})
 _NAME_OF_SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|cookie", re.IGNORECASE)
 _OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IGNORECASE)
 _SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
-"""`-k VALUE` and the like: a key as often as a count or a port, so the value decides."""
+"""Short options such as `-k VALUE`: may be a key, a count or a port, so the value decides."""
 _HEADER_OPTION = re.compile(r"-H|--?headers?", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTALL)
 _TOKEN = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{11,}[A-Za-z0-9_=-]"
 )
-"""Keys that say what they are: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
+"""Recognisable keys: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
 _AFTER_SCHEME = re.compile(r"://\S+")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
@@ -35,9 +35,9 @@ _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
 class Secrets(Set[str]):
-    """A set of secret values whose repr says nothing, so that no traceback with local variables shows them.
+    """A set of secret values whose repr shows nothing, so that tracebacks with local variables never contain them.
 
-    No subclass of `frozenset`: tools that print the locals of a frame look into those, whatever their repr is.
+    Not a subclass of `frozenset`: traceback tools print the contents of those, whatever their repr is.
 
     Args:
         values: The values.
@@ -62,16 +62,16 @@ class Secrets(Set[str]):
         return "<secrets>"
 
     def union(self, *others: Iterable[str]) -> Secrets:
-        """Return these and others."""
+        """Return the union with other values."""
         return Secrets(self._values.union(*others))
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """`text` with each of the secrets replaced by `MASK`.
+    """Return `text` with each of the secrets replaced by `MASK`.
 
     Args:
         text: Any text.
-        secrets: Values to hide; those too short or too common to be told from other text are left.
+        secrets: Values to hide, except those too short or too common to distinguish from other text.
     """
     for form in forms_of(secrets):
         text = text.replace(form, MASK)
@@ -79,9 +79,9 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def forms_of(secrets: Iterable[str]) -> list[str]:
-    """Return how secrets occur in texts: as they are, without the space around them, and as JSON and addresses write them.
+    """Return the forms in which secrets occur in text: verbatim, stripped, and as encoded in JSON and URLs.
 
-    The longest come first, so that one which is part of another leaves nothing of that.
+    The longest come first, so that a secret that is part of another leaves nothing of the longer one.
     """
     return sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
 
@@ -99,27 +99,27 @@ def _written(value: str) -> Iterator[str]:
 
 
 def can_be_masked(value: str) -> bool:
-    """Whether masking `value` in any text leaves the text readable: it is long enough, and no common word."""
+    """Return whether `value` is long and unusual enough to mask in any text."""
     return len(value) >= _SHORTEST and value.lower() not in _COMMON
 
 
 def certain(name: str, value: str) -> bool:
     """Return whether a value is a secret beyond doubt, rather than a setting such as a time zone.
 
-    It is by its name, or because it is long, has letters and digits, and is neither a path nor an address.
+    That follows from its name, or from its being long, with letters and digits, and neither a path nor a URL.
     """
     return bool(_NAME_OF_SECRET.search(name) or _LOOKS_SECRET.fullmatch(value))
 
 
 def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
-    """Return the values of the secrets that there are."""
+    """Return the values of the secrets that are not None."""
     return {secret.get_secret_value() for secret in secrets if secret is not None}
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """Return the secrets in an address: the password, keys and tokens in its query, and what looks random.
+    """Return the secrets in a URL: the password, keys and tokens in its query, and anything that looks random.
 
-    Each comes as it is written, decoded, and as a request carries user and password.
+    Each is returned verbatim, decoded, and as a request encodes user and password.
     """
     try:
         parts = urlsplit(url or "")
@@ -131,13 +131,13 @@ def url_secrets(url: str | None) -> set[str]:
     unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
     found = {password, *named, *unnamed, *random_parts(parts.path)}
     if password:
-        # httpx decodes the two before it encodes them; what a server repeats is this.
+        # httpx decodes both before encoding them; this is what a server may echo.
         found.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
     return found | {unquote(value) for value in found}
 
 
 def header_secrets(value: str) -> set[str]:
-    """Return the value of a header that is a secret: whole, without the scheme before it, and what `Basic` encodes."""
+    """Return the forms of a secret header value: whole, without the scheme, and decoded from `Basic`."""
     words = value.split()
     found = {value, *words[-1:]}
     if len(words) == 2 and words[0].lower() == "basic":
@@ -150,15 +150,15 @@ def header_secrets(value: str) -> set[str]:
 
 
 def with_tokens(values: Iterable[str]) -> set[str]:
-    """Return the values of headers that are secrets, with what is secret in them: "Bearer x" as a whole, and x."""
+    """Return the secret values of headers and their secret parts: "Bearer x" as a whole, and x."""
     return {part for value in values if value.strip() for part in header_secrets(value)}
 
 
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
-    """Yield what in a command line is secret by its name or its looks.
+    """Yield the parts of a command line that are secret by name or by form.
 
-    For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a password in an address, or a token
-    that says what it is.
+    For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a password in a URL, or a
+    recognisable token.
     """
     before = ""
     for arg in args:
@@ -180,10 +180,9 @@ def option_secrets(args: Iterable[str]) -> Iterator[str]:
 
 
 def _addresses(text: str) -> Iterator[str]:
-    """Yield the addresses in a text.
+    """Yield the URLs in a text.
 
-    What follows a scheme is looked for first: trying each letter of a long word as the beginning of one would take time in the
-    square of its length.
+    The `://` is searched for first: trying each letter of a long word as the start of a scheme would take quadratic time.
     """
     for rest in _AFTER_SCHEME.finditer(text):
         scheme = _SCHEME.search(text[max(0, rest.start() - MAX_SCHEME) : rest.start()])
@@ -192,14 +191,14 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _is_key(option: str, value: str) -> bool:
-    """Whether the value of a short option is a key: with `-k` also what is short, unless it is a plain word, number or path."""
+    """Return whether a short option's value is a key; with `-k` even a short one, unless it is a word, number or path."""
     if _LOOKS_SECRET.fullmatch(value):
         return True
     return option == "-k" and not re.fullmatch(r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL)
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
-    """Return the value of `NAME=value`, or of a header that is an argument, where its name says that it is secret."""
+    """Return the value of a `NAME=value` or header argument whose name says that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
     match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
@@ -207,5 +206,5 @@ def _assigned(before: str, arg: str) -> Iterator[str]:
 
 
 def random_parts(path: str) -> list[str]:
-    """Return the parts of a path that look like a token: long, with digits and letters."""
+    """Return the parts of a path that look like tokens: long, with digits and letters."""
     return _RANDOM.findall(path)

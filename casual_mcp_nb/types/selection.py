@@ -1,4 +1,4 @@
-"""What the person chose: one small model that widgets and magics edit and the engine reads at each turn."""
+"""The selection: a small model that widgets and magics edit and the engine reads at each turn."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.listeners import Listeners
 
 Mode = Literal["loaded", "deferred", "off"]
-"""Whether the model sees a server's tools at once, finds them by search, or never sees them."""
+"""Whether a server's tools are sent with every request, found by search, or never offered."""
 
 
 class SelectionNames(Protocol):
-    """Knows the names that a selection can hold. Each method raises a `UsageError` for a name that does not exist."""
+    """Checks the names in a selection. Each method raises a `UsageError` for a name that does not exist."""
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
         """Check a toolset's name, or the servers and tools that a toolset names."""
@@ -31,7 +31,7 @@ class SelectionNames(Protocol):
 
 
 class ServerModes(MutableMapping[str, Mode]):
-    """The mode of each server; refuses unknown names and modes, and tells its owner of each change."""
+    """The mode of each server; refuses unknown names and modes, and notifies its owner of each change."""
 
     def __init__(self, modes: Mapping[str, Mode] | None = None) -> None:
         self.changed: Callable[[], object] = _nothing
@@ -63,9 +63,9 @@ class ServerModes(MutableMapping[str, Mode]):
 
 
 class ToolsOff(MutableSet[str]):
-    """The tools that are left out one by one, by any name that the catalog resolves.
+    """The individually excluded tools, by any name that the catalog resolves.
 
-    It refuses unknown names, and tells its owner of each change.
+    It refuses unknown names, and notifies its owner of each change.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -83,13 +83,13 @@ class ToolsOff(MutableSet[str]):
         return len(self._names)
 
     def add(self, value: str) -> None:
-        """Leave out a tool."""
+        """Exclude a tool."""
         self.check(value)
         self._names.add(value)
         self.changed()
 
     def discard(self, value: str) -> None:
-        """Leave out a tool no longer."""
+        """Stop excluding a tool."""
         self._names.discard(value)
         self.changed()
 
@@ -98,19 +98,18 @@ class ToolsOff(MutableSet[str]):
 
 
 class Selection(Displayable, DiscoveryOptions):
-    """What the model is shown. Assign to a field, or to an entry of `servers`; it holds from the next turn on.
+    """What the model sees. Assign to a field, or to an entry of `servers`; changes apply from the next turn.
 
-    A name that does not exist and a value out of range are refused at the assignment, with a `UsageError`. The names of tools
-    are known once their server has listed them. How deferred tools are found is declared in `DiscoveryOptions`, whose fields
-    are fields of a selection too.
+    Assigning an unknown name or a value out of range raises a `UsageError`. Tool names can be checked once their server has
+    listed them. The fields of `DiscoveryOptions` are also fields of a selection.
 
     Args:
-        tool_set: Name of a toolset of the config, a toolset of its own, or None for all tools.
-        servers: `loaded`, `deferred` or `off` for each server; one that is not named has the mode of its config.
-        tools_off: Single tools that are left out.
-        discovery: Whether deferred tools are hidden behind the search tool. When False nothing is deferred.
+        tool_set: Name of a toolset in the config, a custom toolset, or None for all tools.
+        servers: `loaded`, `deferred` or `off` for each server; the default is the mode in its config.
+        tools_off: Individually excluded tools.
+        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred.
         always_loaded: Servers that `defer_all` leaves loaded.
-        instructions: Whether what servers say about their use goes into the system prompt.
+        instructions: Whether servers' instructions go into the system prompt.
     """
 
     model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True)
@@ -144,11 +143,11 @@ class Selection(Displayable, DiscoveryOptions):
                 problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
             else:
                 return
-            # Raised out here, so that pydantic's error is not shown as its context.
+            # Raised outside the handler, so that pydantic's error is not shown as its context.
             raise _refusal(str(problem["loc"][0]), values, problem["msg"])
 
     def model_post_init(self, context: Any, /) -> None:
-        """Listen to the two fields that are edited in place."""
+        """Watch the two fields that are edited in place."""
         self._listen()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -166,7 +165,7 @@ class Selection(Displayable, DiscoveryOptions):
         return isinstance(other, Selection) and self.key() == other.key()
 
     def __reduce__(self) -> tuple[Callable[[Any], Selection], tuple[dict[str, Any]]]:
-        # Without those who listen, and who belong to this process.
+        # Without the listeners, which belong to this process.
         return Selection.model_validate, (self.model_dump(),)
 
     def __copy__(self) -> Selection:
@@ -176,7 +175,7 @@ class Selection(Displayable, DiscoveryOptions):
         return self.snapshot()
 
     def bind(self, names: SelectionNames) -> None:
-        """Check the names in it from now on, and those that it holds already.
+        """Check the names in it now and on every change.
 
         Raises:
             UsageError: One of them does not exist.
@@ -191,26 +190,26 @@ class Selection(Displayable, DiscoveryOptions):
 
         Args:
             name: The option.
-            value: Its value; a number can be given as text.
+            value: Its value; a number can be given as a string.
 
         Raises:
             UnknownNameError: There is no such option.
-            UsageError: The value is not one of its values.
+            UsageError: The value is not valid.
         """
         if name not in DiscoveryOptions.model_fields:
             raise UnknownNameError("option", name, DiscoveryOptions.model_fields)
         setattr(self, name, value)
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have `listener` called after each change, on the thread that made it.
+        """Call `listener` after each change, on the thread that made it.
 
         Returns:
-            A function that ends it.
+            A function that removes the listener.
         """
         return self._listeners.add(listener)
 
     def assign(self, other: Selection) -> None:
-        """Take over all of another selection, or nothing; whoever holds or watches this one sees it.
+        """Replace all fields by those of another selection, or none on error; listeners are notified.
 
         Raises:
             UsageError: It names something that does not exist here.
@@ -227,11 +226,11 @@ class Selection(Displayable, DiscoveryOptions):
                 setattr(self, name, getattr(new, name))
 
     def snapshot(self) -> Selection:
-        """Return a copy that later changes do not touch."""
+        """Return an independent copy."""
         return Selection.model_validate(self.model_dump())
 
     def key(self) -> str:
-        """Return a text that is the same for equal selections: what a compiled view is cached by."""
+        """Return a string that is the same for equal selections: the cache key of compiled views."""
         return self.model_dump_json()
 
     def _check_field(self, name: str) -> None:
@@ -239,7 +238,7 @@ class Selection(Displayable, DiscoveryOptions):
             raise UnknownNameError("field of the selection", name, type(self).model_fields)
 
     def _check_names(self, field: str, value: Any, before: bool = True) -> None:
-        """Check the names in the value of a field, except those that stand there already: they can have become stale."""
+        """Check the names in the value of a field, except those already in it, which may have become stale."""
         if self._names is None:
             return
         old = getattr(self, field) if before else None
@@ -275,25 +274,25 @@ def _any_name(name: str) -> None:
 
 def _mapping(value: object) -> Mapping[str, Mode]:
     if not isinstance(value, Mapping):
-        raise ValueError("give a mapping from a server's name to its mode")
+        raise ValueError("use a mapping from server names to modes")
     return value
 
 
 def _texts(value: object) -> Iterable[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError("give a set of tool names")
+        raise ValueError("use a set of tool names")
     names = list(value)
     if not all(isinstance(name, str) for name in names):
-        raise ValueError("give a set of tool names, as text")
+        raise ValueError("use a set of tool names, as strings")
     return names
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
-    """Return the error for a value that a field cannot have."""
+    """Return the error for an invalid value of a field."""
     value = values.get(field)
     if field == "strategy":
         return UnknownNameError("strategy", str(value), get_args(Strategy))
     if field == "tool_set":
-        message = "give the name of a toolset, a ToolSetConfig, or None"
+        message = "use the name of a toolset, a ToolSetConfig, or None"
     reason = message.removeprefix("Value error, ").replace("Input should", "it must")
     return UsageError(f"{field} of the selection cannot be {brief(value)}: {reason}.")

@@ -1,4 +1,4 @@
-"""How an MCP server is reached and treated."""
+"""Config of an MCP server: how to reach it and what to use of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from casual_mcp_nb.types.secret import certain, option_secrets, revealed, url_se
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 Approval = Literal["never", "destructive", "always"]
-"""When a person is asked before a call: never, before tools that can destroy something, or always."""
+"""When a call needs approval: never, for tools that can destroy something, or always."""
 
 OTHER_TOOLS = "*"
-"""The key of a mapping of policies that stands for all tools without a key."""
+"""The key in a mapping of policies that applies to all other tools."""
 
 
 def checked_approval(value: Any) -> Any:
@@ -47,28 +47,28 @@ class ServerConfig(RemoteConfig):
 
     Args:
         command: Program to start.
-        args: Its arguments; of a bundled server, the server's own options.
-        env: Variables for it, beside the short list that every server gets.
-        cwd: Folder to start it in.
-        url: Address of a remote server.
+        args: Its arguments; for a bundled server, the server's options.
+        env: Environment variables in addition to the few that every server gets.
+        cwd: Working directory.
+        url: URL of a remote server.
         headers: HTTP headers for it.
         auth: A bearer token, or `oauth`.
         transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
-        protocol: How the protocol version is agreed on: `auto` asks the server and falls back to the older handshake, `legacy`
-            begins with that handshake (2025-11-25 and before), `2026-07-28` takes that version only.
+        protocol: How to negotiate the protocol version: `auto` asks the server and falls back to the older handshake, `legacy`
+            starts with that handshake (2025-11-25 and before), `2026-07-28` accepts only that version.
         bundled: Name of a server that ships with the package.
-        enabled: Whether it is used. One that is not is never started by itself; a person can still turn it on.
+        enabled: Whether it is used. A disabled server is not started unless the user turns it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
-        always_load: Whether `defer_all` leaves it out.
-        include_tools: The only tools that are used, by name or pattern (`read_*`); None for all.
-        exclude_tools: Tools that are not used, by name or pattern.
-        instructions: Whether what it says about its use goes into the system prompt.
-        init_timeout: Limit for starting and listing, in seconds.
-        call_timeout: Limit of a call in seconds; progress starts it anew, up to `total_timeout`.
-        total_timeout: Limit of a call in seconds, whatever progress it reports.
-        approval: When a person is asked before a call: `never`, for `destructive` tools, `always`, or a mapping of tool names
-            to these, in which `*` stands for the other tools. None: see `casual_mcp_nb.engine.approval`.
-        pin_tools: Whether a tool whose definition changes while it is in use is not offered until a person accepts the change.
+        always_load: Whether it stays loaded with `defer_all`.
+        include_tools: The only tools to use, by name or pattern (`read_*`); None for all.
+        exclude_tools: Tools not to use, by name or pattern.
+        instructions: Whether its instructions go into the system prompt.
+        init_timeout: Time limit in seconds for starting it and listing its tools.
+        call_timeout: Time limit of a call in seconds; restarts on every progress message, up to `total_timeout`.
+        total_timeout: Time limit of a call in seconds, whatever progress it reports.
+        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
+            with `*` for all other tools. None: see `casual_mcp_nb.engine.approval`.
+        pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
     """
 
     command: str | None = None
@@ -101,7 +101,7 @@ class ServerConfig(RemoteConfig):
         return self
 
     def offers(self, tool: str) -> bool:
-        """Whether a tool of this server is used, by `include_tools` and `exclude_tools`.
+        """Return whether `include_tools` and `exclude_tools` allow a tool of this server.
 
         Args:
             tool: Its own name.
@@ -139,7 +139,7 @@ _TRANSPORTS: dict[str, tuple[Transport, ...]] = {
 
 
 def server_problem(fields: Mapping[str, Any]) -> str | None:
-    """Why the fields of a server do not go together, or None; values are never part of the reason."""
+    """Return why a server's fields conflict, or None; the reason never contains values."""
     given = [way for way in _TRANSPORTS if fields.get(way)]
     if len(given) != 1:
         return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"

@@ -1,4 +1,4 @@
-"""What was recorded of a server: its log, and the messages to and from it."""
+"""Records of a server: its log, and the messages to and from it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LogLine:
     """A line of a server's log.
 
     Args:
-        at: When it came, in seconds since 1970.
-        level: `stderr`, or the level that the server gave it: `debug` to `emergency`.
+        at: When it arrived, in seconds since 1970.
+        level: `stderr`, or the server's level: `debug` to `emergency`.
         text: The line, cleaned and cut, secrets masked.
     """
 
@@ -27,12 +27,12 @@ class LogLine:
 
 @dataclass(frozen=True)
 class ServerLog(DisplayableList[LogLine]):
-    """The end of a server's log: what it wrote to stderr and the log messages that it sent, the newest last.
+    """The end of a server's log: its stderr and the log messages that it sent, newest last.
 
     Args:
         server: The server.
         lines: The lines.
-        dropped: How many lines before them are not kept.
+        dropped: How many earlier lines were dropped.
     """
 
     server: str
@@ -51,9 +51,9 @@ class Message:
     Args:
         at: When it was sent or received, in seconds since 1970.
         direction: `sent` to the server, or `received` from it.
-        method: Its method; for an answer, that of the request.
-        tool: Name of the tool that it calls, or that it is about; empty for none.
-        text: The message as JSON, cut, secrets masked and the data of images left out.
+        method: Its method; for a response, that of the request.
+        tool: Name of the tool concerned; empty for none.
+        text: The message as JSON, cut, with secrets masked and image data left out.
     """
 
     at: float
@@ -65,7 +65,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Messages(DisplayableList[Message]):
-    """The last messages to and from a server, the newest last.
+    """The most recent messages to and from a server, newest last.
 
     Args:
         server: The server.

@@ -1,4 +1,4 @@
-"""What a session shows of itself: servers, tools, toolsets, models, the manifest."""
+"""Displayable values of a session: servers, tools, toolsets, models, the manifest."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ ServerState = Literal["starting", "ready", "failed", "closed"]
 
 @dataclass(frozen=True)
 class ServerStatus(Displayable):
-    """How one server is.
+    """The state of one server.
 
     Args:
         name: Its name in the config.
         state: `starting`, `ready`, `failed` or `closed`.
-        error: Why it failed, or why its tools could not be listed; None when all is well.
-        stderr_tail: The last lines of its stderr, cleaned, secrets masked.
-        tools: How many tools it has.
-        tokens: Estimated price of the definitions of those that a model can be given.
-        seconds: How long it took to be ready or to fail; None while it starts.
+        error: Why it failed, or why its tools could not be listed; None if all is well.
+        stderr_tail: The last lines of its stderr, cleaned and with secrets masked.
+        tools: Number of tools.
+        tokens: Estimated tokens of the definitions that a model can be offered.
+        seconds: Time until it was ready or failed; None while it starts.
         transport: `stdio`, `http`, `sse` or `in-process`.
-        address: Its command, or its url without credentials.
-        protocol_version: As negotiated; None before.
-        version: The server's own name and version, where it gives them.
-        instructions: What the server says about its use; empty where it says nothing.
-        capabilities: What it says that it can do, such as `tools`, `resources`, `prompts`, `logging`.
-        extensions: The extensions of the protocol that it declares, such as `io.modelcontextprotocol/ui`.
-        notes: What is worth knowing of how it was connected, such as that it needed the older handshake.
-        app_only: Tools that it keeps for the buttons of its own app; no model is offered them.
-        task_only: Tools that run only as tasks of the protocol, which this client does not start; no model is offered them.
+        address: Its command, or its URL without credentials.
+        protocol_version: The negotiated version; None before that.
+        version: The server's own name and version, if given.
+        instructions: The server's instructions, if any.
+        capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
+        extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
+        notes: Remarks on the connection, such as that it needed the older handshake.
+        app_only: Tools meant only for the user interface of its app; never offered to a model.
+        task_only: Tools that run only as protocol tasks, which this client does not start; never offered to a model.
     """
 
     name: str
@@ -63,11 +63,11 @@ class ServerStatus(Displayable):
 
 
 class Servers(DisplayableMapping[ServerStatus]):
-    """The servers of a session by name, in the order of the config.
+    """The servers of a session by name, in config order.
 
     Args:
-        statuses: How each is.
-        modes: `loaded`, `deferred` or `off` for each.
+        statuses: The state of each.
+        modes: The mode of each: `loaded`, `deferred` or `off`.
     """
 
     def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
@@ -75,17 +75,17 @@ class Servers(DisplayableMapping[ServerStatus]):
         self.modes = dict(modes)
 
     def raise_for_status(self) -> None:
-        """Do nothing, unless a server failed, or its tools could not be listed.
+        """Raise an error if a server failed, or its tools could not be listed.
 
         Raises:
-            ConnectError: It did; the message has a line for each such server.
+            ConnectError: The message has one line for each such server.
         """
         failed = [status for status in self.values() if status.state == "failed" or status.error is not None]
         if failed:
             reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
             raise ConnectError(
                 f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
-                hint="Repair it and reconnect it: session.reconnect(name).",
+                hint="Fix it and reconnect: session.reconnect(name).",
                 server=failed[0].name if len(failed) == 1 else None,
             )
 
@@ -102,7 +102,8 @@ class Tools(Sequence[ToolSpec], Displayable):
 
     Args:
         catalog: All tools.
-        modes: For each tool whether the model sees it at once (`loaded`), by search (`deferred`), or never (`off`).
+        modes: The mode of each tool: sent with every request (`loaded`), found by search (`deferred`), or never offered
+            (`off`).
     """
 
     def __init__(self, catalog: Catalog, modes: Mapping[ToolName, Mode], excluded: frozenset[ToolName] = frozenset()) -> None:
@@ -121,11 +122,11 @@ class Tools(Sequence[ToolSpec], Displayable):
         return len(self.catalog)
 
     def of_server(self, name: str) -> Tools:
-        """Return the tools of one server; none for a server that has none."""
+        """Return the tools of one server."""
         return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes)
 
     def mode(self, tool: ToolSpec) -> Mode:
-        """Whether the model sees this tool at once, by search, or never."""
+        """Return the mode of a tool."""
         return self.modes.get(tool.tool_name, "loaded")
 
     def __repr__(self) -> str:
@@ -134,13 +135,13 @@ class Tools(Sequence[ToolSpec], Displayable):
 
 @dataclass(frozen=True)
 class Manifest(Displayable):
-    """What the model reads about the deferred tools.
+    """The manifest of the deferred tools, as the model reads it.
 
     Args:
-        text: Exactly that text; empty when nothing is deferred.
-        tools: How many tools it stands for.
-        undeferred_tokens: What their definitions would cost instead.
-        finder_tokens: What the tool that carries it costs beside it: the search tool, or those for browsing.
+        text: The exact text; empty if nothing is deferred.
+        tools: Number of deferred tools.
+        undeferred_tokens: Tokens of their definitions, for comparison.
+        finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
     """
 
     text: str
@@ -150,7 +151,7 @@ class Manifest(Displayable):
 
     @property
     def tokens(self) -> int:
-        """Its estimated price in tokens."""
+        """Its estimated size in tokens."""
         return estimate_tokens(self.text)
 
     def __str__(self) -> str:
@@ -162,9 +163,9 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
 
     Args:
         tool_sets: All of them.
-        selected: Name of the selected one, `custom` for one without a name; None for all tools.
-        sizes: How many tools each lets through.
-        problem: Why the selected one is not in force, and a turn would refuse it; empty where it is.
+        selected: Name of the selected one, `custom` if it has no name; None for all tools.
+        sizes: How many tools each includes.
+        problem: Why the selected one cannot be used, so that a turn would refuse it; empty if it can.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class Models(DisplayableList[ModelRow]):
 
 @dataclass(frozen=True)
 class ClientRow:
-    """One client of a session: its provider, its address where it is not the provider's own, the models that use it."""
+    """One client of a session: its provider, its URL if not the provider's own, and its models."""
 
     name: str
     provider: str
@@ -226,16 +227,16 @@ class Clients(DisplayableList[ClientRow]):
 
 @dataclass(frozen=True)
 class ExplorerSnapshot(Displayable):
-    """What the model is shown, with the prices: the picture of an explorer.
+    """A static snapshot of an explorer: what the model sees, and its cost.
 
     Args:
         servers: The servers with their state.
         selection: What the person chose.
         tool_sets: The toolsets.
-        manifest: What the model reads about the deferred tools.
-        prices: What each server's loaded tools cost in the first call.
-        offered: How many tools the model sees at once.
-        undeferred_tokens: What the first call would cost with nothing deferred.
+        manifest: The manifest of the deferred tools, as the model reads it.
+        prices: Tokens of each server's loaded tools in the first request.
+        offered: Number of tools sent with every request.
+        undeferred_tokens: Tokens of the first request if every tool were loaded.
     """
 
     servers: Servers
@@ -248,7 +249,7 @@ class ExplorerSnapshot(Displayable):
 
     @property
     def tokens(self) -> int:
-        """What the first call costs before anything is said: definitions, search tool and manifest."""
+        """Tokens of the first request before the first message: definitions, search tool and manifest."""
         return sum(self.prices.values()) + self.manifest.finder_tokens + self.manifest.tokens
 
 
@@ -258,7 +259,7 @@ class SystemPrompt(Displayable):
 
     Args:
         text: Exactly that text.
-        template: Name of the template that made it; None for a text that was given as it is.
+        template: Name of the template that generated it; None for a literal text.
     """
 
     text: str
@@ -266,7 +267,7 @@ class SystemPrompt(Displayable):
 
     @property
     def tokens(self) -> int:
-        """Its estimated price in tokens."""
+        """Its estimated size in tokens."""
         return estimate_tokens(self.text)
 
     def __str__(self) -> str:
@@ -275,21 +276,21 @@ class SystemPrompt(Displayable):
 
 @dataclass(frozen=True)
 class SessionStatus(Displayable):
-    """A session at a glance.
+    """An overview of a session.
 
     Args:
         servers: Its servers with their state.
-        model: Name of the model in use; None where there is none.
-        provider: Its provider; `offline` means a deterministic planner and no language model.
-        tool_set: Name of the toolset in force; None for all tools.
+        model: Name of the model in use, if any.
+        provider: Its provider; `offline` means a deterministic planner, not a language model.
+        tool_set: Name of the toolset in use; None for all tools.
         discovery: Whether deferred tools are hidden behind the search tool.
-        offered: How many tools the model sees at once.
-        deferred: How many it can find.
-        tokens: What those offered cost together with the manifest, before anything is said.
-        undeferred_tokens: What they would cost with nothing deferred.
-        turns: How many turns the conversation has.
+        offered: Number of tools sent with every request.
+        deferred: Number of searchable tools.
+        tokens: Tokens of the offered tools and the manifest, before the first message.
+        undeferred_tokens: Tokens if every tool were loaded.
+        turns: Number of turns in the conversation.
         strategy: How deferred tools are found.
-        notes: What the person should know: how the config was read, and what the selection names that is not there any more.
+        notes: Remarks on how the config was read, and names in the selection that no longer exist.
     """
 
     servers: Servers

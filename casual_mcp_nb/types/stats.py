@@ -1,4 +1,4 @@
-"""Counts over a turn or a conversation. They are computed from traces and can be added."""
+"""Statistics of a turn or a conversation, computed from traces. They can be added."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_
 from casual_mcp_nb.types.tool import wire_name
 
 _MESSAGE_TOKENS = 4
-"""What a message takes beside its text."""
+"""Token overhead of a message in addition to its text."""
 
 
 @dataclass(frozen=True)
 class TokenUsageStats:
-    """Tokens over several calls of a model.
+    """Tokens of several model calls.
 
-    `None` where no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` says
-    `estimated` as soon as one of the counts is. `cached_tokens` are the part of the requests that providers had cached.
+    `None` if no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` is `estimated` if any
+    of the counts is. `cached_tokens` are the part of the input that providers had cached.
     """
 
     prompt_tokens: int | None = None
@@ -45,7 +45,7 @@ class TokenUsageStats:
 
     @property
     def total_tokens(self) -> int | None:
-        """Requests and answers together, or None where neither is known."""
+        """Input and output together, or None if neither is known."""
         if self.prompt_tokens is None and self.completion_tokens is None:
             return None
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
@@ -62,10 +62,10 @@ class TokenUsageStats:
 
 @dataclass(frozen=True)
 class ToolCallStats:
-    """Calls by tool (its name on the wire, whatever spelling the model used) and by server.
+    """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
-    Our own tools count under the server `_synthetic`; names that are not a tool's all count under `_unknown`, in both. `failed`
-    is how many of all ended in an error or at a limit.
+    Synthetic tools count under the server `_synthetic`; unknown names all count under `_unknown`, in both. `failed` is the
+    number of calls that ended in an error or at a limit.
     """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ToolCallStats:
 
     @property
     def total(self) -> int:
-        """All calls."""
+        """The total number of calls."""
         return sum(self.by_tool.values())
 
     def __add__(self, other: ToolCallStats) -> ToolCallStats:
@@ -87,7 +87,7 @@ class ToolCallStats:
 
 @dataclass(frozen=True)
 class DiscoveryStats:
-    """How often the model searched, and how many tools that loaded."""
+    """Number of searches, and of tools that they loaded."""
 
     search_calls: int = 0
     tools_discovered: int = 0
@@ -98,20 +98,20 @@ class DiscoveryStats:
 
 @dataclass(frozen=True)
 class StepStats:
-    """What one call of the model took.
+    """Statistics of one model call.
 
     Args:
         turn: Its turn in the conversation, from 0.
         step: Its number in that turn, from 0.
-        parts: What the request was made of.
-        undeferred_tokens: What the request would have taken with nothing deferred; 0 for a step that only searched, since it
-            would not have been. The same as the request where discovery was off.
-        completion_tokens: Tokens of the answer; None where they are not known.
+        parts: The request's tokens by part.
+        undeferred_tokens: Tokens of the request if every tool had been loaded; 0 for a step that only searched, which would not
+            have been needed. Equal to the request's tokens if discovery was off.
+        completion_tokens: Tokens of the answer; None if unknown.
         answer_origin: Who counted the answer.
-        seconds: How long the model took; None where it did not answer.
-        tool_calls: How many calls it asked for.
-        cached_tokens: The part of the request that the provider had cached; None where it does not say.
-        cost: What it cost by the person's own price table, an estimate; None where price or tokens are not known.
+        seconds: Time that the model took; None if it did not answer.
+        tool_calls: Number of tool calls in the answer.
+        cached_tokens: The part of the request that the provider had cached; None if unknown.
+        cost: Estimated cost by the user's price table; None if price or tokens are unknown.
     """
 
     turn: int
@@ -128,14 +128,14 @@ class StepStats:
 
 @dataclass(frozen=True)
 class ChatStats(Displayable):
-    """What a turn or a conversation took.
+    """Statistics of a turn or a conversation.
 
     Args:
-        tokens: Tokens as counted; who counted is their `origin`.
+        tokens: The token counts; `origin` says who counted.
         tool_calls: Calls by tool and server.
-        llm_calls: Calls of the model that were answered.
-        discovery: Searches; None where discovery was off.
-        steps: What each call of the model took, in order, also of one that was not answered.
+        llm_calls: Number of answered model calls.
+        discovery: Searches; None if discovery was off.
+        steps: Statistics of each model call, in order, including unanswered ones.
     """
 
     tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
@@ -146,7 +146,7 @@ class ChatStats(Displayable):
 
     @property
     def parts(self) -> TokenParts:
-        """What all requests together were made of: reported where that is known, estimated for the rest."""
+        """Tokens by part of all requests together: reported where known, estimated otherwise."""
         return sum((step.parts for step in self.steps[1:]), self.steps[0].parts) if self.steps else TokenParts()
 
     @property
@@ -156,19 +156,19 @@ class ChatStats(Displayable):
 
     @property
     def undeferred_tokens(self) -> int:
-        """The size that all requests would have had with nothing deferred: all definitions in each, and no searches."""
+        """The size of all requests if every tool had been loaded: all definitions in each, and no searches."""
         return sum(step.undeferred_tokens for step in self.steps)
 
     @property
     def cost(self) -> Cost | None:
-        """What the answered calls of the model cost by the person's own price table, an estimate.
+        """Estimated cost of the answered model calls by the user's price table.
 
-        None where none has a price and a count, or where they were priced in several currencies.
+        None if none has a price and a token count, or if their currencies differ.
         """
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each call of the model.
+        """Return a pandas DataFrame with one row per model call.
 
         Raises:
             MissingDependencyError: pandas is not installed.
@@ -176,7 +176,7 @@ class ChatStats(Displayable):
         return display().frame_of(self)
 
     def plot(self) -> Any:
-        """Return a matplotlib figure: what each request was made of, as stacked bars.
+        """Return a matplotlib figure with each request's tokens by part, as stacked bars.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -195,7 +195,7 @@ class ChatStats(Displayable):
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> ChatStats:
-        """Return the stats of the turn that these events tell of."""
+        """Compute the stats of a turn from its events."""
         events = list(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]
@@ -223,13 +223,13 @@ def _tool_key(event: ToolStarted) -> str:
 
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
-    """`later` with its turns counted on from those of `steps`."""
+    """Return `later` with its turns renumbered to follow those of `steps`."""
     turns = steps[-1].turn + 1 if steps else 0
     return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
-    """Each step of a turn. What its searches added to later requests is left out of what these would take without them."""
+    """Compute the stats of each step. `undeferred_tokens` excludes what searches added to later requests."""
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
     answers = {event.step: event for event in events if isinstance(event, StepFinished)}
     calls: dict[int, list[ToolFinished]] = {}

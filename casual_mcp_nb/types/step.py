@@ -1,4 +1,4 @@
-"""A call of the model, and the calls of tools that it asked for: views of a trace."""
+"""A model call and its tool calls, as views of a trace."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
 
 UNANSWERED = "Error: this call was stopped before it had a result."
-"""What a model reads as the result of a call that has none."""
+"""What the model reads as the result of a call without one."""
 
 EMPTY_RESULT = "[No content returned]"
-"""What a model reads as the result of a call that succeeded and returned nothing. Providers refuse an empty text."""
+"""What the model reads as the result of a successful call that returned nothing, because providers refuse an empty string."""
 
 
 @dataclass(frozen=True)
 class ToolCall(Displayable):
-    """One call of a tool.
+    """One tool call.
 
     Args:
         id: The call's id.
         name: The tool's name as the model wrote it.
         tool: Which tool.
-        arguments: The arguments, or the text as it came where that is not a usable JSON object.
-        status: `running`, or how it ended; `unknown` where its turn ended without saying how it did.
+        arguments: The arguments, or the original text if it is not a usable JSON object.
+        status: `running`, or how it ended; `unknown` if its turn ended without recording that.
         result: The result as the model read it; empty while it runs.
         content: The result's parts as they came.
-        structured: Structured content, where the tool gives it.
+        structured: Structured content, if the tool returned any.
         seconds: How long it took, without `waited`; None while it runs.
-        progress: The last progress that it reported.
-        search: What it found, where it was a search.
-        at: When it began, in seconds since its turn began.
-        unedited: The result as it was before the person changed it by hand; None where nobody did.
-        waiting: Whether it waits for the person's approval now.
-        waited: How many seconds it waited for the person's approval; 0 while it still waits.
+        progress: The last progress report.
+        search: The search, if it was one.
+        at: When it started, in seconds since its turn started.
+        unedited: The result before the person edited it, if they did.
+        waiting: Whether it is waiting for the person's approval.
+        waited: Seconds that it waited for the person's approval; 0 while it still waits.
     """
 
     id: str
@@ -78,16 +78,16 @@ class ToolCall(Displayable):
 
 @dataclass(frozen=True)
 class StepDiff(Displayable):
-    """What a request has that the one before it had not.
+    """The changes in a request since the previous one.
 
     Args:
         index: The step's number in its turn, from 0.
-        messages_added: Messages at its end.
-        tools_added: Names of tools that are offered now.
+        messages_added: New messages at the end.
+        tools_added: Names of tools that are now offered.
         tools_removed: Names of tools that are no longer offered.
-        tokens_before: Make-up of the request before; None for the first step.
-        tokens: Make-up of this one.
-        messages_left_out: How many messages at the beginning were sent before and are not any more.
+        tokens_before: Tokens by part of the previous request; None for the first step.
+        tokens: Tokens by part of this one.
+        messages_left_out: How many messages at the beginning are no longer sent.
     """
 
     index: int
@@ -101,21 +101,21 @@ class StepDiff(Displayable):
 
 @dataclass(frozen=True)
 class Step(Displayable):
-    """One call of the model and the calls of tools that it asked for.
+    """One model call with its tool calls.
 
     Args:
         index: Its number in the turn, from 0.
-        request: Exactly what was sent; its token make-up is scaled to the provider's count where there is one.
-        response: The answer; None while it runs and when it failed.
+        request: The exact request; its tokens by part are scaled to the provider's count, if there is one.
+        response: The answer; None while it runs, or if it failed.
         text: The answer's text so far.
-        tool_calls: The calls that it asked for, in their order.
-        usage: What it cost as the provider reported it, or None.
-        finish_reason: The provider's word for why it ended.
-        seconds: How long the model took; None while it runs.
-        first_token_seconds: How long until the first piece of text; None where none was streamed.
-        previous: The request of the step before.
-        cost: What it cost by the person's own price table, an estimate; None where price or tokens are not known.
-        truncated: Whether the answer was cut at a limit of tokens.
+        tool_calls: The tool calls in the answer, in order.
+        usage: Tokens as reported by the provider, or None.
+        finish_reason: The provider's reason for the end of the answer.
+        seconds: Time that the model took; None while it runs.
+        first_token_seconds: Time until the first chunk of text; None if nothing was streamed.
+        previous: The request of the previous step.
+        cost: Estimated cost by the user's price table; None if price or tokens are unknown.
+        truncated: Whether the answer was cut at a token limit.
     """
 
     index: int
@@ -132,10 +132,10 @@ class Step(Displayable):
     truncated: bool = False
 
     def diff(self, since: Request | None = None) -> StepDiff:
-        """Return what this request adds to an earlier one.
+        """Compare this request with an earlier one.
 
         Args:
-            since: The earlier request; None for that of the step before, without which everything is new.
+            since: The earlier request; None for the previous step's, if there is one, or else everything is new.
         """
         before = since or self.previous
         old = [tool["name"] for tool in before.tools] if before else []
@@ -152,7 +152,7 @@ class Step(Displayable):
 
 
 def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
-    """Return the messages from the first one that differs from the earlier request, and a system prompt that changed."""
+    """Return the messages from the first one that differs from the earlier request, and the system prompt if it changed."""
     system, messages = _parts(request)
     old_system, old = _parts(before)
     old = old[max(request.left_out - before.left_out, 0) :]
@@ -174,7 +174,7 @@ def step_of(
     previous: Request | None,
     price: Price | None = None,
 ) -> Step:
-    """Return a step of a turn, put together from its events."""
+    """Build a step of a turn from its events."""
     usage = answer.usage if answer else None
     request = event.request
     counted = request.tokens.as_counted(usage)
@@ -205,7 +205,7 @@ def call_of(
     approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
     running: bool = True,
 ) -> ToolCall:
-    """Return a call of a tool, put together from its events."""
+    """Build a tool call from its events."""
     call = (event.call_id, event.name, event.tool, event.arguments)
     asked, answered = approval
     until = answered or end
@@ -230,7 +230,7 @@ def call_of(
 
 
 def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edited: Mapping[str, str]) -> list[ChatMessage]:
-    """Return an answer and the results of its calls, as the conversation has them."""
+    """Return an answer and the results of its calls as messages of the conversation."""
     asked = answer.tool_calls or []
     if not asked and not text_of(answer.content):
         return []
@@ -247,7 +247,7 @@ def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | 
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, which is a text, a list of parts, or nothing."""
+    """Return the text of a message's content, which is a string, a list of parts, or None."""
     if isinstance(content, list):
         return "\n".join(part.text for part in content if part.type == "text")
     return content or ""

@@ -1,4 +1,4 @@
-"""How many tokens something costs, and where the number comes from."""
+"""Estimate and count tokens, with the origin of each number."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _DEFINITION_TOKENS = 6
 _SCALE = 0.92
 
 IMAGE_TOKENS = 1_000
-"""What an image takes, by estimate: providers count 100 to 1,700 for one, by its size in pixels."""
+"""Estimated tokens of an image: providers count 100 to 1,700, depending on its size in pixels."""
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate how many tokens a model reads `text` as, without a network or a vocabulary.
+    """Estimate the number of tokens in `text`, without a network or a vocabulary.
 
-    Words count once up to ten letters and once more for every further eight, digits once for three, a run of punctuation
-    once, any other letter once each; the sum is scaled by what was measured. Over the tool definitions of real MCP servers
+    A word counts one for its first ten letters and one for every further eight, digits one for every three, a run of
+    punctuation one, any other letter one; the sum is scaled by a measured factor. Over the tool definitions of real MCP servers
     the sum is within a tenth of a count with a real vocabulary; a single short text can be off by a quarter.
 
     Args:
@@ -40,7 +40,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
-    """Estimated price of one message, its calls and images included.
+    """Estimate the tokens of a message, including its calls and images.
 
     Args:
         message: The message.
@@ -56,7 +56,7 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
 
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
-    """Estimate what offering a tool costs, wherever its price is named.
+    """Estimate the tokens of offering a tool.
 
     Args:
         definition: Its `name`, `description` and `parameters`, as they are sent.
@@ -66,11 +66,11 @@ def definition_tokens(definition: Mapping[str, Any]) -> int:
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:
-    """Estimated size of a request.
+    """Estimate the size of a request.
 
     Args:
         messages: All its messages.
-        tools: The definitions that it offers.
+        tools: The tool definitions.
     """
     return sum(map(message_tokens, messages)) + sum(estimate_tokens(str(tool)) for tool in tools)
 
@@ -85,7 +85,7 @@ def _piece_tokens(piece: str) -> int:
 class TokenUsage:
     """What one call of a model cost.
 
-    `None` means that it is not known; it is never written as 0.
+    `None` means unknown, which is never written as 0.
 
     Args:
         prompt_tokens: Tokens of the request.
@@ -103,7 +103,7 @@ class TokenUsage:
 
     @property
     def total_tokens(self) -> int | None:
-        """Request and answer together, or None where one of them is not known."""
+        """Input and output together, or None if one of them is unknown."""
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
@@ -111,10 +111,10 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class TokenParts:
-    """What a request is made of, in tokens.
+    """A request's tokens by part.
 
-    The parts are estimated here; once the provider has reported the size of the whole request, they are scaled so that they
-    add up to it and `origin` says `reported`.
+    The parts are estimates; once the provider has reported the size of the whole request, they are scaled to add up to it and
+    `origin` is `reported`.
     """
 
     system: int = 0
@@ -126,12 +126,12 @@ class TokenParts:
 
     @property
     def total(self) -> int:
-        """All parts together."""
+        """The sum of all parts."""
         return self.system + self.manifest + self.tools + self.history + self.results
 
     @property
     def definitions(self) -> int:
-        """What the tools cost before anything is said: their definitions and the manifest."""
+        """Tokens of the tools: their definitions and the manifest."""
         return self.tools + self.manifest
 
     def as_dict(self) -> dict[str, int]:
@@ -145,19 +145,19 @@ class TokenParts:
         }
 
     def __add__(self, other: TokenParts) -> TokenParts:
-        """Return the make-up of both together; `estimated` as soon as one of them is."""
+        """Return the sum of both; `estimated` if either is."""
         mine, theirs = self.as_dict(), other.as_dict()
         origin: Origin = "reported" if self.origin == other.origin == "reported" else "estimated"
         return TokenParts(**{name: mine[name] + theirs[name] for name in mine}, origin=origin)
 
     def as_counted(self, usage: TokenUsage | None) -> TokenParts:
-        """Return the make-up scaled to the provider's count of the request, where there is one."""
+        """Return the parts scaled to the provider's count of the request, if there is one."""
         if usage is None or usage.prompt_tokens is None or usage.origin != "reported":
             return self
         return self.scaled_to(usage.prompt_tokens)
 
     def scaled_to(self, reported: int) -> TokenParts:
-        """Return the make-up with parts that add up to `reported`, the provider's count; the largest takes the rest."""
+        """Return the parts scaled to add up to `reported`, the provider's count; the largest absorbs the rounding."""
         parts = self.as_dict()
         total = self.total
         if total == 0:

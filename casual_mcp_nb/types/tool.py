@@ -1,4 +1,4 @@
-"""Tools: their names, what they offer, and the catalog of all of them."""
+"""Tools: their names, their definitions, and the catalog of all tools."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from casual_mcp_nb.types.tokens import definition_tokens
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
-"""How many characters of a description a model is given."""
+"""Maximum number of characters of a description sent to a model."""
 MAX_TOOLS_ON_LOOP = 1_000
-"""Work on more tools than these is done on another thread, so that the event loop is not held."""
+"""Work on more tools than this runs on another thread, so that the event loop is not blocked."""
 Restriction = Literal["app only", "task only"]
 _MAX_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
@@ -31,7 +31,7 @@ _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ToolName:
-    """Which tool of which server. The server is known from the connection that the tool came through, never from text."""
+    """A tool of a server. The server is known from the tool's connection, never from text."""
 
     server: str
     tool: str
@@ -41,14 +41,14 @@ class ToolName:
 
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
-    """Return the name of a tool as providers accept it: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+    """Return a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
 
     Args:
         name: The tool.
-        suffixed: End with eight hex digits made from the full name; done by itself when the name is too long.
+        suffixed: Append eight hex digits of a hash of the full name; automatic if the name is too long.
 
     Returns:
-        The same text for the same arguments on every machine and in every run.
+        The wire name, which is deterministic.
     """
     text = f"{_wire_part(name.server)}__{_wire_part(name.tool)}"
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
@@ -59,7 +59,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
 
 def _wire_part(text: str) -> str:
-    # The hash stands for the rest: a name of a megabyte costs no more than a short one.
+    # The hash covers the rest: a name of a megabyte costs no more than a short one.
     beginning = unicodedata.normalize("NFKD", text[:_MAX_READ])
     latin = "".join(c for c in beginning if not unicodedata.combining(c))
     return _NOT_ON_THE_WIRE.sub("_", latin)
@@ -67,7 +67,7 @@ def _wire_part(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnnotations:
-    """What a server says about a tool's behaviour, in MCP's words. `None`: it does not say. Never proof, only a claim."""
+    """A server's claims about a tool's behaviour, as in MCP. `None` means unspecified. Claims, never proof."""
 
     title: str | None = None
     read_only: bool | None = None
@@ -77,7 +77,7 @@ class ToolAnnotations:
 
     @property
     def badges(self) -> tuple[str, ...]:
-        """The words for what is claimed to hold: `read-only`, `destructive`, `idempotent`, `open-world`."""
+        """The claims that are true, in words: `read-only`, `destructive`, `idempotent`, `open-world`."""
         claims = {
             "read-only": self.read_only,
             "destructive": self.destructive,
@@ -88,7 +88,7 @@ class ToolAnnotations:
 
 
 class Risk(IntEnum):
-    """What a server claims about the harm that a tool can do; a greater one is asked about more often."""
+    """A server's claim about the harm that a tool can do; the greater it is, the more often approval is needed."""
 
     HARMLESS = 0
     UNKNOWN = 1
@@ -107,9 +107,9 @@ class ToolSpec(Displayable):
         annotations: The server's claims about behaviour, if any.
         output_schema: JSON schema of the structured result, if any.
         title: A name for people, if any.
-        restriction: Why a model is never offered it: `app only` where the server keeps it for the buttons of its own app (MCP
-            Apps), `task only` where it runs only as a task of the protocol; None for every other tool.
-        wire_name: The name on the wire; made from server and name unless a catalog gives another one.
+        restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
+            app (MCP Apps), `task only` if it runs only as a protocol task; None for every other tool.
+        wire_name: The wire name; derived from server and name unless a catalog assigns another one.
     """
 
     server: str
@@ -139,21 +139,21 @@ class ToolSpec(Displayable):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """What people and models write for this tool beside its name on the wire; another tool can have the same ones."""
+        """Other names that people and models use for this tool; they may not be unique."""
         names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", f"{self.server}__{self.name}")
         return frozenset(names)
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What a model reads of this tool: `name` (on the wire), `description` and `parameters` (a JSON schema).
+        """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a JSON schema).
 
-        Of a very long description, and of very many parameters, it is the beginning; see `cuts`.
+        Very long descriptions and parameter lists are cut; see `cuts`.
         """
         return self._defined[0]
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """What the definition leaves out, in words; mostly nothing."""
+        """What the definition leaves out, in words; usually nothing."""
         return self._defined[1]
 
     @cached_property
@@ -167,12 +167,12 @@ class ToolSpec(Displayable):
 
     @cached_property
     def tokens(self) -> int:
-        """Estimated price of offering this tool to a model, in tokens."""
+        """Estimated tokens of offering this tool to a model."""
         return definition_tokens(self.definition)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that the server says about this tool, and of its name on the wire."""
+        """A hash of everything that the server says about this tool, and of its wire name."""
         whole = [self.server, self.name, self.said, self.wire_name]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
@@ -203,7 +203,7 @@ class ToolSpec(Displayable):
 
     @property
     def risk(self) -> Risk:
-        """What the server claims about harm. A tool that is said to write, and not whether it destroys, is `unknown`."""
+        """The claimed harm; `unknown` for a tool that writes and does not say whether it is destructive."""
         hints = self.annotations or ToolAnnotations()
         if hints.read_only or hints.destructive is False:
             return Risk.HARMLESS
@@ -212,12 +212,12 @@ class ToolSpec(Displayable):
 
 @dataclass(frozen=True)
 class ToolChange:
-    """A tool that a server describes in another way than before.
+    """A tool whose definition has changed.
 
     Args:
-        before: As it was first listed, or last accepted.
-        after: As it is listed now.
-        blocked: Whether it is not offered until the change is accepted.
+        before: The definition as first listed, or last accepted.
+        after: The current definition.
+        blocked: Whether it is blocked until the change is accepted.
     """
 
     before: ToolSpec
@@ -241,12 +241,12 @@ def _said_lines(tool: ToolSpec) -> list[str]:
 
 
 class Catalog(Sequence[ToolSpec]):
-    """Every tool of every server, each with a wire name that is unique here. A value: it never changes.
+    """Every tool of every server, each with a unique wire name. Immutable.
 
     Args:
         tools: The tools, in the order of servers and of each server's list. Of two with the same server and name the first
-            counts. Tools whose wire names collide all get a suffix made from their full name, so that a name does not
-            depend on the order in which servers are ready.
+            counts. Tools whose wire names collide all get a suffix derived from their full name, so that names do not depend on
+            the order in which servers become ready.
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
@@ -279,7 +279,7 @@ class Catalog(Sequence[ToolSpec]):
 
     @cached_property
     def version(self) -> str:
-        """A hash of the content: the same tools have the same version, however often they were listed."""
+        """A hash of the content: the same tools always have the same version."""
         return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[:16]
 
     @cached_property
@@ -292,7 +292,7 @@ class Catalog(Sequence[ToolSpec]):
 
     @cached_property
     def by_wire_name(self) -> Mapping[str, ToolSpec]:
-        """The tools by their names on the wire: the one place where such a name is undone."""
+        """The tools by wire name: the only place where wire names are resolved."""
         return {tool.wire_name: tool for tool in self._tools}
 
     @cached_property
@@ -304,29 +304,29 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """Return the tool with this name in any of the forms of `resolve`, or None where there is none or more than one."""
+        """Return the tool with this name in any of the forms of `resolve`; None if there is none or more than one."""
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
     def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
-        """Return the tools with this name in a form of `resolve`: one for a name on the wire, else all that share it."""
+        """Return the tools with this name in a form of `resolve`: one for a wire name, else all that share it."""
         if isinstance(name, str) and name in self.by_wire_name:
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
 
     def named(self, name: str) -> bool:
-        """Whether there is a tool of this name, or several."""
+        """Return whether there is at least one tool of this name."""
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
-        """Return the tool that a person or a model means.
+        """Return the tool that a name refers to.
 
         Args:
-            name: The wire name, `server:tool`, `server_tool`, or the bare tool name where it is unique.
+            name: The wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
 
         Raises:
-            UnknownNameError: No tool has that name; the closest ones are named.
-            UsageError: Tools of several servers have it; they are named.
+            UnknownNameError: No tool has that name; the message suggests the closest ones.
+            UsageError: Tools of several servers have it; the message lists them.
         """
         tool = self.get(name)
         if tool is not None:
@@ -340,7 +340,7 @@ class Catalog(Sequence[ToolSpec]):
         )
 
     def _suggestion(self, name: str) -> str:
-        """Return the closest tools, each by one name, whichever of its names is close."""
+        """Return the tools with the closest names, one name for each."""
         spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
         nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])

@@ -1,4 +1,4 @@
-"""The trace of a turn, and the turn as a view of it."""
+"""The trace of a turn, and `Turn`, a view of it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 MAX_UNFINISHED = 100_000
-"""How much of an answer that was broken off goes on in the conversation, in characters; the trace has all of it."""
+"""How many characters of an incomplete answer stay in the conversation; the trace has all of it."""
 
 
 class Trace:
     """The append-only record of one turn's events.
 
     Attributes:
-        unread: What the file that it was loaded from holds beside them.
+        unread: Unknown parts of the file that it was loaded from.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -76,15 +76,15 @@ class Trace:
         return list(self._by_kind.get(kind, ()))
 
     def to_json(self) -> str:
-        """All events as JSON that `from_json` reads."""
+        """Return all events as JSON that `from_json` can load."""
         return dump_traces([self])
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Trace:
-        """Return the trace that `to_json` wrote.
+        """Load a trace from `to_json`.
 
         Raises:
-            UsageError: It is something else, or holds more than one turn.
+            UsageError: It is not a saved conversation, or contains more than one turn.
         """
         traces, _ = load_traces(text, cls)
         if len(traces) != 1:
@@ -96,13 +96,13 @@ class Trace:
 
 
 class Turn(Displayable):
-    """One message of the person and all that followed, up to the final answer. A view of its trace; it can still be running.
+    """One message of the person and everything that followed, up to the final answer. A view of its trace.
 
     Args:
         trace: The turn's events.
 
     Attributes:
-        exception: What made the turn fail, where it failed in this process.
+        exception: The error that ended the turn, if it failed in this process.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -111,7 +111,7 @@ class Turn(Displayable):
 
     @property
     def started(self) -> TurnStarted:
-        """How the turn began: the messages added, the model, the toolset, what was offered."""
+        """The start of the turn: the messages added, the model, the toolset, the tools offered."""
         return self.trace.of(TurnStarted)[0]
 
     @property
@@ -131,17 +131,17 @@ class Turn(Displayable):
 
     @property
     def error(self) -> str | None:
-        """Why it did not end well, or None."""
+        """Why it failed or was stopped, or None."""
         return self._finished.error if self._finished else None
 
     def raise_for_status(self) -> None:
-        """Raise what made the turn fail; do nothing for a turn that did not."""
+        """Raise the error that ended the turn; do nothing if it did not fail."""
         if self.exception is not None:
             raise self.exception
 
     @property
     def seconds(self) -> float:
-        """How long it took so far."""
+        """The time it has taken so far."""
         return max((event.at for event in self.trace), default=0.0)
 
     @property
@@ -161,23 +161,23 @@ class Turn(Displayable):
 
     @property
     def edits(self) -> list[TextEdited]:
-        """What the person changed by hand before the model read it."""
+        """The edits that the person made before the model read the texts."""
         return self.trace.of(TextEdited)
 
     @property
     def answer(self) -> str:
-        """The text of the last step; empty where the model said nothing."""
+        """The text of the last step; empty if there is none."""
         steps = self.steps
         return steps[-1].text if steps else ""
 
     @property
     def truncated(self) -> bool:
-        """Whether an answer of the model in this turn, at any step, was cut at a limit of tokens."""
+        """Whether any answer of the model in this turn was cut at a token limit."""
         return any(event.truncated for event in self.trace.of(StepFinished))
 
     @property
     def steps(self) -> list[Step]:
-        """The calls of the model, in order."""
+        """The model calls, in order."""
         answers = {event.step: event for event in self.trace.of(StepFinished)}
         deltas: dict[int, list[TextDelta]] = {}
         for delta in self.trace.of(TextDelta):
@@ -200,7 +200,7 @@ class Turn(Displayable):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """All calls of tools, in order, searches included."""
+        """All tool calls, in order, including searches."""
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
@@ -210,42 +210,42 @@ class Turn(Displayable):
 
     @property
     def retries(self) -> list[ModelRetry]:
-        """The requests to the model that failed and were made again."""
+        """The model requests that failed and were retried."""
         return self.trace.of(ModelRetry)
 
     @property
     def waits(self) -> list[ModelWait]:
-        """The waits of requests for the limits of their client."""
+        """The delays of requests for the limits of their client."""
         return self.trace.of(ModelWait)
 
     @property
     def trimmings(self) -> list[ContextTrimmed]:
-        """Each time that more of the conversation was left out of the requests, since the model cannot read more."""
+        """The points at which more of the conversation was left out to fit the context window."""
         return self.trace.of(ContextTrimmed)
 
     @property
     def notices(self) -> list[Notice]:
-        """What the person should know about this turn."""
+        """The notices of this turn."""
         return self.trace.of(Notice)
 
     @property
     def server_logs(self) -> list[ServerLog]:
-        """What servers logged in this turn."""
+        """Log messages of servers during this turn."""
         return self.trace.of(ServerLog)
 
     @property
     def stats(self) -> ChatStats:
-        """What it took."""
+        """The stats of the turn."""
         return ChatStats.of(self.trace)
 
     @property
     def cost(self) -> Cost | None:
-        """What it cost by the person's own price table, an estimate; None where price or tokens are not known."""
+        """Estimated cost by the user's price table; None if price or tokens are unknown."""
         return self.stats.cost
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """What this turn adds to the conversation. Valid at every moment: each call is followed by exactly one result."""
+        """The messages that this turn adds to the conversation. Always valid: each call is followed by exactly one result."""
         messages = self.asked
         answers = {event.step: event.message for event in self.trace.of(StepFinished)}
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}

@@ -1,4 +1,4 @@
-"""JSON Schema, read in one place: what a schema says, how much of it a model is given, whether a value plainly fits it."""
+"""JSON Schema: reading schemas, limiting what a model is sent of them, and quick validation."""
 
 from casual_mcp_nb.types.schema.fit import fits_plainly
 from casual_mcp_nb.types.schema.limits import limited_parameters, unusable_part

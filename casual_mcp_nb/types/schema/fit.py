@@ -1,4 +1,4 @@
-"""A quick check of small values against plain schemas, without a library."""
+"""Validate small values against simple schemas quickly, without a library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_STEPS = 2_000
-"""How many parts of a value are looked at here; what has more goes to the other process."""
+"""Maximum number of parts of a value to check here; larger values go to the worker process."""
 MAX_DEPTH = 20
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
@@ -19,18 +19,18 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
 }
 _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
-"""Words that decide nothing; the library does not check formats either, unless it is told to."""
+"""Keywords that do not affect validation; the library does not check formats by default either."""
 
 
 def fits_plainly(schema: Any, value: Any) -> bool:
-    """Return whether a small value is seen to fit a schema of nothing but types, properties, items and choices.
+    """Return whether a small value is known to match a schema of only types, properties, items and choices.
 
     Args:
-        schema: The schema, as a server wrote it.
+        schema: The server's schema.
         value: A JSON value.
 
     Returns:
-        True where it fits; False says nothing, since most keywords are left to the library in the other process.
+        True if it matches; False is inconclusive, because most keywords are left to the library in the worker process.
     """
     return _fits(schema, value, [MAX_STEPS], 0)
 
@@ -61,7 +61,7 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
             steps[0] -= len(rule)
             return value in rule
         case "additionalProperties":
-            # Of a schema, or of False, the properties would have to be known.
+            # A schema or False would require knowing the properties.
             return rule is True or (rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps))
     return False
 

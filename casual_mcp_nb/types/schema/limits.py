@@ -1,4 +1,4 @@
-"""Limits of tools' JSON schemas: whether one is complete in itself, and how much of it a model is given."""
+"""Limits on tools' JSON schemas: whether one is self-contained, and how much of it is sent to a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Return why a schema cannot be sent to a model as it is, or None. References are never fetched.
+    """Return why a schema cannot be sent to a model, or None. References are never fetched.
 
     Args:
         schema: A JSON schema.
@@ -33,13 +33,13 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a tool's schema as a model is given it: an object with properties, of a bounded size.
+    """Return a tool's schema as sent to a model: an object with properties, of limited size.
 
     Args:
-        schema: The schema as the server gives it.
+        schema: The server's schema.
 
     Returns:
-        The schema, and what was cut in words. Of too many properties those that are required stay before others.
+        The schema, and a description of what was cut. If there are too many properties, required ones take precedence.
     """
     parameters = {"type": "object", "properties": {}, **schema}
     properties = parameters["properties"]
@@ -62,7 +62,7 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 def _limited(value: Any) -> Any:
     if isinstance(value, bool):
-        # The same in words that every provider takes.
+        # The equivalent that every provider accepts.
         return {} if value else {"not": {}}
     if isinstance(value, Mapping):
         description = value.get("description")
@@ -72,13 +72,13 @@ def _limited(value: Any) -> Any:
 
 
 def _schemas(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Every object in a schema that is not plain data, with its depth."""
+    """Yield every subschema, with its depth."""
     waiting: list[tuple[Any, int]] = [(schema, 0)]
     while waiting:
         node, depth = waiting.pop()
         if isinstance(node, Mapping):
             yield node, depth
-            # One level more than allowed is enough to be refused.
+            # One level over the limit is enough to refuse it.
             inner = [value for key, value in node.items() if key not in _DATA] if depth <= MAX_DEPTH else []
         else:
             inner = list(node)

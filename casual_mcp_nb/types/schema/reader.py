@@ -1,4 +1,4 @@
-"""A reader of JSON schemas that come from servers."""
+"""Read JSON schemas that come from servers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """What a JSON schema says. A server can write anything at all into one, so what has the wrong type reads as absent.
+    """Reads a JSON schema. A server can send anything, so keywords with a value of the wrong type count as absent.
 
-    Reading is shallow and lazy: each property costs what is asked of it. Keywords: JSON Schema 2020-12,
+    Reading is shallow and lazy. Keywords: JSON Schema 2020-12,
     https://json-schema.org/draft/2020-12.
 
     Args:
         schema: The schema, or a part of one.
-        root: The whole schema, in which references are looked up; `schema` itself unless given.
+        root: The whole schema, in which references are resolved; `schema` itself by default.
     """
 
     def __init__(self, schema: object, root: object = None) -> None:
-        # Asking for dict first is faster, and nearly all are.
+        # Checking for dict first is faster, and nearly all are.
         self.schema: Mapping[str, Any] = schema if isinstance(schema, dict | Mapping) else {}
         self._root = self.schema if root is None else root
 
@@ -38,41 +38,41 @@ class SchemaReader:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The names of the properties that an object must have, in their order."""
+        """The names of the required properties, in order."""
         return tuple(dict.fromkeys(name for name in self._list("required") if isinstance(name, str)))
 
     @property
     def description(self) -> str:
-        """The description, or an empty text."""
+        """The description, or an empty string."""
         return self.text("description")
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The JSON types that are allowed, such as `("string", "null")`; empty where the schema names none."""
+        """The allowed JSON types, such as `("string", "null")`; empty if unspecified."""
         kind = self.schema.get("type")
         return (kind,) if isinstance(kind, str) else tuple(word for word in self._list("type") if isinstance(word, str))
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values that are allowed, of `enum` or `const`; empty for any."""
+        """The allowed values from `enum` or `const`; empty for any."""
         if "const" in self.schema:
             return (self.schema["const"],)
         return tuple(self._list("enum")[:MAX_CHOICES])
 
     @property
     def items(self) -> SchemaReader | None:
-        """The schema of an array's items, or None where it does not say."""
+        """The schema of an array's items, if specified."""
         items = self.schema.get("items")
         return SchemaReader(items, self._root) if isinstance(items, Mapping) else None
 
     @property
     def options(self) -> tuple[SchemaReader, ...]:
-        """The schemas of `anyOf` or `oneOf`, of which a value fits at least one."""
+        """The schemas of `anyOf` or `oneOf`."""
         return tuple(SchemaReader(part, self._root) for part in self._list("anyOf") or self._list("oneOf"))
 
     @property
     def reference(self) -> str | None:
-        """The `$ref`, as it is written."""
+        """The value of `$ref`."""
         return self.text("$ref") or None
 
     @property
@@ -86,7 +86,7 @@ class SchemaReader:
         return self.types == ("null",)
 
     def text(self, keyword: str) -> str:
-        """Return the text of a keyword such as `format`, or an empty one."""
+        """Return the string value of a keyword such as `format`, or an empty string."""
         value = self.schema.get(keyword)
         return value if isinstance(value, str) else ""
 
@@ -96,7 +96,7 @@ class SchemaReader:
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def resolved(self) -> SchemaReader:
-        """Return the schema behind the reference, if there is one, together with the keywords that stand beside it."""
+        """Return the referenced schema, if there is a reference, merged with the keywords beside it."""
         schema, seen = self.schema, set()
         while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
             seen.add(reference)
@@ -106,11 +106,11 @@ class SchemaReader:
         return SchemaReader(schema, self._root)
 
     def without_null(self) -> SchemaReader:
-        """Return the schema of the values beside null, references resolved.
+        """Return the schema of the values other than null, with references resolved.
 
         Returns:
-            Of `anyOf` and `oneOf` the one option that is not null alone, with the keywords beside the choice; of several
-            such options the schema as it is. Of a list of types those that are not null.
+            For `anyOf` and `oneOf`, the only option that is not null, merged with the keywords beside it; the unchanged schema
+            if there are several. For a list of types, those that are not null.
         """
         part = self.resolved()
         for _ in range(MAX_NESTED_CHOICES):
@@ -124,7 +124,7 @@ class SchemaReader:
         return part
 
     def alternatives(self) -> Iterator[SchemaReader]:
-        """Yield the schema itself, or what is behind its reference and its choices, each once: references can be circular."""
+        """Yield the schema itself, or the targets of its reference and choices, each once: references can be circular."""
         waiting: list[Any] = [self.schema]
         seen: set[int] = set()
         while waiting:
@@ -146,14 +146,14 @@ class SchemaReader:
 
 
 def lookup(reference: str, root: object) -> Any:
-    """Return what a reference within a schema points to.
+    """Resolve a reference within a schema.
 
     Args:
-        reference: A JSON pointer behind a `#` (RFC 6901), such as `#/$defs/Point`; nothing is ever fetched.
+        reference: A JSON pointer after a `#` (RFC 6901), such as `#/$defs/Point`; nothing is ever fetched.
         root: The whole schema.
 
     Returns:
-        The part of the schema, or None where the reference leads nowhere.
+        The part of the schema, or None if the reference cannot be resolved.
     """
     if reference != "#" and not reference.startswith("#/"):
         return None
