@@ -71,7 +71,9 @@ FILTER = """async (text) => {
   const list = document.querySelector('[data-testid=tools]');
   const begin = performance.now();
   filter.value = text;
-  filter.dispatchEvent(new Event('input'));
+  filter.dispatchEvent(new Event('input', { bubbles: true }));
+  // Components are drawn in a microtask.
+  await new Promise((done) => setTimeout(done));
   list.getBoundingClientRect();
   const took = performance.now() - begin;
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));

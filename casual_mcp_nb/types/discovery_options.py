@@ -42,15 +42,15 @@ class DiscoveryOptions(BaseModel):
     """
 
     defer_all: StrictBool = False
-    max_search_results: Annotated[int, Limit("A search finds at most", "tool", "Each result costs its definition")] = Field(
-        default=5, ge=1
+    max_search_results: Annotated[int, Limit("Max results", "tool", "Each tool that a search returns costs its definition")] = (
+        Field(default=5, ge=1)
     )
     strategy: Strategy = "search"
     manifest_max_tokens: Annotated[
-        int, Limit("The manifest costs at most", "estimated token", "Over it, the manifest's lines get shorter")
+        int, Limit("Max manifest size", "estimated token", "Above it the lines of the manifest are shortened")
     ] = Field(default=2_000, ge=1)
     max_active_tools: Annotated[
-        int, Limit("Browsing loads at most", "tool", "Beyond it the model has to unload a tool first")
+        int, Limit("Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first")
     ] = Field(default=20, ge=1)
 
     def discovery_options(self) -> dict[str, object]:

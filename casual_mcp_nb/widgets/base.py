@@ -21,7 +21,6 @@ from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.widgets.state import SessionParts, State
 
 STATIC = Path(__file__).parent / "static"
-LEGACY = Path(__file__).parent / "legacy"
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
 # JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone: the picture that follows
@@ -40,24 +39,6 @@ def bundle_of(name: str) -> tuple[str, str]:
         JavaScript and CSS.
     """
     return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(encoding="utf-8")
-
-
-@cache
-def assets(*names: str) -> tuple[str, str]:
-    """Return the ES module and the style sheet of a widget: files joined as text, without a build step.
-
-    Args:
-        names: The files in `static/`, without extension, in the order in which they are joined after `common`.
-
-    Returns:
-        JavaScript and CSS.
-    """
-    return _joined(names, ".js"), _joined(names, ".css")
-
-
-def _joined(names: tuple[str, ...], ending: str) -> str:
-    paths = [(LEGACY / name).with_suffix(ending) for name in ("common", *names)]
-    return "\n".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,14 +100,12 @@ class SessionWidget(anywidget.AnyWidget):
 
     Attributes:
         bundle: The front end of a subclass, see `bundle_of`.
-        files: The front-end files of a subclass that has no bundle, see `assets`.
         more_css: Goes before their style sheet.
         shown: What the front end has been sent, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 
     bundle: ClassVar[str] = ""
-    files: ClassVar[tuple[str, ...]] = ()
     more_css: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
     picture_key = traitlets.Unicode().tag(sync=True)
@@ -143,7 +122,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._displays: list[_Display] = []
         self._run = _CellRun()
         self._closed = False
-        self._esm, css = bundle_of(self.bundle) if self.bundle else assets(*self.files)
+        self._esm, css = bundle_of(self.bundle)
         self._css = f"{self.more_css}\n{css}"
         super().__init__(picture_key=uuid.uuid4().hex[:12])
         self.on_msg(self._on_message)

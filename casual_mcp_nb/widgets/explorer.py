@@ -16,20 +16,7 @@ class Explorer(SessionWidget):
         session: The session; servers that are not connected yet are connected in the background.
     """
 
-    files = (
-        "parts/look",
-        "parts/prices",
-        "parts/rows",
-        "parts/servers",
-        "parts/choices",
-        "parts/tools",
-        "parts/card",
-        "parts/toolsets",
-        "parts/manifest",
-        "parts/budget",
-        "parts/search",
-        "explorer",
-    )
+    bundle = "explorer"
 
     def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.display.text import clean, first
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
@@ -76,20 +77,22 @@ class SearchState(ToolsState):
 
     @command
     async def explain(self, query: str, name: str, whole: bool = False) -> dict[str, Any]:
-        """Explain the rank of a tool for a query.
+        """Explain the rank of a tool for a query, also of one that the search skips.
 
         Returns:
-            `tool`, its name on the wire; `verdict`, `score`, `missing` terms, and `shares`: each part of the score with `term`,
-            `field`, `frequency`, `idf`, `share`, its `part` of the whole.
+            `tool`, its name on the wire; `verdict`, in words; `html`: the explanation as it is displayed.
 
         Raises:
             UnknownNameError: There is no such tool.
         """
-        tool = self.catalog.resolve(name)
-        index, cut = await self._index(whole)
-        if tool.tool_name not in {searched.tool_name for searched in index.tools}:
-            return {"tool": tool.wire_name, "verdict": self._why_outside(whole), "score": 0.0, "missing": [], "shares": []}
-        return _explained(await asyncio.to_thread(index.explain, query[:MAX_QUERY], tool, cut))
+        results = await self._tools.search(query[:MAX_QUERY], None, None, all_tools=whole)
+
+        def explained() -> dict[str, Any]:
+            explanation = results.why_not(name)
+            html: str = mimebundle(explanation)["text/html"]
+            return {"tool": explanation.tool.wire_name, "verdict": explanation.verdict, "html": html}
+
+        return await asyncio.to_thread(explained)
 
     async def _index(self, whole: bool) -> tuple[ToolSearchIndex, int]:
         view = self.view
@@ -100,10 +103,6 @@ class SearchState(ToolsState):
         self._last = (index, query, cut)
         self.changed()
         return {"query": query, "cut": cut, "searched": len(index), "hits": _hits(hits)}
-
-    @staticmethod
-    def _why_outside(whole: bool) -> str:
-        return "Not found: the selection does not let it through." if whole else "Not found: it is not deferred."
 
 
 def _shown(cut: int) -> int:
@@ -137,24 +136,3 @@ def _terms(explanation: Explanation) -> list[str]:
             term = share.asked or share.term
             weights[term] = weights.get(term, 0.0) + share.share
     return [clean(term) for term in sorted(weights, key=lambda term: -weights[term])]
-
-
-def _explained(explanation: Explanation) -> dict[str, Any]:
-    score = explanation.score
-    return {
-        "tool": explanation.tool.wire_name,
-        "verdict": explanation.verdict,
-        "score": round(score, 3),
-        "missing": [clean(term) for term in explanation.missing],
-        "shares": [
-            {
-                "term": clean(f"{share.term} (for {share.asked})" if share.asked else share.term),
-                "field": share.field,
-                "frequency": share.frequency if share.idf else "",
-                "idf": round(share.idf, 3) if share.idf else "",
-                "share": round(share.share, 3),
-                "part": round(share.share / score, 3) if score > 0 else 0.0,
-            }
-            for share in sorted(explanation.shares, key=lambda share: -share.share)
-        ],
-    }

@@ -16,7 +16,7 @@ class ToolsetPicker(SessionWidget):
     In Python: `session.selection.tool_set` and `session.save_tool_set`.
     """
 
-    files = ("parts/look", "parts/prices", "parts/toolsets", "toolset_picker")
+    bundle = "toolset_picker"
 
     def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)
@@ -33,7 +33,7 @@ class ServerToggles(SessionWidget):
     In Python: `session.selection.servers[name]` and `session.reconnect`.
     """
 
-    files = ("parts/look", "parts/prices", "parts/servers", "parts/choices", "server_toggles")
+    bundle = "server_toggles"
 
     def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session, tools=False)
@@ -61,7 +61,7 @@ class ManifestView(SessionWidget):
 class SearchBox(SessionWidget):
     """Ranks tools as the person types, as the model's own search does. In Python: `session.search`."""
 
-    files = ("parts/look", "parts/prices", "parts/search", "search_box")
+    bundle = "search_box"
 
     def __init__(self, session: SessionParts) -> None:
         self.search = SearchState(session)

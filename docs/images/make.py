@@ -38,6 +38,7 @@ def explorer(page: Any) -> None:
     widget = page.get_by_test_id("explorer")
     widget.wait_for()
     execute(page, CHOSEN)
+    widget.get_by_test_id("tab-search").click()
     widget.get_by_test_id("query").fill("how long until a date")
     widget.get_by_test_id("hits").locator("text=date_difference").first.wait_for()
     widget.screenshot(path=HERE / "explorer.png")

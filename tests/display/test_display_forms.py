@@ -403,5 +403,5 @@ def test_a_session_says_how_deferred_tools_are_found(make: Any, strategy: str, w
 
 def test_a_selection_says_what_browsing_and_the_manifest_may_take() -> None:
     text = plain(Selection(strategy="browse", max_active_tools=7, manifest_max_tokens=900))
-    assert re.search(r"Browsing loads at most +7 tools", text)
-    assert re.search(r"The manifest costs at most +900 estimated tokens", text)
+    assert re.search(r"Max tools loaded by browsing +7 tools", text)
+    assert re.search(r"Max manifest size +900 estimated tokens", text)

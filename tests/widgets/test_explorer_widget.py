@@ -13,7 +13,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.display import MAX_BYTES
 from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
-from casual_mcp_nb.widgets.base import LEGACY
+from casual_mcp_nb.widgets.base import bundle_of
 
 KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
 
@@ -30,13 +30,12 @@ def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Cal
     widget.close()
 
 
-def test_the_look_of_the_explorer_stays_with_the_widgets_that_carry_it() -> None:
-    for name in ("parts/look", "explorer"):
-        style = (LEGACY / f"{name}.css").read_text(encoding="utf-8")
-        rules = [line.strip() for line in style.splitlines() if "{" in line and not line.startswith("@")]
-        assert rules
-        assert [rule for rule in rules if not rule.startswith((".cmn-look", ".cmn.cmn-look", ".cmn-explorer"))] == []
-        assert ".cmn-widget" not in style
+@pytest.mark.parametrize("name", ["explorer", "manifest_view", "search_box", "server_toggles", "toolset_picker"])
+def test_the_style_of_a_widget_stays_with_widgets(name: str) -> None:
+    _, style = bundle_of(name)
+    selectors = re.findall(r"(?:^|[{}])\s*([^{}@]+)\{", style)
+    assert len(selectors) > 20
+    assert [selector for selector in selectors if ".cmn-" not in selector] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ import pytest
 from kit.shops import shelves
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.display import mimebundle
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.widgets.search import BEHIND_THE_CUT, SearchState
 
@@ -53,19 +54,20 @@ def test_words_that_count_come_by_themselves(state: SearchState, do: Do) -> None
     assert all(" " not in term for terms in answer["terms"].values() for term in terms)
 
 
-def test_an_explanation_adds_up(state: SearchState, do: Do) -> None:
-    found = do(state, "explain", query="add two numbers", name="math__add")
-    assert found["verdict"].startswith("Place 1 of")
-    assert sum(share["share"] for share in found["shares"]) == pytest.approx(found["score"], abs=0.01)
-    assert sum(share["part"] for share in found["shares"]) == pytest.approx(1, abs=0.01)
+def test_an_explanation_is_the_one_of_the_session_drawn(session: Session, state: SearchState, do: Do) -> None:
+    answer = do(state, "explain", query="add two numbers", name="math:add")
+    explanation = session.search("add two numbers").why_not("math:add")
+    assert (answer["tool"], answer["verdict"]) == ("math__add", explanation.verdict)
+    assert answer["html"] == mimebundle(explanation)["text/html"]
 
 
 def test_it_is_said_why_a_tool_is_not_found(session: Session, state: SearchState, do: Do) -> None:
-    assert "none of the query's terms" in do(state, "explain", query="weather", name="math__add")["verdict"]
-    assert do(state, "explain", query="weather", name="units__list_units")["verdict"] == "Not found: it is not deferred."
+    loaded = do(state, "explain", query="units", name="units__list_units")
+    assert loaded["verdict"] == session.search("units").why_not("units__list_units").verdict
     session.selection.servers["units"] = "off"
     outside = do(state, "explain", query="units", name="units__list_units", whole=True)
-    assert outside["verdict"] == "Not found: the selection does not let it through."
+    assert outside["verdict"] != loaded["verdict"]
+    assert do(state, "explain", query="weather", name="math__add")["verdict"] not in (loaded["verdict"], outside["verdict"])
     with pytest.raises(UnknownNameError, match="math:add"):
         do(state, "explain", query="weather", name="math__ad")
 

@@ -218,7 +218,7 @@ def test_a_draft_says_what_is_ticked(session: Session, state: SelectionState, do
 def test_a_toolset_of_its_own_that_names_what_does_not_exist_is_refused(state: SelectionState, do: Do) -> None:
     with pytest.raises(ToolSetError, match="Did you mean 'add'"):
         do(state, "edit_tool_set", servers={"math": ["ad"]})
-    with pytest.raises(ToolSetError, match="no toolset"):
+    with pytest.raises(ToolSetError, match="Invalid toolset"):
         do(state, "edit_tool_set", servers={"math": 3})
 
 

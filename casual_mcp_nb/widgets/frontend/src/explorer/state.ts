@@ -1,4 +1,61 @@
-// The states behind the explorer, as `casual_mcp_nb/widgets/selection.py` and `search.py` make them.
+// The states behind the explorer, as `casual_mcp_nb/widgets/selection.py` and `search.py` make them. All tokens are estimated.
+
+export type Mode = "loaded" | "deferred" | "off";
+
+export interface ServerInfo {
+  state: "ready" | "starting" | "failed" | "closed";
+  /** The chosen mode, and the one that results: all can be deferred, and discovery can be off. */
+  mode: Mode;
+  effective: Mode;
+  tools: number;
+  /** How many of its tools the selection includes, and what these cost. */
+  inside: number;
+  tokens: number;
+  all_tokens: number;
+  transport: string;
+  /** Why it failed, and the end of what it wrote. */
+  error?: string;
+  tail?: string;
+  /** How long it took to start, in words. */
+  seconds?: string;
+  instructions?: string;
+}
+
+/** Name, name on the wire, tokens, what the server claims of it (words with blanks between), summary; empty values at the end are left out. */
+export type ToolEntry = readonly [name: string, wire: string, tokens: number, claims?: string, summary?: string];
+
+/** A rule of a toolset: every tool, these, or all but these. */
+export type Rule = true | readonly string[] | { exclude: readonly string[] };
+
+export interface ToolSet {
+  description?: string;
+  servers: Record<string, Rule>;
+}
+
+export interface ToolSetsState {
+  order: readonly string[];
+  known: Record<string, ToolSet & { size: number }>;
+  /** Name of the config file; empty without one. */
+  file: string;
+  selected?: string;
+  /** A custom toolset that is in use. */
+  own?: ToolSet;
+}
+
+export interface Cost {
+  total: number;
+  servers: Record<string, number>;
+  finder: number;
+  manifest: number;
+  turn?: number;
+  ten_turns?: number;
+}
+
+export interface BudgetState {
+  now: Cost;
+  before?: Cost;
+  undeferred: Cost;
+}
 
 export interface ManifestState {
   text?: string;
@@ -7,9 +64,108 @@ export interface ManifestState {
 }
 
 export interface SelectionState {
+  order: readonly string[];
+  servers: Record<string, ServerInfo>;
+  options: { discovery: boolean; defer_all: boolean; strategy: "search" | "browse" } & Record<string, unknown>;
+  /** The options that are numbers. */
+  limits: Record<string, { label: string; help: string }>;
+  tool_sets: ToolSetsState;
+  budget: BudgetState;
   manifest: ManifestState;
+  /** What is wrong with the selection. */
+  problem?: string;
+  /** The tools of each server, and a letter for the status of each, see `statuses.ts`; not in the small widgets. */
+  tools?: Record<string, readonly ToolEntry[]>;
+  fates?: Record<string, string>;
+  /** What each bundled server is for. */
+  bundled_names?: Record<string, string>;
+  /** How often the person ran each tool, by its name on the wire. */
+  calls?: Record<string, number>;
+}
+
+export interface SearchState {
+  deferred: number;
+  all: number;
+  cut: number;
 }
 
 export interface ExplorerState {
   selection: SelectionState;
+  search: SearchState;
+}
+
+export interface Field {
+  name: string;
+  type: string;
+  required: boolean;
+  description: string;
+  kind: "string" | "integer" | "number" | "boolean" | "choice" | "json";
+  choices?: readonly string[];
+  default?: string;
+}
+
+/** What `selection.tool` returns. */
+export interface ToolDetail {
+  name: string;
+  wire_name: string;
+  server: string;
+  title: string;
+  description: string;
+  badges: readonly string[];
+  destructive: boolean;
+  tokens: number;
+  fields: readonly Field[];
+  schema: string;
+  result_schema?: string;
+  change?: { diff: string; blocked: boolean };
+}
+
+/** What `selection.try_tool` returns. */
+export interface CallResult {
+  html: string;
+  status: string;
+  id?: string;
+}
+
+/** A call that the person made. */
+export interface CallRow {
+  id: string;
+  at: number;
+  tool: string;
+  arguments: string;
+  status: string;
+  seconds: string;
+}
+
+export interface LogLine {
+  at: number;
+  level: string;
+  text: string;
+}
+
+export interface RpcMessage {
+  at: number;
+  direction: "sent" | "received";
+  method: string;
+  tool: string;
+  text: string;
+}
+
+export interface Hit {
+  name: string;
+  wire_name: string;
+  server: string;
+  summary: string;
+  rank: number;
+  score: number;
+  /** The score relative to the best one. */
+  share: number;
+}
+
+/** What `search.search` returns. */
+export interface Ranked {
+  query: string;
+  cut: number;
+  searched: number;
+  hits: readonly Hit[];
 }

@@ -1,5 +1,5 @@
 import { elementScroll, observeElementOffset, observeElementRect, type Range, Virtualizer } from "@tanstack/virtual-core";
-import type { ComponentChildren, JSX, Ref } from "preact";
+import { type ComponentChildren, Fragment, type JSX, type Ref } from "preact";
 import { useEffect, useImperativeHandle, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 
 export interface Row {
@@ -36,17 +36,21 @@ interface Props<R extends Row> {
   handle?: Ref<RowListHandle> | undefined;
 }
 
-/** A list of any length of which only the rows in sight are elements: a treegrid in which arrow keys move. Heights are in pixels. */
+/** A list of any length of which only the rows in sight are elements: a treegrid in which arrow keys move. Heights are in em. */
 export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow, onKey, onMove, handle }: Props<R>) {
   const element = useRef<HTMLDivElement>(null);
+  const probe = useRef<HTMLSpanElement>(null);
+  const em = useEm(probe);
+  const pixels = (row: R) => Math.round(heightOf(row) * em);
   const [activeKey, setActiveKey] = useState<string | undefined>(undefined);
   const wantsFocus = useRef(false);
+  const focusedKey = useRef<string | null>(null);
   const active = Math.max(
     0,
     rows.findIndex((row) => row.key === activeKey),
   );
-  const virtualizer = useVirtualizer(element, rows, heightOf, active);
-  const page = () => Math.max(1, Math.floor((element.current?.clientHeight ?? 0) / (heightOf(rows[active] as R) || 1)) - 1);
+  const virtualizer = useVirtualizer(element, rows, pixels, em, active);
+  const page = () => Math.max(1, Math.floor((element.current?.clientHeight ?? 0) / (pixels(rows[active] as R) || 1)) - 1);
   const reveal = (index: number) => virtualizer.scrollToIndex(index, { align: "auto" });
 
   const go = (index: number, moved = false) => {
@@ -55,7 +59,15 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
     wantsFocus.current = true;
     setActiveKey(row.key);
     reveal(rows.indexOf(row));
+    if (row.key === rows[active]?.key) focusActive();
     if (moved) onMove?.(row);
+  };
+  const focusActive = () => {
+    if (!wantsFocus.current) return;
+    const row = element.current?.querySelector<HTMLElement>('[role="row"][tabindex="0"]');
+    if (row?.dataset.key !== rows[active]?.key) return;
+    wantsFocus.current = false;
+    row?.focus({ preventScroll: true });
   };
 
   useImperativeHandle(handle ?? null, () => ({
@@ -67,13 +79,15 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
   }));
 
   // The row may be an element only now, after the list was scrolled to it.
+  useLayoutEffect(focusActive);
+
+  // A row that had the focus and is gone leaves it to the row that is active now.
   useLayoutEffect(() => {
-    if (!wantsFocus.current) return;
-    const row = element.current?.querySelector<HTMLElement>('[role="row"][tabindex="0"]');
-    if (row?.dataset.key !== rows[active]?.key) return;
-    wantsFocus.current = false;
-    row?.focus({ preventScroll: true });
-  });
+    if (focusedKey.current === null || rows.some((row) => row.key === focusedKey.current)) return;
+    focusedKey.current = null;
+    const focused = (element.current?.getRootNode() as Document | ShadowRoot | undefined)?.activeElement;
+    if (!focused || focused === document.body) go(active);
+  }, [rows]);
 
   const moves: Record<string, () => number> = {
     ArrowDown: () => active + 1,
@@ -95,7 +109,12 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
   };
   const onFocusIn = (event: FocusEvent) => {
     const key = (event.target as HTMLElement).closest<HTMLElement>('[role="row"]')?.dataset.key;
-    if (key !== undefined) setActiveKey(key);
+    if (key === undefined) return;
+    focusedKey.current = key;
+    setActiveKey(key);
+  };
+  const onFocusOut = (event: FocusEvent) => {
+    if (event.relatedTarget && !element.current?.contains(event.relatedTarget as Node)) focusedKey.current = null;
   };
 
   return (
@@ -108,18 +127,23 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
       data-testid={testid}
       onKeyDown={onKeyDown}
       onFocusIn={onFocusIn}
+      onFocusOut={onFocusOut}
     >
+      <span ref={probe} class="cmn-em" aria-hidden="true" />
       <div class="cmn-rows-space" role="presentation" style={{ height: `${virtualizer.getTotalSize()}px` }}>
         {virtualizer.getVirtualItems().map(({ index, start, size }) => {
           const row = rows[index];
           return (
-            row &&
-            drawRow(row, {
-              tabIndex: index === active ? 0 : -1,
-              style: { transform: `translateY(${start}px)`, height: `${size}px` },
-              "aria-rowindex": index + 1,
-              "data-key": row.key,
-            })
+            row && (
+              <Fragment key={row.key}>
+                {drawRow(row, {
+                  tabIndex: index === active ? 0 : -1,
+                  style: { transform: `translateY(${start}px)`, height: `${size}px` },
+                  "aria-rowindex": index + 1,
+                  "data-key": row.key,
+                })}
+              </Fragment>
+            )
           );
         })}
       </div>
@@ -127,17 +151,31 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
   );
 }
 
+/** The size of one em in pixels; it changes with large text. */
+function useEm(probe: { current: HTMLElement | null }): number {
+  const [em, setEm] = useState(13);
+  useLayoutEffect(() => {
+    const measure = () => setEm((before) => probe.current?.getBoundingClientRect().width || before);
+    measure();
+    const observer = new ResizeObserver(measure);
+    if (probe.current) observer.observe(probe.current);
+    return () => observer.disconnect();
+  }, [probe]);
+  return em;
+}
+
 function useVirtualizer<R extends Row>(
   element: { current: HTMLDivElement | null },
   rows: readonly R[],
-  heightOf: (row: R) => number,
+  pixels: (row: R) => number,
+  em: number,
   active: number,
 ) {
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0);
   const options = {
     count: rows.length,
     getScrollElement: () => element.current,
-    estimateSize: (index: number) => heightOf(rows[index] as R),
+    estimateSize: (index: number) => pixels(rows[index] as R),
     getItemKey: (index: number) => (rows[index] as R).key,
     overscan: 4,
     observeElementRect,
@@ -156,8 +194,8 @@ function useVirtualizer<R extends Row>(
   };
   const [virtualizer] = useState(() => new Virtualizer<HTMLDivElement, HTMLElement>(options));
   virtualizer.setOptions(options);
-  // Heights depend on what a row is, so they are read again when the rows change.
-  useLayoutEffect(() => virtualizer.measure(), [virtualizer, rows]);
+  // Heights depend on what a row is and on the size of the text.
+  useLayoutEffect(() => virtualizer.measure(), [virtualizer, rows, em]);
   useEffect(() => virtualizer._didMount(), [virtualizer]);
   useLayoutEffect(() => virtualizer._willUpdate());
   return virtualizer;

@@ -106,11 +106,13 @@ interface SegmentsProps<T extends string> {
   value: T;
   options: readonly (readonly [value: T, text: string])[];
   title?: string;
+  /** -1 where another key than Tab leads to it, as in the rows of a list. */
+  tabIndex?: number;
   onChoose(value: T): Promise<unknown>;
 }
 
 /** One of a few, as radio buttons: arrow keys move between them. */
-export function Segments<T extends string>({ label, testid, value, options, title, onChoose }: SegmentsProps<T>) {
+export function Segments<T extends string>({ label, testid, value, options, title, tabIndex = 0, onChoose }: SegmentsProps<T>) {
   const [shown, choose] = useChoice(value, onChoose);
   const name = useId();
   return (
@@ -121,13 +123,23 @@ export function Segments<T extends string>({ label, testid, value, options, titl
             type="radio"
             name={name}
             value={each}
+            tabIndex={tabIndex}
             data-testid={`${testid}-${each}`}
             checked={each === shown}
             onChange={() => choose(each)}
           />
-          {text}
+          <BoldWidth>{text}</BoldWidth>
         </label>
       ))}
+    </span>
+  );
+}
+
+/** Text that takes the same room whether it is bold or not, so that nothing moves when it becomes the chosen one. */
+function BoldWidth({ children }: { children: string }) {
+  return (
+    <span class="cmn-bold-width" data-text={children}>
+      {children}
     </span>
   );
 }
@@ -167,7 +179,7 @@ export function Tabs<T extends string>({ label, tabs, shown, onShow, panel }: Ta
             data-testid={`tab-${key}`}
             onClick={() => onShow(key)}
           >
-            {title}
+            <BoldWidth>{title}</BoldWidth>
           </button>
         ))}
       </div>
@@ -176,6 +188,8 @@ export function Tabs<T extends string>({ label, tabs, shown, onShow, panel }: Ta
           key={key}
           class="cmn-tab-panel"
           role="tabpanel"
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard
+          tabIndex={0}
           id={`${id}-${key}-panel`}
           aria-labelledby={`${id}-${key}`}
           hidden={key !== shown}

@@ -65,7 +65,7 @@ function Frame({ title, className, Body, ownErrorLine }: FrameProps) {
     // The root can have the focus, so that a click beside the controls gives the keys to the widget.
     <section
       ref={root}
-      class={`cmn cmn-widget ${className}`}
+      class={`cmn-widget ${className}`}
       tabIndex={-1}
       aria-label={title}
       data-testid={title.toLowerCase().replaceAll(" ", "-")}

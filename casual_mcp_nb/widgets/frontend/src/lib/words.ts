@@ -24,3 +24,8 @@ export function compared(now: number, before: number): string {
   if (!percent) return "the same";
   return `${percent}% ${now < before ? "less" : "more"}`;
 }
+
+/** The time of day, from seconds since 1970. */
+export function clock(seconds: number): string {
+  return new Date(1000 * seconds).toLocaleTimeString("en-GB");
+}

@@ -1,0 +1,56 @@
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { LargeText } from "../lib/controls";
+import { isWriting } from "../lib/keys";
+import { AddServerButton } from "./AddServer";
+import { Discovery } from "./Discovery";
+import "./explorer.css";
+import { Headline } from "./Headline";
+import { ListBar } from "./ListBar";
+import { Side } from "./Side";
+import { ToolList } from "./ToolList";
+import { ToolsetSelect } from "./ToolsetSelect";
+import { Workbench } from "./workbench";
+
+/** Servers and tools on the left; on the right what is known about them and can be done. */
+export function Explorer() {
+  const bench = useMemo(() => new Workbench(), []);
+  const element = useRef<HTMLDivElement>(null);
+  useWidgetKeys(element, bench);
+  return (
+    <div class="cmn-explorer" ref={element}>
+      <header class="cmn-row cmn-topbar">
+        <strong>Explorer</strong>
+        <Headline bench={bench} />
+        <span class="cmn-row">
+          <ToolsetSelect onEdit={(opener) => bench.begin("edit toolset", opener)} />
+          <AddServerButton bench={bench} />
+          <LargeText />
+        </span>
+      </header>
+      <div class="cmn-row cmn-controls">
+        <ListBar bench={bench} />
+        <Discovery />
+      </div>
+      <div class="cmn-columns">
+        <ToolList bench={bench} />
+        <Side bench={bench} />
+      </div>
+    </div>
+  );
+}
+
+/** A slash leads to the filter and an arrow to the list, also after a click beside the controls, when the root has the focus. */
+function useWidgetKeys(element: { current: HTMLElement | null }, bench: Workbench) {
+  useEffect(() => {
+    const root = element.current?.closest<HTMLElement>(".cmn-widget");
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "/" && !isWriting(event.target)) root?.querySelector<HTMLElement>("[data-testid=filter]")?.focus();
+      else if (event.target === root && (event.key === "ArrowDown" || event.key === "ArrowUp")) bench.backToList();
+      else return;
+      event.preventDefault();
+    };
+    root?.addEventListener("keydown", onKeyDown);
+    return () => root?.removeEventListener("keydown", onKeyDown);
+  }, [element, bench]);
+}

@@ -1,0 +1,62 @@
+import { useState } from "preact/hooks";
+import { Button } from "../lib/controls";
+import { Explanation } from "./Explanation";
+import { scoreText } from "./hits";
+import type { Hit } from "./state";
+
+interface Props {
+  hit: Hit;
+  query: string;
+  whole: boolean;
+  basis: string;
+  /** The words of the query that matched, once they are known. */
+  terms: readonly string[] | undefined;
+  onOpen?: ((hit: Hit) => void) | undefined;
+}
+
+export function HitRow({ hit, query, whole, basis, terms = [], onOpen }: Props) {
+  const [open, setOpen] = useState(false);
+  const title = `${hit.server}:${hit.name}`;
+  const words = terms.map((term) => `“${term}”`).join(", ");
+  return (
+    <li data-testid={`hit-${hit.wire_name}`}>
+      <div class="cmn-hit">
+        <span class="cmn-number cmn-quiet">{hit.rank}</span>
+        {onOpen ? (
+          <button
+            type="button"
+            class="cmn-link cmn-mono cmn-clip"
+            data-testid="hit-name"
+            title={hit.summary}
+            onClick={() => onOpen(hit)}
+          >
+            {title}
+          </button>
+        ) : (
+          <span class="cmn-mono cmn-clip" data-testid="hit-name" title={hit.summary}>
+            {title}
+          </span>
+        )}
+        <span class="cmn-score-bar" aria-hidden="true">
+          <i style={{ width: `${100 * hit.share}%` }} />
+        </span>
+        <span class="cmn-number cmn-quiet" data-testid="score">
+          {scoreText(hit.score)}
+        </span>
+        <Button
+          testid="why-hit"
+          tone="quiet"
+          aria-expanded={open}
+          aria-label={`Why ${hit.name}`}
+          onClick={() => setOpen(!open)}
+        >
+          Why
+        </Button>
+        <span class="cmn-quiet cmn-clip cmn-terms" data-testid="terms" title={words}>
+          {words}
+        </span>
+      </div>
+      {open && <Explanation testid="why-text" query={query} name={hit.wire_name} whole={whole} basis={basis} />}
+    </li>
+  );
+}

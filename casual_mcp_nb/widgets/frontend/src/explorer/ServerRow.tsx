@@ -1,0 +1,105 @@
+import { Segments } from "../lib/controls";
+import type { RowProps } from "../lib/RowList";
+import { useBridge, useWidgetState } from "../lib/widget";
+import { counted, number, tokens } from "../lib/words";
+import { Cell, Line } from "./Line";
+import type { ServerEntry } from "./rows";
+import type { ExplorerState, Mode } from "./state";
+import { MODES, modeHelp, STATES } from "./statuses";
+import type { Workbench } from "./workbench";
+
+interface Props {
+  bench: Workbench;
+  entry: ServerEntry;
+  chosen: boolean;
+  props: RowProps;
+}
+
+export function ServerRow({ bench, entry: { server, shown, all, open }, chosen, props }: Props) {
+  const info = useWidgetState<ExplorerState>().selection.servers[server];
+  if (!info) return null;
+  const choose = () => {
+    bench.choose({ kind: "server", server });
+    if (!open) bench.setOpen([server], true);
+  };
+  const counts = [
+    shown === all ? counted(all, "tool") : `${number.format(shown)} of ${counted(all, "tool")}`,
+    info.mode !== "off" && info.inside < all && `${number.format(info.inside)} included`,
+  ].filter(Boolean);
+  const label = `${server}, ${STATES[info.state]}, ${counted(all, "tool")}, ${tokens(info.tokens)}, ${info.effective}`;
+  return (
+    <Line
+      class="cmn-entry cmn-server"
+      aria-level={1}
+      aria-expanded={open}
+      aria-selected={chosen}
+      aria-label={label}
+      data-testid={`server-${server}`}
+      data-status={info.state}
+      data-mode={info.mode}
+      data-effective={info.effective}
+      onClick={choose}
+      {...props}
+    >
+      <Cell
+        class="cmn-sign"
+        data-testid="fold"
+        onClick={(event) => {
+          event.stopPropagation();
+          bench.setOpen([server], !open);
+        }}
+      >
+        <span aria-hidden="true">{open ? "▾" : "▸"}</span>
+      </Cell>
+      <Cell class="cmn-server-title">
+        <strong class="cmn-clip" data-testid="name">
+          {server}
+        </strong>
+        {info.state !== "failed" && <span class="cmn-quiet cmn-clip">{all ? counts.join(" · ") : ""}</span>}
+        <span class="cmn-tags">
+          {info.state !== "ready" && (
+            <span class="cmn-tag" data-testid="state" data-tone={info.state === "failed" ? "bad" : "busy"}>
+              {STATES[info.state].toLowerCase()}
+            </span>
+          )}
+          {info.mode !== info.effective && (
+            <span class="cmn-tag" title={modeHelp(info)}>
+              now {info.effective}
+            </span>
+          )}
+        </span>
+      </Cell>
+      <Cell>
+        <ModeSegments server={server} tabIndex={props.tabIndex} />
+      </Cell>
+      <Cell class="cmn-number cmn-price" title={priceHelp(info)}>
+        {info.mode === "off" ? "—" : all ? number.format(info.tokens) : ""}
+      </Cell>
+    </Line>
+  );
+}
+
+const priceHelp = ({ tokens: included, all_tokens: every }: { tokens: number; all_tokens: number }) =>
+  `${tokens(included)} for its tools that are included${included === every ? "" : `, ${number.format(every)} for all`}`;
+
+/** The one control of a server. */
+export function ModeSegments({ server, tabIndex = 0 }: { server: string; tabIndex?: number }) {
+  const bridge = useBridge<ExplorerState>();
+  const info = bridge.state.value.selection.servers[server];
+  if (!info) return null;
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: it only keeps clicks from the row
+    // biome-ignore lint/a11y/noStaticElementInteractions: it only keeps clicks from the row
+    <span onClick={(event) => event.stopPropagation()}>
+      <Segments<Mode>
+        testid="mode"
+        label={`${server}: what the model sees`}
+        value={info.mode}
+        options={MODES}
+        title={modeHelp(info)}
+        tabIndex={tabIndex}
+        onChoose={(mode) => bridge.call("selection.set_mode", { server, mode })}
+      />
+    </span>
+  );
+}

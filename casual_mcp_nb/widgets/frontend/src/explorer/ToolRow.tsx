@@ -1,0 +1,71 @@
+import { useChoice } from "../lib/choice";
+import type { RowProps } from "../lib/RowList";
+import { useBridge } from "../lib/widget";
+import { number, tokens } from "../lib/words";
+import { Cell, Line } from "./Line";
+import type { ToolRowEntry } from "./rows";
+import type { ExplorerState } from "./state";
+import { statusOf } from "./statuses";
+import type { Workbench } from "./workbench";
+
+interface Props {
+  bench: Workbench;
+  entry: ToolRowEntry;
+  chosen: boolean;
+  props: RowProps;
+}
+
+export function ToolRow({ bench, entry: { server, tool, status: letter, grouped }, chosen, props }: Props) {
+  const bridge = useBridge<ExplorerState>();
+  const [name, wire, cost, claims = "", summary = ""] = tool;
+  const status = statusOf(letter);
+  const [included, include] = useChoice(status.included, (on) => bridge.call("selection.set_tool", { name: wire, on }));
+  const title = grouped ? name : `${server}:${name}`;
+  const destructive = claims.split(" ").includes("destructive");
+  return (
+    <Line
+      class="cmn-entry cmn-tool"
+      aria-level={2}
+      aria-selected={chosen}
+      aria-label={`${title}, ${status.word}, ${tokens(cost)}. ${summary}`}
+      data-testid={`tool-${wire}`}
+      data-status={status.word}
+      data-included={included}
+      onClick={() => bench.choose({ kind: "tool", server, name: wire })}
+      {...props}
+    >
+      <Cell class="cmn-check">
+        <input
+          type="checkbox"
+          tabIndex={props.tabIndex}
+          aria-label={`Include ${name}`}
+          title={`${status.word[0]?.toUpperCase()}${status.word.slice(1)}. ${status.why}`}
+          data-testid="in"
+          checked={included}
+          disabled={status.fixed ?? false}
+          onClick={(event) => event.stopPropagation()}
+          onChange={(event) => include(event.currentTarget.checked)}
+        />
+      </Cell>
+      <Cell class="cmn-mono cmn-tool-name cmn-clip" data-testid="open" title={`${server}:${name}`}>
+        {title}
+      </Cell>
+      <Cell class="cmn-quiet cmn-clip cmn-summary" title={summary}>
+        {summary}
+      </Cell>
+      <Cell class="cmn-tags">
+        {destructive && (
+          <span class="cmn-tag" data-tone="bad">
+            destructive
+          </span>
+        )}
+        {status.tag && (
+          <span class="cmn-tag" data-tone="busy" title={status.why}>
+            {status.word}
+          </span>
+        )}
+      </Cell>
+      <Cell class="cmn-number cmn-quiet cmn-price">{number.format(cost)}</Cell>
+    </Line>
+  );
+}

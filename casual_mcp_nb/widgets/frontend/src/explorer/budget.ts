@@ -1,0 +1,85 @@
+// What requests and turns cost: the rows of the budget table, and what it says in a sentence.
+
+import { compared, counted, number } from "../lib/words";
+import type { BudgetState, Cost, SelectionState } from "./state";
+
+const MAX_SERVERS = 12;
+
+export interface BudgetRow {
+  key: string;
+  label: string;
+  now: number;
+  before: number | undefined;
+  undeferred: number;
+}
+
+const WHOLE: readonly (readonly [key: string, label: string, read: (cost: Cost) => number | undefined])[] = [
+  ["all", "First request", (cost) => cost.total],
+  ["turn", "A turn with one search and one call", (cost) => cost.turn],
+  ["ten", "Ten such turns", (cost) => cost.ten_turns],
+];
+
+/** Return the rows of whole requests and turns. */
+export function wholeRows({ now, before, undeferred }: BudgetState): BudgetRow[] {
+  return WHOLE.flatMap(([key, label, read]) => {
+    const [present, loaded] = [read(now), read(undeferred)];
+    if (present === undefined || loaded === undefined) return [];
+    return [{ key, label, now: present, before: before && read(before), undeferred: loaded }];
+  });
+}
+
+/** Return what the first request is made of: servers, the largest first and the last of many together, then what finds tools. */
+export function partRows({ now, before, undeferred }: BudgetState, order: readonly string[]): BudgetRow[] {
+  const rows = order.map((name) => ({
+    key: `s:${name}`,
+    label: name,
+    now: now.servers[name] ?? 0,
+    before: before && (before.servers[name] ?? 0),
+    undeferred: undeferred.servers[name] ?? 0,
+  }));
+  const used = rows.filter((row) => row.now || row.before || row.undeferred);
+  used.sort((one, other) => other.now - one.now || other.undeferred - one.undeferred);
+  const others = used.splice(MAX_SERVERS);
+  if (others.length) {
+    const sum = (read: (row: BudgetRow) => number) => others.reduce((total, row) => total + read(row), 0);
+    used.push({
+      key: "others",
+      label: counted(others.length, "more server"),
+      now: sum((row) => row.now),
+      before: before && sum((row) => row.before ?? 0),
+      undeferred: sum((row) => row.undeferred),
+    });
+  }
+  for (const [key, label] of [
+    ["finder", "search tool"],
+    ["manifest", "manifest"],
+  ] as const)
+    if (now[key] || before?.[key]) used.push({ key, label, now: now[key], before: before?.[key], undeferred: 0 });
+  return used;
+}
+
+/** "87% less than every tool loaded (5,248)", or what deferring costs; empty where nothing is deferred. */
+export function headlineSaving({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
+  const { now, undeferred } = budget;
+  if (!manifest.tools) return "";
+  const total = number.format(undeferred.total);
+  if (now.total > undeferred.total)
+    return `Deferring costs ${compared(now.total, undeferred.total)} (${total} with every tool loaded)`;
+  if (compared(now.total, undeferred.total) === "the same") return `the same as every tool loaded (${total})`;
+  return `${compared(now.total, undeferred.total)} than every tool loaded (${total})`;
+}
+
+/** What deferring does to this set-up, in a sentence or two. */
+export function verdict({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
+  const { now, undeferred } = budget;
+  if (!manifest.tools) return "Nothing is deferred.";
+  const first = compared(now.total, undeferred.total);
+  if (now.total > undeferred.total)
+    return `Deferring costs ${first}: what finds the tools is larger than the tools. Load the small servers.`;
+  const saved = `Deferring saves ${first.replace(" less", "")} of the first request`;
+  if (now.turn === undefined || undeferred.turn === undefined || !undeferred.turn) return `${saved}.`;
+  const turn = compared(now.turn, undeferred.turn);
+  if (now.turn < undeferred.turn) return `${saved} and ${turn.replace(" less", "")} of a turn with a search.`;
+  const later = now.ten_turns !== undefined && undeferred.ten_turns !== undefined && now.ten_turns < undeferred.ten_turns;
+  return `${saved}, but a turn with a search costs ${turn}.${later ? " It pays in longer conversations." : ""}`;
+}

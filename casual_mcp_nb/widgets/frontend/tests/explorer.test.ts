@@ -1,0 +1,160 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { headlineSaving, partRows, verdict, wholeRows } from "../src/explorer/budget";
+import { scoreText, splitHits, summaryOf } from "../src/explorer/hits";
+import { type ListEntry, rowsOf } from "../src/explorer/rows";
+import { formOf, type RuleForm, ruleOf, rulesOf } from "../src/explorer/rules";
+import type { Cost, Hit, ServerInfo, ToolEntry } from "../src/explorer/state";
+import { modeHelp, statusOf } from "../src/explorer/statuses";
+import { Workbench } from "../src/explorer/workbench";
+
+const server = (more: Partial<ServerInfo> = {}): ServerInfo => ({
+  state: "ready",
+  mode: "loaded",
+  effective: "loaded",
+  tools: 2,
+  inside: 2,
+  tokens: 30,
+  all_tokens: 30,
+  transport: "stdio",
+  ...more,
+});
+const add: ToolEntry = ["add", "math__add", 20, "read-only", "Add numbers"];
+const root: ToolEntry = ["root", "math__root", 10];
+const stock: ToolEntry = ["stock", "shop__stock", 40, "", "What is in the shop"];
+const source = {
+  order: ["math", "shop", "gone"],
+  servers: { math: server(), shop: server(), gone: server({ state: "failed", tools: 0 }) },
+  tools: { math: [add, root], shop: [stock] },
+  fates: { math: "ld", shop: "o" },
+};
+const open = { filter: "", order: "server", isOpen: () => true } as const;
+const keys = (rows: readonly ListEntry[]) => rows.map((row) => row.key);
+
+test("each server is followed by its tools, and a failed one by its reason", () => {
+  const { rows, count } = rowsOf(source, open);
+  assert.deepEqual(keys(rows), ["s:math", "t:math__add", "t:math__root", "s:shop", "t:shop__stock", "s:gone", "f:gone"]);
+  assert.equal(count, 3);
+  assert.deepEqual(
+    rows.map((row) => (row.kind === "tool" ? row.status : "")),
+    ["", "l", "d", "", "o", "", ""],
+  );
+});
+
+test("a closed server shows no tools, and they are counted all the same", () => {
+  const { rows, count } = rowsOf(source, { ...open, isOpen: (name) => name === "shop" });
+  assert.deepEqual(keys(rows), ["s:math", "s:shop", "t:shop__stock", "s:gone", "f:gone"]);
+  assert.equal(count, 3);
+});
+
+test("a filter looks in texts, claims and servers' names, and opens what it matches", () => {
+  const matches = (filter: string) => keys(rowsOf(source, { ...open, filter, isOpen: () => false }).rows);
+  assert.deepEqual(matches("NUMBERS"), ["s:math", "t:math__add"]);
+  assert.deepEqual(matches("shop in"), ["s:shop", "t:shop__stock"]);
+  assert.deepEqual(matches("math"), ["s:math", "t:math__add", "t:math__root"]);
+  assert.deepEqual(matches("read-only"), ["s:math", "t:math__add"]);
+  assert.deepEqual(matches("zzz"), []);
+});
+
+test("tools by tokens and by name are one list without servers", () => {
+  assert.deepEqual(keys(rowsOf(source, { ...open, order: "tokens" }).rows), ["t:shop__stock", "t:math__add", "t:math__root"]);
+  const named = rowsOf(source, { ...open, order: "name", isOpen: () => false });
+  assert.deepEqual(keys(named.rows), ["t:math__add", "t:math__root", "t:shop__stock"]);
+  assert.ok(named.rows.every((row) => row.kind === "tool" && !row.grouped));
+});
+
+test("rules come back from their form as they went in", () => {
+  for (const rule of [true, ["add", "root"], { exclude: ["add"] }, undefined] as const)
+    assert.deepEqual(ruleOf(formOf(rule)), rule);
+  const forms: Record<string, RuleForm> = {
+    math: { kind: "only", names: " add , ,root" },
+    shop: { kind: "none", names: "stock" },
+    time: { kind: "all", names: "x" },
+  };
+  assert.deepEqual(rulesOf(forms), { math: ["add", "root"], time: true });
+});
+
+const cost = (total: number, more: Partial<Cost> = {}): Cost => ({ total, servers: {}, finder: 0, manifest: 0, ...more });
+
+test("the budget has rows for what is known of it", () => {
+  const rows = wholeRows({ now: cost(10), undeferred: cost(40) });
+  assert.deepEqual(rows, [{ key: "all", label: "First request", now: 10, before: undefined, undeferred: 40 }]);
+  const turns = { turn: 100, ten_turns: 900 };
+  const more = wholeRows({ now: cost(10, turns), before: cost(20, turns), undeferred: cost(40, turns) });
+  assert.deepEqual(
+    more.map((row) => [row.key, row.now, row.before]),
+    [
+      ["all", 10, 20],
+      ["turn", 100, 100],
+      ["ten", 900, 900],
+    ],
+  );
+});
+
+test("parts of the budget are sorted, and the smallest of many servers are one row", () => {
+  const names = Array.from({ length: 20 }, (_, number) => `s${number}`);
+  const servers = Object.fromEntries(names.map((name, number) => [name, number + 1]));
+  const rows = partRows({ now: cost(300, { servers, finder: 50 }), undeferred: cost(210, { servers }) }, names);
+  assert.equal(rows[0]?.label, "s19");
+  assert.deepEqual(
+    rows.slice(-2).map((row) => [row.key, row.now]),
+    [
+      ["others", 36],
+      ["finder", 50],
+    ],
+  );
+  assert.equal(
+    rows.reduce((sum, row) => sum + row.undeferred, 0),
+    210,
+  );
+});
+
+test("what deferring does is said as it is", () => {
+  const say = (now: Cost, undeferred: Cost, tools = 3) => {
+    const state = { budget: { now, undeferred }, manifest: { tokens: 0, tools } };
+    return [headlineSaving(state), verdict(state)];
+  };
+  assert.deepEqual(say(cost(40), cost(40), 0), ["", "Nothing is deferred."]);
+  const [saving, sentence] = say(cost(40, { turn: 90 }), cost(100, { turn: 200 }));
+  assert.equal(saving, "60% less than every tool loaded (100)");
+  assert.match(sentence as string, /saves 60%.* and 55% /);
+  assert.match(say(cost(40, { turn: 300 }), cost(100, { turn: 200 }))[1] as string, /costs 50% more/);
+  assert.match(say(cost(194), cost(100))[0] as string, /^Deferring costs 94% more/);
+});
+
+test("hits are cut where the model's view ends", () => {
+  const hits = [1, 2, 3].map((rank) => ({ rank, wire_name: `t${rank}` }) as Hit);
+  const ranked = { query: "x", cut: 2, searched: 30, hits };
+  assert.deepEqual(
+    splitHits(ranked).map((part) => part.map((hit) => hit.rank)),
+    [[1, 2], [3]],
+  );
+  assert.equal(summaryOf(ranked), "Showing 3 matches of 30 tools; the model gets the top 2.");
+  assert.equal(summaryOf({ ...ranked, query: " " }), "");
+  assert.deepEqual([scoreText(12.34), scoreText(7.01)], ["12.3", "7"]);
+});
+
+test("a status and a mode say why", () => {
+  assert.equal(statusOf("d").included, true);
+  assert.equal(statusOf("c").fixed, true);
+  assert.equal(statusOf("?").included, false);
+  assert.match(modeHelp({ mode: "deferred", effective: "loaded" }), /^Now loaded, because discovery is off/);
+});
+
+test("a few tools are in the list from the start, many when their server is opened", () => {
+  const bench = new Workbench();
+  assert.equal(bench.isOpen("math", 100), true);
+  assert.equal(bench.isOpen("math", 101), false);
+  bench.setOpen(["math"], true);
+  assert.equal(bench.isOpen("math", 5_000), true);
+});
+
+test("a choice shows its card, whatever tab or form was there", () => {
+  const bench = new Workbench();
+  bench.tab.value = "budget";
+  bench.task.value = "add server";
+  bench.choose({ kind: "tool", server: "math", name: "math__add" });
+  assert.deepEqual([bench.tab.value, bench.task.value, bench.cardFocus.value], ["tool", null, 0]);
+  bench.choose({ kind: "server", server: "math" }, { focus: true });
+  assert.equal(bench.cardFocus.value, 1);
+});
