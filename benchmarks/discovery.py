@@ -115,7 +115,7 @@ def places(ranker: Ranker, case: Case) -> list[int]:
 
 
 def sampled(make: MakeRanker, tools: Sequence[ToolSpec], cases: Sequence[Case], size: int) -> tuple[float, float]:
-    """Shares of the cases with any need met at 5 and at 10, each case with so many tools of its own."""
+    """Return the shares of cases with any need met at 5 and at 10, each case with its own set of tools."""
     best = []
     for seed in range(SAMPLE_SEEDS):
         for number, case in enumerate(cases):

@@ -11,7 +11,7 @@ other load.
   it off the wire, the SDK's own types, and ours on top.
 - per call: the time of an answer in one piece, from the question to the answer.
 
-A ratio is ours divided by the SDK's alone: 1.00 is no overhead at all. Less is possible where we read a format more directly
+A ratio is ours divided by the SDK's alone: 1.00 means no overhead. Less is possible where we read a format more directly
 than its SDK does (Ollama's lines). The column after it is the time we add.
 """
 

@@ -94,7 +94,7 @@ class SearchToolsTool:
             args: `query`, `server_name` and `tool_names`, at least one of them, as the model sent them.
 
         Returns:
-            A text of at most 12,000 characters, the newly loaded tools, and the hits with their scores. Invalid arguments are
+            A text of at most 12,000 characters, the tools that it loaded, and the hits with their scores. Invalid arguments are
             answered with a text that says what is wrong.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.

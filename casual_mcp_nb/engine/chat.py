@@ -305,7 +305,7 @@ class McpToolChat:
         Raises:
             UsageError: A name in the options does not exist; nothing was sent.
             ConnectError: No server could be connected.
-            CancelledError: The caller was cancelled; the turn is `stopped`, and its trace holds everything up to there.
+            CancelledError: The caller was cancelled; the turn is `stopped`, and its trace has everything until then.
         """
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
@@ -323,7 +323,7 @@ class McpToolChat:
             await run.run()
             emit(TurnFinished("done", at=run.now()))
         except asyncio.CancelledError:
-            emit(TurnFinished("stopped", "Stopped before the end; what was done up to there is kept.", run.now()))
+            emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -359,7 +359,7 @@ class McpToolChat:
 
         Raises:
             UsageError: An option or a name does not exist; nothing was sent.
-            CasualMcpError: The turn failed; `get_stats` has what it used up to there.
+            CasualMcpError: The turn failed; `get_stats` has what it used so far.
         """
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
         await load("casual_llm")

@@ -17,7 +17,7 @@ class TurnLimits:
     Args:
         max_steps: Model calls.
         max_calls_per_step: Tool calls in one response of the model; those beyond it are not run.
-        parallel_calls: Tool calls that run side by side; the others wait.
+        parallel_calls: Maximum number of tool calls that run concurrently; the others wait.
         result_tokens: Tokens of a result that the model reads; the full result is on the trace, and the model can read on.
         result_format: How a result is presented to the model.
         answer_seconds: How long one response of the model may take, all attempts and waits together.
