@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
     from casual_mcp_nb.providers import ModelFactory
     from casual_mcp_nb.session import Session
+    from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.search import SearchHit, SearchResults
@@ -53,6 +54,7 @@ _NAMES = {
     "notebook.nested": "enable_nested_asyncio",
     "providers": "ModelFactory",
     "session": "Session",
+    "toolbox": "Inject ToolContext ToolOutput",
     "types.config": "Config ExcludeSpec ToolSetConfig",
     "types.conversation": "Conversation",
     "types.search": "SearchHit SearchResults",
@@ -72,6 +74,7 @@ __all__ = [
     "Config",
     "Conversation",
     "ExcludeSpec",
+    "Inject",
     "Manifest",
     "McpToolChat",
     "ModelFactory",
@@ -86,7 +89,9 @@ __all__ = [
     "SyntheticToolResult",
     "ToolCache",
     "ToolCall",
+    "ToolContext",
     "ToolName",
+    "ToolOutput",
     "ToolSearchIndex",
     "ToolSetConfig",
     "ToolSpec",

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
@@ -29,6 +29,7 @@ from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.notebook.callers import FunctionRunner
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.demo import demo_config
 from casual_mcp_nb.notebook.extract import extract
@@ -43,6 +44,7 @@ from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, st
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
+from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -69,7 +71,7 @@ from casual_mcp_nb.types.session import (
 )
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.tool import ToolChange, ToolName
+from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.widgets.panel import Panel
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -149,6 +152,7 @@ class Session(Displayable):
         settings = Settings.from_environ(variables)
         if variables.get("LOG_LEVEL", "").strip():
             show_log(settings.log_level)
+        self._run_function = FunctionRunner()
         self._chat = McpToolChat.from_config(
             self.config,
             settings=settings,
@@ -160,6 +164,7 @@ class Session(Displayable):
             answer_limits=self.questions.limits,
             elicitation=self.questions.elicit,
             changed=self.observers.changes.notify,
+            run_function=self._run_function,
         )
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
         self._runner = ConversationRunner(self._chat, self.observers)
@@ -271,6 +276,62 @@ class Session(Displayable):
             del spec
 
     add_server_async = awaited(add_server)
+
+    @overload
+    def tool(self, function: F) -> F: ...
+    @overload
+    def tool(self, **options: Unpack[ToolFields]) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, **options: Unpack[ToolFields]) -> F | Callable[[F], F]:
+        """Make a function of the notebook a tool of the server `notebook`; a decorator, with or without options.
+
+        Args:
+            function: The function.
+            options: Those of `add_tool`.
+
+        Returns:
+            The function, unchanged.
+
+        Raises:
+            UsageError: It cannot be a tool; the message says why.
+        """
+
+        def register(function: F) -> F:
+            self.add_tool(function, **options)
+            return function
+
+        return register if function is None else register(function)
+
+    @spelled_out(ToolFields)
+    def add_tool(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
+
+        The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
+        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread; an async one runs
+        on the caller's own loop. What it raises reaches the model as text.
+
+        Args:
+            target: The function, method or object; of a class, an object is made.
+            options: As of `ToolFields`.
+
+        Returns:
+            What a model reads of it.
+
+        Raises:
+            UsageError: It cannot be a tool; the message says why.
+        """
+        self._run_function.note_home()
+        return self.tool_service.add_tool(target, **options)
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool that `tool` or `add_tool` added.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self.tool_service.remove_tool(name)
 
     @blocking
     async def remove_server(self, name: str) -> None:

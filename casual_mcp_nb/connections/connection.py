@@ -25,6 +25,7 @@ from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.types.secret import Secrets
 from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, ToolSpec
 
@@ -132,6 +133,19 @@ class Connection:
         lifecycle = self._lifecycle
         usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
         return self.cache.tools if usable else ()
+
+    @property
+    def tools_version(self) -> str:
+        """A hash of the tools as last listed."""
+        return self.cache.version
+
+    def read_log(self) -> ServerLog:
+        """Return the end of the server's log."""
+        return self.log.read()
+
+    def read_messages(self, tool: str | None = None) -> Messages:
+        """Return the last messages to and from the server, or only those about one tool."""
+        return self.messages.read(tool)
 
     @property
     def settled(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.connections._deadlines import OnProgress
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
@@ -22,6 +22,40 @@ from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+
+
+class _ToolServer(Protocol):
+    """What a server manager needs of a server; `Connection` says what each member means."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> ServerConfig | None: ...
+    @property
+    def status(self) -> ServerStatus: ...
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]: ...
+    @property
+    def tools_version(self) -> str: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def fresh(self) -> bool: ...
+    def read_log(self) -> ServerLog: ...
+    def read_messages(self, tool: str | None = None) -> Messages: ...
+    async def ensure(self) -> None: ...
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]: ...
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult: ...
+    async def reconnect(self) -> None: ...
+    async def close(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class ServerManager:
@@ -52,9 +86,9 @@ class ServerManager:
         self._cache_ttl = cache_ttl
         self._secrets = secrets
         self._on_changed = handlers.changed if handlers else None
-        self._handlers = replace(handlers or Handlers(), changed=self._changed)
+        self._handlers = replace(handlers or Handlers(), changed=self.changed)
         self.worker = Worker()
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, _ToolServer] = {}
         self._catalog = Catalog()
         self._catalog_key: tuple[tuple[str, str], ...] | None = ()
         self._closed = False
@@ -107,7 +141,19 @@ class ServerManager:
         self._check_open()
         self._check_new(name)
         self._connections = {**self._connections, name: self._new_connection(name, config, server)}
-        self._changed()
+        self.changed()
+
+    def attach(self, server: _ToolServer) -> None:
+        """Add a server that is not reached over MCP: the functions of the notebook. A second time it does nothing.
+
+        Raises:
+            UsageError: There is already a server of that name.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        if self._connections.get(server.name) is not server:
+            self._check_new(server.name)
+            self._connections = {**self._connections, server.name: server}
 
     async def remove(self, name: str) -> None:
         """End a server and forget it; a call that waits for it fails.
@@ -123,7 +169,7 @@ class ServerManager:
         self._disabled.discard(name)
         # One of the same name can come, with as many versions of its list.
         self._catalog_key = None
-        self._changed()
+        self.changed()
         await connection.close()
 
     def log_of(self, name: str) -> ServerLog:
@@ -132,7 +178,7 @@ class ServerManager:
         Raises:
             UnknownNameError: There is no server of that name.
         """
-        return self._connection_to(name).log.read()
+        return self._connection_to(name).read_log()
 
     def messages_of(self, name: str, tool: str | None = None) -> Messages:
         """Return the last messages to and from a server.
@@ -144,7 +190,7 @@ class ServerManager:
         Raises:
             UnknownNameError: There is no server of that name.
         """
-        return self._connection_to(name).messages.read(tool)
+        return self._connection_to(name).read_messages(tool)
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers side by side, and return when each is ready or failed. A failure is in `statuses`, not raised.
@@ -188,7 +234,7 @@ class ServerManager:
             async with asyncio.TaskGroup() as group:
                 for connection in stale:
                     group.create_task(_refresh(connection))
-        key = tuple((connection.name, connection.cache.version) for connection in connections if connection.tools)
+        key = tuple((connection.name, connection.tools_version) for connection in connections if connection.tools)
         if key != self._catalog_key:
             tools = [tool for connection in connections for tool in connection.tools]
             catalog = await asyncio.to_thread(Catalog, tools) if len(tools) > MAX_TOOLS_ON_LOOP else Catalog(tools)
@@ -265,7 +311,8 @@ class ServerManager:
             worker=self.worker,
         )
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Count a change of a server or its tools, and pass it on."""
         self.version += 1
         if self._on_changed is not None:
             self._on_changed()
@@ -273,7 +320,7 @@ class ServerManager:
     def _enabled(self) -> list[str]:
         return [name for name in self._connections if name not in self._disabled]
 
-    def _connection_to(self, name: str) -> Connection:
+    def _connection_to(self, name: str) -> _ToolServer:
         if name not in self._connections:
             raise UnknownNameError("server", name, self._connections)
         return self._connections[name]
@@ -287,13 +334,13 @@ class ServerManager:
             raise ClosedError("The connections to the servers are closed.", hint="Create a new session.")
 
 
-async def _connect(connection: Connection) -> None:
+async def _connect(connection: _ToolServer) -> None:
     # The reason is in the status.
     with contextlib.suppress(ConnectError, ClosedError):
         await connection.ensure()
 
 
-async def _refresh(connection: Connection) -> None:
+async def _refresh(connection: _ToolServer) -> None:
     # The reason is in the status; a server without a list has no tools, and the others have theirs.
     with contextlib.suppress(Exception):
         await connection.refresh()

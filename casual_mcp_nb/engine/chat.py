@@ -31,14 +31,17 @@ from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
+from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
+from casual_mcp_nb.toolbox.function_tool import read_tool
+from casual_mcp_nb.toolbox.toolbox import RunFunction, run_here
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies, ServerConfig
+from casual_mcp_nb.types.server import Approval, Policies, ServerConfig
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
+from casual_mcp_nb.types.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class McpToolChat:
         can_ask: Returns whether somebody could answer the approver now; None: always.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in the error of a turn.
+        run_function: Runs the calls of functions that `add_tool` made tools.
 
     Raises:
         UsageError: The selection names something that does not exist.
@@ -88,6 +92,7 @@ class McpToolChat:
         can_ask: Callable[[], bool] | None = None,
         answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
+        run_function: RunFunction = run_here,
     ) -> None:
         self.server_manager = server_manager
         self.models = models
@@ -109,6 +114,7 @@ class McpToolChat:
             can_ask=can_ask,
             limits=answer_limits,
         )
+        self.toolbox = Toolbox(run_function, server_manager.changed)
         self._secrets = secrets
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
@@ -129,6 +135,7 @@ class McpToolChat:
         answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
+        run_function: RunFunction = run_here,
     ) -> McpToolChat:
         """Create a chat from a config file or value. Nothing is started before the first use.
 
@@ -144,6 +151,7 @@ class McpToolChat:
             answer_limits: How long approvals and the questions of servers wait for the person.
             elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
+            run_function: Runs the calls of functions that `add_tool` made tools.
 
         Raises:
             ConfigError: The config, a variable of the environment, or a policy is wrong.
@@ -187,6 +195,7 @@ class McpToolChat:
             can_ask=can_ask,
             answer_limits=answer_limits,
             secrets=secrets,
+            run_function=run_function,
         )
         return chat
 
@@ -245,6 +254,47 @@ class McpToolChat:
             self.selection.always_loaded = (*self.selection.always_loaded, name)
         await self.server_manager.connect([name])
         await self.tools.update()
+
+    def add_tool(
+        self,
+        target: Any,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        inject: Mapping[str, Any] | None = None,
+        annotations: ToolAnnotations | None = None,
+        approval: Approval | None = None,
+    ) -> ToolSpec:
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
+
+        A tool of the same name is replaced. A turn that runs offers it from its next step on.
+
+        Args:
+            target: The function or object.
+            name: Its name; None for the function's.
+            description: What a model reads of it; None for the docstring.
+            inject: Values for parameters that no model sees, by parameter or by the key of its `Inject`.
+            annotations: What it does to the world.
+            approval: When the person is asked before a call: `never`, `destructive`, `always`; None for the default.
+
+        Raises:
+            UsageError: It cannot be a tool; or a server of the config is named `notebook`.
+        """
+        tool = read_tool(
+            target, NOTEBOOK, name=name, description=description, inject=inject, annotations=annotations, policy=approval
+        )
+        self.server_manager.attach(self.toolbox)
+        self.toolbox.add(tool)
+        self.consent.set_policies(NOTEBOOK, self.toolbox.policies)
+        return tool.spec
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool that `add_tool` added.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self.toolbox.remove(name)
 
     async def remove_server(self, name: str) -> None:
         """End a server and forget it: its tools, its entries in the selection, what was approved. What it did stays told.

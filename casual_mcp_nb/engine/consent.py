@@ -95,6 +95,10 @@ class Consent:
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
 
+    def set_policies(self, server: str, policies: Policies) -> None:
+        """Replace the policies of a server that has no config."""
+        self._overrides[server] = policies
+
     def policy(self, tool: ToolSpec) -> Policy:
         """Return the policy of a tool."""
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import MappingProxyType
 
 from casual_mcp_nb.errors import UnknownNameError, shown
@@ -15,13 +15,15 @@ class ToolChangeTracker:
 
     Args:
         pinned: Returns for a server whether a changed tool is blocked until the change is accepted.
+        own: Servers whose changes are the person's own, and so are not reported.
 
     Attributes:
         catalog: The last catalog that was compared.
     """
 
-    def __init__(self, pinned: Callable[[str], bool]) -> None:
+    def __init__(self, pinned: Callable[[str], bool], own: Collection[str] = ()) -> None:
         self._pinned = pinned
+        self._own = own
         self.catalog = Catalog()
         self._accepted: dict[ToolName, ToolSpec] = {}
         self._riskiest: dict[ToolName, ToolSpec] = {}
@@ -52,6 +54,9 @@ class ToolChangeTracker:
             return
         self.catalog = catalog
         for tool in catalog:
+            if tool.server in self._own:
+                self._accepted[tool.tool_name] = self._riskiest[tool.tool_name] = tool
+                continue
             before = self._accepted.setdefault(tool.tool_name, tool)
             if before is not tool and before.said != tool.said:
                 self._changed(before, tool)

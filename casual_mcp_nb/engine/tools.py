@@ -9,6 +9,7 @@ from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.exclusions import Exclusions
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.engine.view import ToolView, ViewCache
+from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP
@@ -35,7 +36,7 @@ class ChatTools:
         self._tool_sets = tool_sets
         self._views = ViewCache()
         self._relisting = Relisting(lambda: server_manager.fresh, self.update)
-        self.changes = ToolChangeTracker(self._is_pinned)
+        self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
         self.exclusions = Exclusions(server_manager.config_of)
 
     async def update(self) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from casual_mcp_nb.errors import ClosedError, UsageError
+from casual_mcp_nb.notebook.callers import CALLER, Caller, caller_here
 
 T = TypeVar("T")
 
@@ -65,8 +66,12 @@ class EngineThread:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> tuple[Future[T], threading.Event]:
+    def submit(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> tuple[Future[T], threading.Event]:
         """Start `work` on the loop.
+
+        Args:
+            work: The work.
+            caller: Who waits for it; None for nobody.
 
         Returns:
             Its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
@@ -80,6 +85,7 @@ class EngineThread:
         ended = threading.Event()
 
         async def tracked() -> T:
+            CALLER.set(caller)
             try:
                 return await work
             finally:
@@ -99,9 +105,12 @@ class EngineThread:
         if self.is_current and not self.inherited:
             work.close()
             raise UsageError("This call would block the engine thread.", hint="Await the method that ends in _async instead.")
-        future, ended = self.submit(work)
+        caller = caller_here(blocking=True)
+        future, ended = self.submit(work, caller)
+        future.add_done_callback(caller.end)
         self._count(1)
         try:
+            caller.serve()
             return future.result()
         except BaseException as error:
             if future.cancel():
@@ -121,7 +130,7 @@ class EngineThread:
             CancelledError: The caller was cancelled; the work was cancelled too and had half a second to clean up. IPython
                 shows one line for it instead of a stack.
         """
-        future, ended = self.submit(work)
+        future, ended = self.submit(work, caller_here(blocking=False))
         waiting = asyncio.wrap_future(future)
         try:
             while not waiting.done():

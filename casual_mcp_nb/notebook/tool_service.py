@@ -44,7 +44,7 @@ from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import Servers, ServerStatus, ToolSets
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tokens import estimate_tokens
-from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName
+from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -234,6 +234,22 @@ class ToolService:
 
     def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
         return read_server(spec, name, taken=self.statuses, environ=read_environment(self._config.folder))
+
+    def add_tool(self, target: Any, **options: Any) -> ToolSpec:
+        """Offer a function of the notebook as a tool, see `Session.add_tool`."""
+        self._check_open()
+        spec = self._chat.add_tool(target, **options)
+        self._tools_changed()
+        return spec
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool of the notebook, see `Session.remove_tool`."""
+        self._chat.remove_tool(name)
+        self._tools_changed()
+
+    def _tools_changed(self) -> None:
+        # A turn that runs takes it from there.
+        self._engine.submit(self._chat.tools.update())
 
     async def remove_server(self, name: str) -> None:
         """End a server and forget it, see `Session.remove_server`."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types._tables import NumberedValues, read_message, spread
-from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolProgress, TurnStarted
+from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolFinished, ToolProgress, TurnStarted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -144,6 +144,9 @@ _OLD_NAMES: Mapping[tuple[type[Any], str], str] = {(ToolProgress, "message"): "t
 def _fields(event: Event) -> dict[str, Any]:
     kind: Any = type(event)
     adapter, shared = _adapter(kind), _SHARED.get(kind)
+    if kind is ToolFinished:
+        # It is an object of the notebook.
+        shared = {"result": {"payload"}}
     exclude = {0: shared} if shared else None
     try:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)

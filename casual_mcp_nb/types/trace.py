@@ -204,6 +204,11 @@ class Turn(Displayable):
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
+    def payloads(self) -> list[Any]:
+        """What functions of the notebook returned for the person, in order; empty in a saved conversation."""
+        return [call.payload for call in self.tool_calls if call.payload is not None]
+
+    @property
     def searches(self) -> list[ToolsSearched]:
         """All searches of the model, in order."""
         return self.trace.of(ToolsSearched)

@@ -1,0 +1,129 @@
+"""Where a function of the notebook runs: on the thread or loop that its objects belong to.
+
+While a cell blocks in `session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3
+connections and `display()` work there. While a cell awaits, and for turns that no cell waits for, they run on a worker thread.
+An async function runs on the caller's own loop, where its objects live, unless a blocking call holds that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from casual_mcp_nb.errors import ToolCallError
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Caller:
+    """Who waits for work of the engine.
+
+    Args:
+        loop: The loop that runs on the caller's thread, if one does.
+        blocking: Whether the thread does nothing but wait.
+    """
+
+    loop: asyncio.AbstractEventLoop | None
+    blocking: bool
+    _calls: SimpleQueue[tuple[Call, Future[Any]] | None] = field(default_factory=SimpleQueue)
+
+    def run_on_thread(self, call: Call) -> Future[Any]:
+        """Have the waiting thread run a function."""
+        future: Future[Any] = Future()
+        self._calls.put((call, future))
+        return future
+
+    def serve(self) -> None:
+        """Run functions on this thread until `end` is called."""
+        while (item := self._calls.get()) is not None:
+            call, future = item
+            if future.set_running_or_notify_cancel():
+                _finish(future, call)
+
+    def end(self, _future: object = None) -> None:
+        """Let `serve` return."""
+        self._calls.put(None)
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
+"""Who waits for the work that runs now; None where nobody does."""
+
+
+def _finish(future: Future[Any], call: Call) -> None:
+    try:
+        result = call()
+    except Exception as error:
+        future.set_exception(error)
+    except BaseException as interrupt:
+        future.set_exception(ToolCallError(f"It was interrupted ({type(interrupt).__name__})."))
+        raise
+    else:
+        future.set_result(result)
+
+
+class FunctionRunner:
+    """Runs the notebook's functions where their objects live; a `toolbox.Run`.
+
+    Attributes:
+        home: The loop of the kernel, for async functions in turns that no cell waits for; None where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.home: asyncio.AbstractEventLoop | None = None
+
+    def note_home(self) -> None:
+        """Remember the loop of this thread, if one runs: that of the kernel, when a cell calls this."""
+        self.home = _running_loop() or self.home
+
+    async def __call__(self, call: Call, is_async: bool) -> Any:
+        """Run a call and return what it returned.
+
+        Raises:
+            ToolCallError: It is async, and a blocking call holds its loop.
+        """
+        caller = CALLER.get()
+        if not is_async:
+            on_thread = caller.run_on_thread(call) if caller is not None and caller.blocking else _on_worker(call)
+            return await asyncio.wrap_future(on_thread)
+        loop = caller.loop if caller is not None else self.home
+        if loop is None or not loop.is_running():
+            # Nobody's loop: a script that blocks, or a thread of its own.
+            start = caller.run_on_thread if caller is not None and caller.blocking else _on_worker
+            return await asyncio.wrap_future(start(lambda: asyncio.run(call())))
+        if caller is not None and caller.blocking:
+            raise ToolCallError(
+                "this tool is async, and its event loop is held by a blocking call.",
+                hint="Await the turn instead: await session.chat_async(…).",
+            )
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_started(call), loop))
+
+
+async def _started(call: Call) -> Any:
+    return await call()
+
+
+def _on_worker(call: Call) -> Future[Any]:
+    # A thread of an executor would hold the end of the process until its function has ended.
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=_finish, args=(future, call), name="casual-mcp-tool", daemon=True).start()
+    return future
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def caller_here(*, blocking: bool) -> Caller:
+    """Return the caller on this thread."""
+    return Caller(_running_loop(), blocking)

@@ -1,0 +1,125 @@
+"""One function, method or object as a tool."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from docstring_parser import parse
+
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.toolbox.context import ToolContext
+from casual_mcp_nb.toolbox.parameters import read_parameters
+from casual_mcp_nb.types.server import Approval
+from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """A tool as an object: what a model reads of it, and what runs."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+    async def execute(self, arguments: Mapping[str, Any]) -> Any:
+        """Run it."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class NotebookTool:
+    """A tool of the notebook.
+
+    Args:
+        spec: What a model reads of it.
+        policy: When the person is asked before a call; None for the default.
+        is_async: Whether `start` returns something to await.
+        start: Takes a call's arguments and its context, and returns a function without arguments that does the call.
+    """
+
+    spec: ToolSpec
+    policy: Approval | None
+    is_async: bool
+    start: Callable[[Mapping[str, Any], ToolContext], Callable[[], Any]]
+
+
+def read_tool(
+    target: Any,
+    server: str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    inject: Mapping[str, Any] | None = None,
+    annotations: ToolAnnotations | None = None,
+    policy: Approval | None = None,
+) -> NotebookTool:
+    """Return a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
+
+    Args:
+        target: The function or object; of a class, an object is made.
+        server: The server that it belongs to.
+        name: Its name; None for the function's.
+        description: What a model reads of it; None for the docstring without its list of arguments.
+        inject: Values for parameters that no model sees, see `read_parameters`.
+        annotations: What it does to the world.
+        policy: When the person is asked before a call.
+
+    Raises:
+        UsageError: It cannot be a tool; the message says why.
+    """
+    if inspect.isclass(target):
+        target = target()
+    if isinstance(target, Tool) and not inspect.isroutine(target):
+        return _object_tool(target, server, name, description, inject, annotations, policy)
+    if not callable(target):
+        raise UsageError(
+            f"A {type(target).__name__} is not a tool.",
+            hint="Pass a function, or an object with name, description, input_schema and execute.",
+        )
+    name = _checked(name or str(getattr(target, "__name__", type(target).__name__)))
+    documented = parse(inspect.getdoc(target) or "")
+    summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
+    described = {each.arg_name: each.description or "" for each in documented.params}
+    parameters = read_parameters(target, name, inject or {}, described)
+    spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
+
+    def start(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+        bound = parameters.bind(arguments, context)
+        return lambda: target(*bound.args, **bound.kwargs)
+
+    called = target if inspect.isroutine(target) else type(target).__call__
+    return NotebookTool(spec, policy, inspect.iscoroutinefunction(called), start)
+
+
+def _object_tool(
+    tool: Tool,
+    server: str,
+    name: str | None,
+    description: str | None,
+    inject: Mapping[str, Any] | None,
+    annotations: ToolAnnotations | None,
+    policy: Approval | None,
+) -> NotebookTool:
+    if inject:
+        raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
+    spec = ToolSpec(server, _checked(name or tool.name), description or tool.description, dict(tool.input_schema), annotations)
+
+    def start(arguments: Mapping[str, Any], _context: ToolContext) -> Callable[[], Awaitable[Any]]:
+        return lambda: tool.execute(arguments)
+
+    return NotebookTool(spec, policy, inspect.iscoroutinefunction(tool.execute), start)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{shown(name)} cannot be the name of a tool.",
+            hint="Use up to 64 letters, digits, _ and -, for a lambda: session.add_tool(fn, name='total').",
+        )
+    return name

@@ -1,0 +1,106 @@
+"""What a function returned, as a tool's result: text and images for the model, the value itself for the person."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.image import media_type_of
+
+MAX_ROWS = 20
+MAX_COLUMNS = 20
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """A result in two forms: one for the model, one for the person.
+
+    Args:
+        content: What the model reads: a text, anything that has a JSON form, a table, a figure, or several of these in a list.
+        payload: Any object. It stays in this process: it is shown, it is on `turn.payloads`, and no model and no file gets it.
+    """
+
+    content: Any = None
+    payload: Any = None
+
+
+def result_of(value: Any) -> ToolResult:
+    """Return what a function returned as the result of a tool.
+
+    Tables become their first rows with their shape, figures and images become PNG, and are the payload too. All else becomes
+    text or JSON; what has no JSON form becomes its `repr`, and is the payload.
+    """
+    match value:
+        case ToolResult():
+            return value
+        case ToolOutput():
+            inner = result_of(value.content)
+            payload = inner.payload if value.payload is None else value.payload
+            return ToolResult(inner.content, inner.structured, inner.is_error, payload)
+        case str():
+            return ToolResult((ContentPart("text", value),))
+        case None:
+            return ToolResult()
+        case list() if value and all(_is_rich(each) or isinstance(each, str) for each in value) and any(map(_is_rich, value)):
+            parts = [result_of(each) for each in value]
+            content = tuple(part for each in parts for part in each.content)
+            return ToolResult(content, payload=[each.payload for each in parts if each.payload is not None])
+    if _is_table(value):
+        return ToolResult((ContentPart("text", _table(value)),), payload=value)
+    if (picture := _picture(value)) is not None:
+        return ToolResult((picture,), payload=value)
+    return _json(value)
+
+
+def _is_rich(value: Any) -> bool:
+    return _is_table(value) or _can_save(value)
+
+
+def _is_table(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "head") and hasattr(value, "columns")
+
+
+def _table(table: Any) -> str:
+    """Return the beginning of a DataFrame (pandas, polars, …) as text, below its shape."""
+    rows, columns = table.shape[0], len(table.columns)
+    head = table.head(MAX_ROWS)
+    if columns > MAX_COLUMNS:
+        head = head[list(table.columns)[:MAX_COLUMNS]]
+    text = head.to_string() if hasattr(head, "to_string") else str(head)
+    shown = "" if rows <= MAX_ROWS else f", the first {MAX_ROWS} rows below"
+    cut = "" if columns <= MAX_COLUMNS else f", {MAX_COLUMNS} of its columns"
+    return f"Table with {rows:,} rows and {columns:,} columns{shown}{cut}:\n{text}"
+
+
+def _can_save(value: Any) -> bool:
+    return callable(getattr(value, "savefig", None)) or type(value).__module__.startswith("PIL.")
+
+
+def _picture(value: Any) -> ContentPart | None:
+    if isinstance(value, bytes | bytearray):
+        data = bytes(value)
+    elif _can_save(value):
+        buffer = io.BytesIO()
+        save = getattr(value, "savefig", None) or value.save
+        save(buffer, format="PNG")
+        data = buffer.getvalue()
+    else:
+        return None
+    kind = media_type_of(data)
+    if kind is None:
+        return ContentPart("unknown", f"{len(data):,} bytes")
+    return ContentPart("image", f"{kind}, {len(data):,} bytes", mime_type=kind, data=data)
+
+
+def _json(value: Any) -> ToolResult:
+    from pydantic_core import to_json, to_jsonable_python
+
+    try:
+        structured = to_jsonable_python(value)
+    except ValueError:
+        return ToolResult((ContentPart("text", repr(value)),), payload=value)
+    text = str(value) if isinstance(value, _PLAIN) else to_json(structured, indent=2).decode()
+    return ToolResult((ContentPart("text", text),), structured=structured if isinstance(structured, dict) else None)

@@ -1,0 +1,209 @@
+"""The parameters of a function: which of them a model fills, by which schema, and which are injected."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+
+from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.toolbox.context import ToolContext
+
+_MAX_PROBLEMS = 5
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Inject:
+    """Marks a parameter that the session fills and no model sees: `Annotated[Connection, Inject("db")]`.
+
+    Args:
+        key: The key of the value in `inject={…}`; empty for the parameter's own name.
+    """
+
+    key: str = ""
+
+
+class InvalidArgumentsError(ValueError):
+    """A model's arguments do not fit the parameters; the message tells it how."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What is known about the parameters of a function.
+
+    Args:
+        signature: Its signature.
+        adapters: The parameters that a model fills, each with what checks its value.
+        descriptions: What the docstring says about them.
+        injected: The values of the parameters that are injected.
+        contexts: The parameters that get a `ToolContext`.
+    """
+
+    signature: inspect.Signature
+    adapters: Mapping[str, TypeAdapter[Any]]
+    descriptions: Mapping[str, str]
+    injected: Mapping[str, Any]
+    contexts: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments that a model gives."""
+        schemas, shared = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in self.adapters.items()])
+        properties, required = {}, []
+        for name, adapter in self.adapters.items():
+            schema = {**schemas[name, "validation"]}
+            if description := self.descriptions.get(name):
+                schema["description"] = description
+            default = self.signature.parameters[name].default
+            if default is inspect.Parameter.empty:
+                required.append(name)
+            else:
+                schema |= _default(adapter, default)
+            properties[name] = schema
+        whole: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
+
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+        """Return a call's arguments, checked and converted to the types of the parameters.
+
+        Args:
+            arguments: What the model wrote.
+            context: For the parameters that get it.
+
+        Raises:
+            InvalidArgumentsError: An argument is unknown, missing, or not valid.
+        """
+        problems = [
+            f"{shown(name)} is not a parameter. {did_you_mean(closest(name, self.adapters), self.adapters)}"
+            for name in arguments
+            if name not in self.adapters
+        ]
+        values: dict[str, Any] = {**self.injected, **dict.fromkeys(self.contexts, context)}
+        for name, adapter in self.adapters.items():
+            if name in arguments:
+                try:
+                    values[name] = adapter.validate_python(arguments[name])
+                except ValidationError as error:
+                    problems += [_problem(name, each) for each in error.errors(include_url=False, include_context=False)]
+            elif self.signature.parameters[name].default is inspect.Parameter.empty:
+                problems.append(f"{name} is required.")
+        if problems:
+            raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
+        bound = self.signature.bind_partial()
+        # In the order of the signature, which decides what is passed by position.
+        bound.arguments = {name: values[name] for name in self.signature.parameters if name in values}
+        return bound
+
+
+def read_parameters(
+    function: Callable[..., Any], name: str, inject: Mapping[str, Any], descriptions: Mapping[str, str]
+) -> Parameters:
+    """Return the parameters of a function that is to be a tool.
+
+    Args:
+        function: The function, or a method that is bound.
+        name: The tool's name, for errors.
+        inject: Values by the name of a parameter, or by the key of its `Inject`.
+        descriptions: What is known about each parameter.
+
+    Raises:
+        UsageError: A parameter takes any number of values, has a type that a model cannot fill, lacks its injected value or has
+            two; a value belongs to no parameter; or a type hint cannot be resolved.
+    """
+    signature = inspect.signature(function)
+    hints = _hints(function, name)
+    adapters, injected, contexts = {}, {}, []
+    unused = set(inject)
+    for parameter in signature.parameters.values():
+        if parameter.kind in _VARIADIC:
+            raise UsageError(
+                f"{shown(name)} takes any number of arguments ({parameter}), which no schema can describe.",
+                hint="Give it a parameter for each value.",
+            )
+        hint = hints.get(parameter.name, Any)
+        keys = _keys(hint, parameter.name, inject)
+        if _is_context(hint):
+            contexts.append(parameter.name)
+        elif keys:
+            injected[parameter.name] = inject[_one(keys, name, parameter.name, inject)]
+            unused -= keys
+        else:
+            adapters[parameter.name] = _adapter(hint, name, parameter.name)
+    if unused:
+        key = min(unused)
+        hint = did_you_mean(closest(key, hints), hints)
+        raise UsageError(f"{shown(name)} has no parameter for the injected value {shown(key)}.", hint=hint)
+    return Parameters(signature, adapters, descriptions, injected, tuple(contexts))
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        hints = typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise UsageError(
+            f"A type hint of {shown(name)} cannot be resolved: {error}.", hint="Define or import it at the top level."
+        ) from None
+    hints.pop("return", None)
+    return hints
+
+
+def _keys(hint: Any, parameter: str, inject: Mapping[str, Any]) -> set[str]:
+    """Return the keys by which a parameter is injected: by its mark, by its name in `inject`, or not at all."""
+    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Inject) or mark is Inject]
+    keys = {(mark.key if isinstance(mark, Inject) else "") or parameter for mark in marks}
+    return keys | ({parameter} if parameter in inject else set())
+
+
+def _one(keys: set[str], name: str, parameter: str, inject: Mapping[str, Any]) -> str:
+    if len(keys) > 1:
+        both = " and ".join(sorted(map(shown, keys)))
+        text = f"Parameter {shown(parameter)} of {shown(name)} is injected twice, as {both}."
+        raise UsageError(text, hint="Keep one of them.")
+    (key,) = keys
+    if key not in inject:
+        raise UsageError(
+            f"Parameter {shown(parameter)} of {shown(name)} needs the injected value {shown(key)}.",
+            hint=f"Pass it: session.add_tool({name}, inject={{{key!r}: …}}).",
+        )
+    return key
+
+
+def _is_context(hint: Any) -> bool:
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(each is ToolContext for each in get_args(hint))
+    return hint is ToolContext
+
+
+def _adapter(hint: Any, name: str, parameter: str) -> TypeAdapter[Any]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        adapter.json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        raise UsageError(
+            f"A model cannot fill parameter {shown(parameter)} of {shown(name)}: {shown(str(hint))} has no JSON form.",
+            hint=f"Inject it: session.add_tool({name}, inject={{{parameter!r}: …}}).",
+        ) from None
+    return adapter
+
+
+def _default(adapter: TypeAdapter[Any], value: Any) -> dict[str, Any]:
+    try:
+        return {"default": adapter.dump_python(value, mode="json", warnings=False)}
+    except ValueError:
+        # A default without a JSON form is still a default.
+        return {}
+
+
+def _problem(name: str, error: Any) -> str:
+    place = ".".join(map(str, (name, *error["loc"])))
+    return f"{shown(place)}: {error['msg']}."

@@ -1,0 +1,157 @@
+"""The functions of a notebook as the tools of a server named `notebook`, which stands beside the MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from casual_mcp_nb.errors import ToolCallError, UnknownNameError, shown
+from casual_mcp_nb.toolbox.context import OnProgress, ToolContext
+from casual_mcp_nb.toolbox.function_tool import NotebookTool
+from casual_mcp_nb.toolbox.output import result_of
+from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
+from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.server_records import LogLine, Messages, ServerLog
+from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import ToolSpec
+
+NOTEBOOK = "notebook"
+MAX_LOG_LINES = 500
+_MAX_MESSAGE = 2_000
+
+RunFunction = Callable[[Callable[[], Any], bool], Awaitable[Any]]
+"""Runs a function that does a call on the right thread, and returns what it returns; told whether that is to be awaited."""
+
+
+async def run_here(call: Callable[[], Any], is_async: bool) -> Any:
+    """Run a call without a notebook: an async one on this loop, another one on a worker thread."""
+    return await call() if is_async else await asyncio.to_thread(call)
+
+
+class Toolbox:
+    """The tools of the notebook. It is used as a connection to a server is; see `connections.Connection` for the methods.
+
+    Args:
+        run: Runs the calls.
+        changed: Called after each change of the tools.
+
+    Attributes:
+        tools: What models read of the tools, in the order in which they were added.
+        tools_version: Differs after each change of the tools.
+    """
+
+    name = NOTEBOOK
+    config = None
+    settled = True
+    fresh = True
+
+    def __init__(self, run: RunFunction = run_here, changed: Callable[[], None] = lambda: None) -> None:
+        self.tools: tuple[ToolSpec, ...] = ()
+        self.tools_version = ""
+        self._run = run
+        self._notify = changed
+        self._tools: dict[str, NotebookTool] = {}
+        self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self._logged = 0
+
+    @property
+    def status(self) -> ServerStatus:
+        """The state of this server: always ready."""
+        tokens = sum(tool.tokens for tool in self.tools)
+        return ServerStatus(self.name, "ready", tools=len(self.tools), tokens=tokens, seconds=0.0, transport="notebook")
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        """When the person is asked, by tool; tools with the default are left out."""
+        return {name: tool.policy for name, tool in self._tools.items() if tool.policy is not None}
+
+    def add(self, tool: NotebookTool) -> None:
+        """Add a tool; one of the same name is replaced."""
+        self._tools = {**self._tools, tool.spec.name: tool}
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        """Remove a tool.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        if name not in self._tools:
+            raise UnknownNameError("tool of the notebook", name, self._tools)
+        self._tools = {other: tool for other, tool in self._tools.items() if other != name}
+        self._changed()
+
+    def _changed(self) -> None:
+        self.tools = tuple(tool.spec for tool in self._tools.values())
+        self.tools_version = hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
+        self._notify()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult:
+        """Call a tool; what it raises becomes a result that is an error, with the traceback as its payload.
+
+        Raises:
+            ToolCallError: It was removed, or the arguments are not valid.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
+        context = ToolContext(on_progress or (lambda *_: None), self._add_line)
+        try:
+            call = tool.start(arguments, context)
+        except InvalidArgumentsError as error:
+            raise ToolCallError(str(error), server=self.name, tool=name) from None
+        try:
+            value = await self._run(call, tool.is_async)
+            return result_of(value)
+        except asyncio.CancelledError:
+            context.cancel()
+            raise
+        except ToolCallError:
+            raise
+        except Exception as error:
+            self._add_line("error", "".join(traceback.format_exception(_without_ours(error))))
+            return ToolResult((ContentPart("text", f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),), is_error=True)
+
+    def _add_line(self, level: str, text: str) -> None:
+        self._logged += 1
+        self._log.append(LogLine(time.time(), level, text))
+
+    def read_log(self) -> ServerLog:
+        """Return the lines that tools logged, and the tracebacks of those that failed."""
+        return ServerLog(self.name, tuple(self._log), self._logged - len(self._log))
+
+    def read_messages(self, tool: str | None = None) -> Messages:
+        """Return no messages: the notebook's functions are called directly."""
+        return Messages(self.name)
+
+    async def connect(self) -> None:
+        """Do nothing: a notebook's functions are always there."""
+
+    ensure = reconnect = close = connect
+
+    async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
+        """Return the tools."""
+        return self.tools
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+
+def _without_ours(error: BaseException) -> BaseException:
+    """Return an error whose traceback begins with the person's function: the way there is ours."""
+    frames = error.__traceback__
+    while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
+        frames = frames.tb_next
+    return error.with_traceback(frames)

@@ -1,0 +1,154 @@
+"""What a model reads of a function's parameters, and what it may write into them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from casual_mcp_nb import Inject, ToolContext
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.toolbox.function_tool import read_tool
+from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
+
+CONTEXT = ToolContext(lambda *_: None, lambda *_: None)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Person(BaseModel):
+    name: str
+    born: date
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Frame:
+    """A type without a JSON form."""
+
+
+def run(function: Any, arguments: dict[str, Any], **options: Any) -> Any:
+    return read_tool(function, "notebook", **options).start(arguments, CONTEXT)()
+
+
+def schema(function: Any, **options: Any) -> dict[str, Any]:
+    return dict(read_tool(function, "notebook", **options).spec.input_schema)
+
+
+def test_hints_defaults_and_docstring_become_a_schema() -> None:
+    def total(numbers: list[int], colour: Colour = Colour.RED, *, how: Literal["sum", "max"] = "sum") -> int:
+        """Add up numbers.
+
+        Slowly.
+
+        Args:
+            numbers: What to add.
+            colour: Of the result.
+        """
+        return sum(numbers)
+
+    tool = read_tool(total, "notebook")
+    assert tool.spec.name == "total"
+    assert tool.spec.description == "Add up numbers.\n\nSlowly."
+    parameters = tool.spec.input_schema
+    assert parameters["required"] == ["numbers"]
+    assert parameters["properties"]["numbers"] == {"type": "array", "items": {"type": "integer"}, "description": "What to add."}
+    assert parameters["properties"]["colour"]["default"] == "red"
+    assert parameters["properties"]["how"] == {"enum": ["sum", "max"], "type": "string", "default": "sum"}
+    assert parameters["$defs"]["Colour"]["enum"] == ["red", "blue"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "written", "value"),
+    [
+        (Person, {"name": "Ada", "born": "1815-12-10"}, Person(name="Ada", born=date(1815, 12, 10))),
+        (Point, {"x": 3}, Point(3, 0)),
+        (Colour, "blue", Colour.BLUE),
+        (set[int], [1, 2, 2], {1, 2}),
+        (date, "2026-11-22", date(2026, 11, 22)),
+        (Annotated[int, Field(ge=1)], 3, 3),
+        (int | None, None, None),
+    ],
+)
+def test_arguments_arrive_in_the_types_of_the_parameters(hint: Any, written: Any, value: Any) -> None:
+    def echo(thing: Any) -> Any:
+        return thing
+
+    echo.__annotations__["thing"] = hint
+    assert run(echo, {"thing": written}) == value
+
+
+def test_each_wrong_argument_is_told_to_the_model() -> None:
+    def area(width: int, height: int) -> int:
+        return width * height
+
+    with pytest.raises(InvalidArgumentsError) as failure:
+        run(area, {"width": "wide", "heigth": 3})
+    text = str(failure.value)
+    assert all(name in text for name in ("width", "heigth", "height is required"))
+
+
+def test_injected_parameters_are_in_no_schema_and_no_model_can_set_them() -> None:
+    def rows(table: str, db: Annotated[Frame, Inject("connection")], frame: Frame, context: ToolContext) -> Any:
+        return table, db, frame, context
+
+    given = {"connection": Frame(), "frame": Frame()}
+    tool = read_tool(rows, "notebook", inject=given)
+    assert list(tool.spec.input_schema["properties"]) == ["table"]
+    assert tool.start({"table": "t"}, CONTEXT)() == ("t", given["connection"], given["frame"], CONTEXT)
+    with pytest.raises(InvalidArgumentsError):
+        tool.start({"table": "t", "frame": "mine"}, CONTEXT)
+
+
+def variadic(*numbers: int) -> None: ...
+def unfillable(frame: Frame) -> None: ...
+def marked(db: Annotated[Frame, Inject("connection")]) -> None: ...
+def unresolved(value: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "inject"),
+    [
+        (variadic, {}),
+        (unfillable, {}),
+        (marked, {}),
+        (marked, {"connection": 1, "db": 2}),
+        (unfillable, {"frame": 1, "other": 2}),
+        (unresolved, {}),
+        (lambda value: value, {}),
+        (3, {}),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused_when_it_is_added(function: Any, inject: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        read_tool(function, "notebook", inject=inject)
+
+
+def test_methods_partial_positions_and_callables_are_tools() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.count = 0
+
+        def add(self, by: int, /, times: int = 1) -> int:
+            """Count."""
+            self.count += by * times
+            return self.count
+
+        def __call__(self, by: int) -> int:
+            return self.add(by)
+
+    counter = Counter()
+    assert run(counter.add, {"by": 2, "times": 3}) == 6
+    assert run(counter, {"by": 1}, name="count") == 7
+    assert list(schema(counter.add)["properties"]) == ["by", "times"]
