@@ -33,14 +33,9 @@ class ToolResult:
 
     Args:
         content: The parts, in the server's order.
-<<<<<<< HEAD
         structured: Structured content, if the tool returned any.
         is_error: Whether the tool itself reported a failure.
-=======
-        structured: Structured content, where the tool gives it.
-        is_error: Whether the tool itself said that it failed.
         payload: What a function of the notebook returned for the person; no model and no file gets it.
->>>>>>> 7146e13 (Functions of the notebook are tools: session.tool, injected parameters, tables and figures as results, payloads)
     """
 
     content: tuple[ContentPart, ...] = ()

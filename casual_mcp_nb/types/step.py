@@ -51,22 +51,13 @@ class ToolCall(Displayable):
         content: The result's parts as they came.
         structured: Structured content, if the tool returned any.
         seconds: How long it took, without `waited`; None while it runs.
-<<<<<<< HEAD
         progress: The last progress report.
         search: The search, if it was one.
         at: When it started, in seconds since its turn started.
         unedited: The result before the person edited it, if they did.
         waiting: Whether it is waiting for the person's approval.
         waited: Seconds that it waited for the person's approval; 0 while it still waits.
-=======
-        progress: The last progress that it reported.
-        search: What it found, where it was a search.
-        at: When it began, in seconds since its turn began.
-        unedited: The result as it was before the person changed it by hand; None where nobody did.
-        waiting: Whether it waits for the person's approval now.
-        waited: How many seconds it waited for the person's approval; 0 while it still waits.
-        payload: What a function of the notebook returned for the person; None for other tools and in a saved conversation.
->>>>>>> 7146e13 (Functions of the notebook are tools: session.tool, injected parameters, tables and figures as results, payloads)
+        payload: What a function of the notebook returned for the person; None in a saved conversation.
     """
 
     id: str

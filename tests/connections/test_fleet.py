@@ -178,7 +178,8 @@ async def test_an_unknown_name_is_answered_with_the_closest(opened: Opened, raw:
         await server_manager.reconnect("wether")
     with pytest.raises(UnknownNameError, match="'weather'"):
         await server_manager.connect(["wether"])
-    with pytest.raises(UnknownNameError, match="'weather'"):
+    # A turn may still have the tool of a server that was removed.
+    with pytest.raises(ToolCallError):
         await server_manager.call(ToolSpec("wether", "a"), {})
 
 

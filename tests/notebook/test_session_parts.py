@@ -63,7 +63,7 @@ def test_the_tool_service_connects_searches_and_calls(parts: Parts) -> None:
     view = run(tools.view())
     assert {tool.server for tool in view.loaded} == {"math"}
     assert {hit.tool.server for hit in run(tools.search("the time in a city", 2, None, all_tools=False))} == {"time"}
-    assert run(tools.call("math:add", {"a": 1, "b": 2})).structured == {"result": 3}
+    assert run(tools.call("math:add", {"a": 1, "b": 2})).call.structured == {"result": 3}
     assert run(tools.reconnect("math")).state == "ready"
     tools.selection.tool_set = "numbers"
     assert {tool.server for tool in tools.current_view().catalog} == {"math", "time"}
