@@ -24,6 +24,8 @@ from pydantic import BaseModel
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
+from casual_mcp_nb.config.quick import model_sections, quick_config
+from casual_mcp_nb.config.server_entry import ServerLike
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions
@@ -56,7 +58,7 @@ from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.model_options import ModelOptions
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies, ServerConfig
+from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import (
     Clients,
@@ -217,9 +219,50 @@ class Session(Displayable):
             del config
 
     @classmethod
-    def demo(cls) -> Self:
-        """Open a session with the bundled servers and the offline planner: no key, no network."""
-        return cls(demo_config())
+    def quick(
+        cls,
+        model: str | None = None,
+        servers: Mapping[str, ServerLike] | Iterable[str] = (),
+        *,
+        base_url: str | None = None,
+        name: str | None = None,
+        system: str | None = None,
+        prices: str | Path | Mapping[str, Any] | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        quiet: bool = False,
+    ) -> Self:
+        """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
+
+        Args:
+            model: Provider and model, such as `openai:gpt-4.1`; `lmstudio:`, `llamacpp:` and `vllm:` are servers on this
+                computer. None for the offline planner. Keys come from the environment or `.env`.
+            servers: Servers by name, each as for `add_server`; or only their texts.
+            base_url: Another address than the provider's own; the key for it is taken from `QUICK_API_KEY`, if it needs one.
+            name: As of `Session`, and so are the others.
+            system: See there.
+            prices: See there.
+            approval: See there.
+            quiet: See there.
+
+        Raises:
+            UsageError: The provider or a server is not known; the message has the closest names.
+            ProviderError: The provider's key or its SDK is missing; the message says which.
+            ConfigError: An entry of a server is wrong.
+        """
+        try:
+            config, in_process = quick_config(model, servers, base_url=base_url)
+        finally:
+            del servers
+        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
+
+    @classmethod
+    def demo(cls, model: str | None = None) -> Self:
+        """Open a session with the bundled servers.
+
+        Args:
+            model: As of `quick`; None for the offline planner: no key, no network.
+        """
+        return cls({**demo_config(), **model_sections(model)})
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
@@ -254,7 +297,7 @@ class Session(Displayable):
     reconnect_async = awaited(reconnect)
 
     @blocking
-    async def add_server(self, name: str | None, spec: str | Mapping[str, Any] | ServerConfig | FastMCP[Any]) -> ServerStatus:
+    async def add_server(self, name: str | None, spec: ServerLike) -> ServerStatus:
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
@@ -894,7 +937,8 @@ class Session(Displayable):
         """Check what a session needs, and say how to fix what does not work.
 
         Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started or sent.
+            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started. Where the
+            config has no language model, model servers on this computer are asked for theirs.
         """
         from casual_mcp_nb.notebook.doctor import diagnose
 

@@ -6,16 +6,23 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, Union
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, shown
 from casual_mcp_nb.types.server import ServerConfig
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
+
+ServerLike = Union[str, Mapping[str, Any], ServerConfig, "FastMCP[Any]"]
+"""A server as a person gives it: a text, an entry of a config, or a FastMCP server of this process."""
 
 BUNDLED_PREFIX = "bundled:"
 _EXAMPLES = "Give a command such as npx -y @modelcontextprotocol/server-memory, an address such as https://example.com/mcp, or "
@@ -24,6 +31,13 @@ _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _RUNNERS = frozenset({"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"} | {"pipx", "pnpm", "podman", "uv", "uvx"})
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
 _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
+
+
+def is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
+    """Whether a server is an object of this process."""
+    # Whoever has such a server has imported its class.
+    module = sys.modules.get("fastmcp")
+    return module is not None and isinstance(spec, module.FastMCP)
 
 
 def read_server(

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
@@ -188,6 +189,30 @@ def parse_call(rest: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise UsageError("The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.')
     return name, arguments
+
+
+_MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")
+_MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
+
+
+def split_model(rest: str) -> tuple[str, str | None]:
+    """Take `--model PROVIDER:MODEL` from the beginning or the end of a line; one in between belongs to a server's command."""
+    rest = rest.strip()
+    match = _MODEL_FIRST.match(rest) or _MODEL_LAST.search(rest)
+    if match is None:
+        return rest, None
+    return rest[: match.start()] + rest[match.end() :], match["model"]
+
+
+def is_config_file(text: str) -> bool:
+    """Whether a text is the path of a config file: of a file that exists, or one that is named like a config."""
+    try:
+        words = shlex.split(text)
+        path = Path(*words).expanduser()
+        is_named_like_one = path.suffix in (".json", ".jsonc", ".toml") and "://" not in text
+        return len(words) == 1 and (is_named_like_one or path.is_file())
+    except (OSError, ValueError, RuntimeError):
+        return False
 
 
 def parse_place(command: str, rest: str) -> tuple[int | None, int | None]:

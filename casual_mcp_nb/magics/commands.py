@@ -266,8 +266,18 @@ _START, _LOOK, _CHOOSE, _TRY = "Start and close", "Look around", "Choose what th
 _TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(_START, "start the bundled servers and the offline planner: no key, no network"),
-    "connect": Command(_START, "start the servers and models of a config file", "FILE", "%mcp connect casual_mcp_config.json"),
+    "demo": Command(
+        _START,
+        "start the bundled servers, with the offline planner (no key, no network) or a model",
+        "[--model PROVIDER:MODEL]",
+        "%mcp demo --model ollama:qwen3:8b",
+    ),
+    "connect": Command(
+        _START,
+        "start the servers and models of a config file, or one server, with a model",
+        "FILE | COMMAND | ADDRESS [--model PROVIDER:MODEL]",
+        "%mcp connect npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
+    ),
     "add": Command(
         _START,
         "add a server: a command, an address, or the name of a bundled one",

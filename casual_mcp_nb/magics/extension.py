@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Enum, Integer
 
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.magics.args import ECHO, fill_in, one_word, parse_cell_line, parse_line, words_of
+from casual_mcp_nb.magics.args import (
+    ECHO,
+    fill_in,
+    is_config_file,
+    one_word,
+    parse_cell_line,
+    parse_line,
+    split_model,
+    words_of,
+)
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.complete import Names, complete, last_word
 from casual_mcp_nb.magics.help import help_of
@@ -21,9 +33,12 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.notebook.models_at_hand import ModelAtHand
     from casual_mcp_nb.notebook.starting import StartDisplay
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.session import SessionStatus
+
+T = TypeVar("T")
 
 VARIABLE = "session"
 CONFIG_FILE = "casual_mcp_config.json"
@@ -123,7 +138,7 @@ class McpMagics(Magics):
         if session is None:
             other = self._namespace.get(VARIABLE)
             text = f"`{VARIABLE}` is a {type(other).__name__}, not a session" if other is not None else "There is no session"
-            raise UsageError(f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE`.")
+            raise UsageError(f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`.")
         return session
 
     def _check_variable(self) -> None:
@@ -134,8 +149,14 @@ class McpMagics(Magics):
                 f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again."
             )
 
-    def _start(self, announcement: str, make: Callable[[], Session]) -> Any:
-        """Open and connect a session; the announcement is shown before anything is imported for it."""
+    def _start(self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: "") -> Any:
+        """Open and connect a session; the announcement is shown before anything is imported for it.
+
+        Args:
+            announcement: What is shown.
+            make: Opens the session.
+            hint: Returns a note for the status; empty for none.
+        """
         from casual_mcp_nb.notebook.starting import StartDisplay
 
         self._check_variable()
@@ -149,6 +170,8 @@ class McpMagics(Magics):
             self._namespace[VARIABLE] = session
             session.connect(quiet=True)
             status = session.status
+            if note := hint():
+                status = replace(status, notes=(*status.notes, note))
         finally:
             display.finish(session.servers if session else None, None if self._quiet else status)
         return self._shown(status, display)
@@ -161,22 +184,42 @@ class McpMagics(Magics):
         return ShownStatus.of(status, self.shell)
 
     def _demo(self, rest: str) -> Any:
+        more, model = split_model(rest)
+        if more:
+            raise UsageError(f"%mcp demo takes only a model, but this line has {shown(more)}.", hint="See %mcp help demo.")
+        at_hand = None if model else _background(_models_at_hand)
+
         def make() -> Session:
             from casual_mcp_nb.session import Session
 
-            return Session.demo()
+            return Session.demo(model)
 
-        return self._start("Starting the bundled servers …", make)
+        def hint() -> str:
+            from casual_mcp_nb.notebook.models_at_hand import hint_of
+
+            return hint_of(at_hand.result()) if at_hand and not at_hand.exception() else ""
+
+        return self._start("Starting the bundled servers …", make, hint)
 
     def _connect(self, rest: str) -> Any:
-        name = one_word("connect", rest, "config file")
+        target, model = split_model(rest)
+        if not target and model is None:
+            one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
+        is_file = bool(target) and is_config_file(target)
 
         def make() -> Session:
             from casual_mcp_nb.session import Session
 
-            return Session.from_config(name)
+            if not is_file:
+                return Session.quick(model, [target] if target else [])
+            session = Session.from_config(one_word("connect", target, "config file"))
+            if model is not None:
+                session.model = model
+            return session
 
-        return self._start(f"Starting the servers of {Path(name).name} …", make)
+        # A command can hold a secret.
+        what = f"the servers of {Path(target).name}" if is_file else "the server" if target else "the session"
+        return self._start(f"Starting {what} …", make)
 
     def _close(self, rest: str) -> None:
         self._session().close()
@@ -190,6 +233,27 @@ class McpMagics(Magics):
 
     def _help(self, rest: str) -> Any:
         return help_of(rest)
+
+
+def _background(work: Callable[[], T]) -> Future[T]:
+    """Do work on a thread that neither the cell nor the end of the interpreter waits for."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def _models_at_hand() -> list[ModelAtHand]:
+    from casual_mcp_nb.config import read_environment
+    from casual_mcp_nb.notebook.models_at_hand import models_at_hand
+
+    return models_at_hand(read_environment())
 
 
 _QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*")

@@ -1,4 +1,4 @@
-"""The config of `%mcp demo` and `Session.demo()`: bundled servers and the offline planner; no key, no network."""
+"""The config of `%mcp demo` and `Session.demo()`: the bundled servers; no key, no network."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """Return a config with the default bundled servers, all but one deferred, and the offline planner as the model."""
+    """Return a config with the default bundled servers, all but one deferred; the model is added by `Session.demo`."""
     return {
-        "clients": {"offline": {"provider": "offline"}},
-        "models": {"planner": {"client": "offline", "model": "planner"}},
         "servers": {
             name: {"bundled": name, "defer_loading": name != LOADED} for name, server in BUNDLED.items() if server.default
         },

@@ -1,4 +1,4 @@
-"""Check everything that a session needs. Nothing is started, sent or changed."""
+"""Check everything that a session needs. Nothing is started or changed, and only model servers here are asked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.config import read_environment
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.providers.registry import client_variable, homes_of, spec_of, specs
@@ -59,6 +61,7 @@ def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices
             *_commands(config),
             *_config(config),
             *_keys(config),
+            *_models_at_hand(config),
             *_windows(config),
             *_prices(config),
             *_context_windows(config),
@@ -142,6 +145,15 @@ def _keys(config: Config) -> Iterator[Check]:
             yield Check("Keys", client.name, "warn", problem, advice)
         else:
             yield Check("Keys", client.name, "ok", client.key)
+
+
+def _models_at_hand(config: Config) -> Iterator[Check]:
+    """Say which language models could be used, where the config has none."""
+    if any(spec_of(client.provider).is_language_model for client in config.clients.values()):
+        return
+    for at_hand in models_at_hand(read_environment(config.folder)):
+        advice = f'Use it: session = Session.quick("{at_hand.model}", servers={{…}}), or %mcp demo --model {at_hand.model}'
+        yield Check("Models", at_hand.source, "ok", at_hand.reason, advice)
 
 
 def _is_at_home(client: ClientConfig) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -11,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.config import read_environment
-from casual_mcp_nb.config.server_entry import checked_name, read_server
+from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.names import ChatNames
@@ -47,8 +46,6 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 
 if TYPE_CHECKING:
-    from fastmcp import FastMCP
-
     from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.evaluation import Strategy
 
@@ -213,9 +210,7 @@ class ToolService:
         await self.view()
         return self.servers[name]
 
-    async def add_server(
-        self, spec: str | Mapping[str, Any] | ServerConfig | FastMCP[Any], name: str | None = None
-    ) -> ServerStatus:
+    async def add_server(self, spec: ServerLike, name: str | None = None) -> ServerStatus:
         """Add a server and connect it, see `Session.add_server`.
 
         Args:
@@ -223,7 +218,7 @@ class ToolService:
             name: Its name; None for one made from a text.
         """
         self._check_open()
-        if _is_in_process(spec):
+        if is_in_process(spec):
             given = checked_name(name)
             await self._chat.add_server(given, server=spec)
         else:
@@ -373,12 +368,6 @@ class ToolService:
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
-
-
-def _is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
-    # Whoever has such a server has imported its class.
-    module = sys.modules.get("fastmcp")
-    return module is not None and isinstance(spec, module.FastMCP)
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:

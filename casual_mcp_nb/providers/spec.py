@@ -74,6 +74,7 @@ class ProviderSpec:
         sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None where it needs none.
         key_variable: The environment variable in which its key is looked for after the client's own.
         homes: The hosts to which that key belongs, the provider's own first.
+        example_model: One of its models that calls tools, for those who have not chosen one.
         needs_key: Whether it cannot be asked without a key.
         is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
         api: What is said to lack an option.
@@ -107,6 +108,7 @@ class ProviderSpec:
     sdk: str | None = None
     key_variable: str | None = None
     homes: tuple[str, ...] = ()
+    example_model: str | None = None
     needs_key: bool = True
     is_language_model: bool = True
     api: str = "The provider's API"

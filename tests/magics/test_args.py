@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,10 +14,12 @@ from casual_mcp_nb.magics.args import (
     CellArgs,
     Line,
     fill_in,
+    is_config_file,
     parse_call,
     parse_cell_line,
     parse_line,
     parse_place,
+    split_model,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.help import help_of
@@ -162,3 +165,28 @@ def test_help_of_one_command_names_the_closest_when_there_is_none() -> None:
     assert help_of("call").groups[0][1][0].usage.startswith("%mcp call")
     with pytest.raises(UnknownNameError, match="'call'"):
         help_of("cal")
+
+
+@pytest.mark.parametrize(
+    ("rest", "split"),
+    [
+        ("", ("", None)),
+        ("config.json", ("config.json", None)),
+        ("npx -y docs --model openai:gpt-4.1", ("npx -y docs", "openai:gpt-4.1")),
+        ("--model=ollama:qwen3:8b npx -y docs", ("npx -y docs", "ollama:qwen3:8b")),
+        ("--model ollama:qwen3", ("", "ollama:qwen3")),
+        ("npx --model mine -y docs", ("npx --model mine -y docs", None)),
+        ("npx --model mine -y docs --model a:b", ("npx --model mine -y docs", "a:b")),
+    ],
+)
+def test_the_model_of_a_line_stands_at_its_beginning_or_its_end(rest: str, split: tuple[str, str | None]) -> None:
+    assert split_model(rest) == split
+
+
+def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path: Path) -> None:
+    there = tmp_path / "my config"
+    there.write_text("{}")
+    assert is_config_file(f"'{there}'")
+    assert is_config_file("nowhere.json")
+    for text in ("npx -y docs config.json", "https://example.com/mcp.json", "time", "'unclosed", ""):
+        assert not is_config_file(text)

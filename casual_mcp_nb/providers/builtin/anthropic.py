@@ -342,6 +342,7 @@ SPEC = ProviderSpec(
     sdk="anthropic",
     key_variable="ANTHROPIC_API_KEY",
     homes=("anthropic.com",),
+    example_model="claude-sonnet-4-5",
     api="Anthropic's API",
     lacking=("seed",),
     notes=_notes,

@@ -301,6 +301,7 @@ SPEC = ProviderSpec(
     sdk=SDK,
     key_variable="GEMINI_API_KEY",
     homes=("googleapis.com",),
+    example_model="gemini-2.5-flash",
     api="Google's Gemini API",
     lacking=("parallel_tool_calls",),
     choose_tools=lambda options: {},

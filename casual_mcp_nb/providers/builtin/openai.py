@@ -260,6 +260,7 @@ SPEC = ProviderSpec(
     sdk="openai",
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),
+    example_model="gpt-4.1",
     unsent=unsent_to_reasoning,
     chat_messages=True,
     renames_max_tokens=True,

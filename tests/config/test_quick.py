@@ -1,0 +1,109 @@
+"""A session without a config file: a model in one word, servers as they are typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kit.provider import Provider, answer
+from kit.shops import shop
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.config.quick import model_sections, quick_config
+from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, UnknownNameError, UsageError
+
+KEY = "sk-not-a-real-key-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "QUICK_API_KEY", "LMSTUDIO_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_model_and_servers_are_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Provider(answer("openai", "Hello.")) as provider:
+        servers = {"clock": "bundled:time", "math": {"bundled": "math", "transport": "in-process"}, "shop": shop()}
+        with Session.quick("openai:m-1", servers, base_url=f"{provider.url}/v1", system="Be brief.") as session:
+            assert {name: status.state for name, status in session.servers.items()} == dict.fromkeys(servers, "ready")
+            assert session.model == "m-1"
+            turn = session.chat("Hello?", echo="none")
+            assert (turn.status, turn.answer) == ("done", "Hello.")
+            assert provider.seen[-1].body["model"] == "m-1"
+
+
+def test_without_a_model_the_offline_planner_answers() -> None:
+    with Session.quick(servers=["math", "math"]) as session:
+        assert list(session.servers) == ["math", "math-2"]
+        assert session.status.provider == "offline"
+    with Session.quick() as session:
+        assert len(session.servers) == 0
+
+
+def test_a_key_comes_from_the_environment_and_is_never_shown() -> None:
+    config, _ = quick_config("openai:gpt-4.1", environ={"OPENAI_API_KEY": KEY})
+    client = config.clients["openai"]
+    assert client.api_key is not None
+    assert client.api_key.get_secret_value() == KEY
+    assert KEY in config.secrets()
+    assert KEY not in repr(config)
+
+
+@pytest.mark.parametrize("model", ["lmstudio:qwen3-4b", "llamacpp:any", "vllm:meta-llama/Llama-3.1-8B"])
+def test_a_server_of_this_computer_does_not_get_the_key_of_a_provider(model: str) -> None:
+    sections = model_sections(model, environ={"OPENAI_API_KEY": KEY})
+    (client,) = sections["clients"].values()
+    assert client["base_url"].startswith("http://127.0.0.1:")
+    assert list(sections["models"]) == [model.partition(":")[2]]
+    config, _ = quick_config(model, environ={"OPENAI_API_KEY": KEY})
+    (read,) = config.clients.values()
+    assert read.api_key is not None
+    assert read.api_key.get_secret_value() == "none"
+
+
+def test_another_address_has_a_key_of_its_own() -> None:
+    environ = {"OPENAI_API_KEY": KEY, "QUICK_API_KEY": "another-key"}
+    config, _ = quick_config("openai:m", base_url="https://models.example/v1", environ=environ)
+    (client,) = config.clients.values()
+    assert client.api_key is not None
+    assert client.api_key.get_secret_value() == "another-key"
+
+
+def test_a_model_may_have_colons_in_its_name() -> None:
+    config, _ = quick_config("ollama:qwen3:8b", environ={})
+    assert config.models["qwen3:8b"].model == "qwen3:8b"
+    assert config.clients["ollama"].provider == "ollama"
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "says"),
+    [
+        ("opnai:gpt-4.1", UnknownNameError, "openai"),
+        ("lmstudo:qwen", UnknownNameError, "lmstudio"),
+        ("openai", UsageError, "openai:NAME"),
+        ("openai:", UsageError, "openai:NAME"),
+        ("openai:gpt-4.1", AuthenticationError, "OPENAI_API_KEY"),
+        ("anthropic:claude-sonnet-4-5", AuthenticationError, "ANTHROPIC_API_KEY"),
+    ],
+)
+def test_what_is_missing_is_named(model: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        quick_config(model, environ={})
+
+
+def test_a_missing_sdk_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import PackageNotFoundError
+
+    def version(name: str) -> Any:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("casual_mcp_nb.config.quick.version", version)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'casual-mcp-nb\[openai\]'"):
+        quick_config("openai:gpt-4.1", environ={"OPENAI_API_KEY": KEY})
+
+
+def test_the_demo_can_have_a_model() -> None:
+    session = Session.demo("lmstudio:qwen3-4b")
+    assert (session.model, session.status.provider) == ("qwen3-4b", "openai")
+    assert len(session.servers) == 7
+    session.close()
