@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,10 +15,13 @@ from casual_mcp_nb.types.tokens import TokenUsage
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall
     from casual_llm.usage import Usage
+    from httpx import Response
 
     from casual_mcp_nb.providers.spec import OnText
 
-_Event = TypeVar("_Event", contravariant=True)
+_Event = TypeVar("_Event")
+_EventIn = TypeVar("_EventIn", contravariant=True)
+_EventOut = TypeVar("_EventOut", covariant=True)
 _Whole = TypeVar("_Whole")
 
 
@@ -135,10 +138,20 @@ def _parameters(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
-class StreamedAnswer(Protocol[_Event]):
+class EventStream(Protocol[_EventOut]):
+    """A stream of an SDK over the response of its server."""
+
+    @property
+    def response(self) -> Response: ...
+    def __aiter__(self) -> AsyncIterator[_EventOut]: ...
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, kind: Any, error: Any, frames: Any, /) -> None: ...
+
+
+class StreamedAnswer(Protocol[_EventIn]):
     """A streamed answer as far as it has come."""
 
-    def take(self, event: _Event, /) -> str:
+    def take(self, event: _EventIn, /) -> str:
         """Take an event; the text in it comes back."""
 
     def answer(self) -> ModelResponse:
@@ -150,9 +163,9 @@ class StreamedAnswer(Protocol[_Event]):
 
 
 async def read_stream(
-    events: Any,
+    events: EventStream[_Event],
     say: OnText,
-    parts: StreamedAnswer[Any],
+    parts: StreamedAnswer[_Event],
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], ModelResponse],
 ) -> ModelResponse:
@@ -174,7 +187,7 @@ async def read_stream(
     return parts.answer()
 
 
-async def _whole_body(response: Any) -> Any | None:
+async def _whole_body(response: Response) -> Any | None:
     """Return what was sent instead of a stream, read from its JSON; None for a stream.
 
     Raises:

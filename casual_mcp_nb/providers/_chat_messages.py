@@ -24,14 +24,7 @@ _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_valida
 
 
 def conversation(client: object, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
-    """Return the messages as this model takes them.
-
-    Args:
-        client: The client.
-        model: The provider's name of the model.
-        messages: The conversation.
-        wire: The format.
-    """
+    """Return the messages as this model takes them."""
     known = learned(client, model)
     ids = MISTRAL_IDS if known.mistral_ids else CHAT_IDS
     sent = list(after_results(messages_for(client, model, messages, wire, ids)))
@@ -39,15 +32,7 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
 
 
 def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
-    """Put what this model gave with its answers into the messages of a request.
-
-    Args:
-        client: The client.
-        model: The provider's name of the model.
-        sent: The messages.
-        made: What casual-llm makes of them; changed in place.
-        wire: The format.
-    """
+    """Put what this model gave with its answers into `made`, which casual-llm made of the messages that are `sent`."""
     known = learned(client, model)
     answers = (message for message in sent if message.role == "assistant")
     for message, answer in zip(answers, (one for one in made if one["role"] == "assistant"), strict=True):

@@ -5,25 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from httpx import AsyncByteStream, AsyncClient, Response
 
 MAX_BYTES = 65_536
 """Of the body of an error, as it comes over the wire."""
 
 
-def limit_error_bodies(client: Any) -> None:
+def limit_error_bodies(client: object) -> None:
     """Let the SDK of a client read no more than the beginning of an error's body; a client without an SDK stays as it is.
 
     Args:
         client: A client of casual-llm.
     """
-    http = getattr(getattr(client, "client", None), "_client", None)
-    hooks = getattr(http, "event_hooks", None)
-    if http is not None and hooks is not None:
+    http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
+    if http is not None and hasattr(http, "event_hooks"):
+        hooks = http.event_hooks
         http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _limit]}
 
 
-async def _limit(response: Any) -> None:
+async def _limit(response: Response) -> None:
     if response.is_error:
         response.stream = _limited_stream(type(response).__module__.partition(".")[0])(response.stream)
 
@@ -36,7 +39,7 @@ def _limited_stream(package: str) -> type[Any]:
     class Limited(base):  # type: ignore[misc]
         """The beginning of a stream."""
 
-        def __init__(self, whole: Any) -> None:
+        def __init__(self, whole: AsyncByteStream) -> None:
             self._whole = whole
 
         async def __aiter__(self) -> AsyncIterator[bytes]:

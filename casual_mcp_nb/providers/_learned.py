@@ -58,12 +58,7 @@ _known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
 
 
 def learned(client: object, model: str) -> Learned:
-    """Return what is known of this model; at first what its name tells.
-
-    Args:
-        client: The client, which forgets it when it is gone.
-        model: The provider's name of the model.
-    """
+    """Return what is known of this model; at first what its name tells. A client that is gone is forgotten."""
     try:
         models = _known.setdefault(client, {})
     except TypeError:
@@ -77,25 +72,13 @@ def learned(client: object, model: str) -> Learned:
 
 
 def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
-    """Return a conversation as a model takes it: its names, ids and arguments of calls, and its images.
-
-    Args:
-        client: The client.
-        model: The provider's name of the model.
-        messages: The conversation.
-        wire: The format, as in `ProviderState`.
-        ids: Which ids of calls are accepted.
-    """
+    """Return a conversation as a model takes it: names, arguments and ids of calls, which keep to `ids`, and images."""
     known = learned(client, model)
     return limited(sendable(messages, ids, wire, model), known.most_images, known.refused_images)
 
 
 def adapted(known: Learned, refusal: Refusal) -> str | None:
-    """Learn from a refusal.
-
-    Returns:
-        What is done differently from now on, in words for the person; None where nothing can be.
-    """
+    """Learn from a refusal; return in words what is done differently from now on, None where nothing can be."""
     if refusal.status not in _REFUSALS:
         return None
     return next((said for rule in _RULES if (said := rule(known, refusal)) is not None), None)

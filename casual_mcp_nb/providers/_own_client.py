@@ -24,11 +24,7 @@ class OwnClient:
         raise NotImplementedError
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-        """Make one request that is answered piece by piece.
-
-        Raises:
-            StreamTruncated: The stream stopped before its end.
-        """
+        """Make one request that is answered piece by piece."""
         raise NotImplementedError
 
     async def _chat(

@@ -69,11 +69,7 @@ def token_field_of(known: LearnedOptions, model: str) -> str:
 
 
 def adapt_options(known: LearnedOptions, refusal: Refusal) -> str | None:
-    """Learn from a refusal which option to leave out or to change.
-
-    Returns:
-        What is done differently, in words for the person; None where no option is refused.
-    """
+    """Learn from a refusal which option to leave out or to change; return it in words, None where no option is refused."""
     if refusal.status not in (400, 422):
         return None
     return _room(known, refusal) or _token_field(known, refusal) or _most_tokens(known, refusal) or _dropped(known, refusal)

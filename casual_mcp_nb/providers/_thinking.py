@@ -16,13 +16,7 @@ def is_reasoning_model(model: str) -> bool:
 
 
 def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
-    """Return the options that one of OpenAI's models is not sent because it reasons, each with the reason.
-
-    Args:
-        model: Its name.
-        options: What the person wants.
-        thinks: Whether it reasons whatever its name tells.
-    """
+    """Return the options that one of OpenAI's models is not sent because it reasons, or `thinks` whatever its name tells."""
     given = options.given() if thinks or is_reasoning_model(model) else {}
     reason = f"Model {shown(model)} is asked to reason, and takes no"
     return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}

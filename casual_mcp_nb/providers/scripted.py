@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers._answers import plain_usage
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.types.model_response import ModelResponse
 
@@ -99,13 +100,8 @@ class ScriptedClient:
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
     ) -> tuple[AssistantMessage, Usage | None]:
-        from casual_llm import Usage
-
         answer = await self.answer(model, messages, options)
-        usage = answer.usage
-        if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
-            return answer.message, None
-        return answer.message, Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+        return answer.message, plain_usage(answer.usage)
 
 
 def scripted_model(*answers: Any, name: str = "scripted") -> ChatModel:

@@ -45,6 +45,11 @@ class ProviderAdapter:
     name: str = ""
 
 
+def offer_plain(tools: Definitions) -> dict[str, Any]:
+    """Return the definitions as arguments of a request as they are, for a client that puts them in its own words."""
+    return {"tools": [dict(tool) for tool in tools]} if tools else {}
+
+
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
     """Return which tools may be called, and whether several at once, in OpenAI's words."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls

@@ -65,11 +65,7 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
 async def stream(
     client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
-
-    Raises:
-        StreamTruncated: The end mark is missing.
-    """
+    """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
     from anthropic.types import Message
 
     # The SDK's own `messages.stream` parses arguments on the way, broken ones included.
@@ -236,11 +232,6 @@ class _MessageStream:
         return ""
 
     def answer(self) -> ModelResponse:
-        """Return the whole answer.
-
-        Raises:
-            StreamTruncated: The end mark is missing.
-        """
         from anthropic.types import Message
 
         if not self.ended or self.reason is None:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from casual_mcp_nb.providers._answers import ContentFiltered, StreamTruncated, answer_of, call_of, ended_early, usage_of
-from casual_mcp_nb.providers._building import headers_of, key_of, missing, no_key
+from casual_mcp_nb.providers._building import headers_of, key_of, need, no_key
 from casual_mcp_nb.providers._genai import Connection, answering
 from casual_mcp_nb.providers._history import RESPONSES_IDS
 from casual_mcp_nb.providers._learned import messages_for
@@ -19,7 +19,7 @@ from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import after_results, data_of, refuse_addresses
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec, offer_plain
 
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
@@ -78,11 +78,6 @@ class GeminiClient(OwnClient):
                 if say is not None:
                     say(text, answering.get())
         return answer.whole()
-
-
-def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request: as they are; `_config` makes them Google's."""
-    return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[types.Content]:
@@ -281,10 +276,7 @@ def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsa
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:
-    try:
-        import google.genai  # noqa: F401
-    except ImportError as error:
-        raise missing(name, SDK) from error
+    need(name, SDK, "google.genai")
     key = key_of(config)
     if key is None:
         raise no_key(name, WIRE)
@@ -296,7 +288,7 @@ SPEC = ProviderSpec(
     about="Google's Gemini models",
     place=35,
     build=_build,
-    adapter=ProviderAdapter(offer, GeminiClient.ask, GeminiClient.stream, WIRE),
+    adapter=ProviderAdapter(offer_plain, GeminiClient.ask, GeminiClient.stream, WIRE),
     client=lambda: GeminiClient,
     sdk=SDK,
     key_variable="GEMINI_API_KEY",

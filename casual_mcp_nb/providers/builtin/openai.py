@@ -55,11 +55,7 @@ async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """Make one request that is answered piece by piece; a server that answers it in one piece is read too.
-
-    Raises:
-        StreamTruncated: There was no reason for the end.
-    """
+    """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
     from openai.types.chat import ChatCompletion
 
     create = client.client.chat.completions.create

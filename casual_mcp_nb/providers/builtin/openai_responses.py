@@ -29,7 +29,7 @@ from casual_mcp_nb.providers._pictures import images
 from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec, offer_plain
 
 if TYPE_CHECKING:
     from casual_llm import (
@@ -81,11 +81,6 @@ class ResponsesClient(OwnClient):
         events = await create(**taken_by(create, _request(self, model, messages, options)), stream=True)
         read = partial(_read, model=model, options=options)
         return await read_stream(events, say, _ResponseStream(model, options), Response.construct, read)
-
-
-def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request: as they are; how they are sent is found when it is made."""
-    return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
@@ -288,7 +283,7 @@ SPEC = ProviderSpec(
     about="OpenAI's Responses API, which gives back what its models thought",
     place=20,
     build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
-    adapter=ProviderAdapter(offer, ResponsesClient.ask, ResponsesClient.stream, WIRE),
+    adapter=ProviderAdapter(offer_plain, ResponsesClient.ask, ResponsesClient.stream, WIRE),
     client=lambda: ResponsesClient,
     sdk="openai",
     key_variable="OPENAI_API_KEY",
