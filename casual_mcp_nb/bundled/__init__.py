@@ -20,11 +20,11 @@ __all__ = ["BUNDLED", "BundledServer", "build", "command"]
 
 
 def build(name: str, args: Sequence[str] = ()) -> ToolServer:
-    """Build a server to be used in this process, for instance with `fastmcp.Client(build("math"))`.
+    """Build a server for use in this process, for instance with `fastmcp.Client(build("math"))`.
 
     Args:
         name: A key of `BUNDLED`.
-        args: The options of its command line, such as `["--root", "data"]`.
+        args: Its command-line options, such as `["--root", "data"]`.
 
     Returns:
         The server, an SDK `MCPServer`; call its `close()` when it is no longer used.
@@ -47,5 +47,5 @@ def command(name: str, args: Sequence[str] = ()) -> list[str]:
     Raises:
         ValueError: The name is unknown; the message names the valid ones.
     """
-    # Without -P, a `random.py` in the working folder would take the place of the standard library's.
+    # Without -P, a `random.py` in the working directory would shadow the standard library's.
     return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), known(name).name, *args]

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
         argv: The arguments without the program's name.
 
     Returns:
-        The exit code: 0 after a clean end, 2 after a wrong name or option.
+        The exit code: 0 for a clean exit, 2 for an invalid name or option.
     """
     if not argv:
         return _refuse(USAGE)
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve(name: str, options: Sequence[str]) -> None:
-    # The SDK's objects live for ever: collecting while they are created costs a tenth of the start.
+    # The SDK's objects live forever: garbage collection during their creation costs a tenth of the startup time.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
     entry = known(name)

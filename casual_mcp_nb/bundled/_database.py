@@ -1,4 +1,4 @@
-"""SQLite connections for statements from a stranger: read-only where asked for, limited in time and size."""
+"""SQLite connections for untrusted statements: optionally read-only, limited in time and size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_VALUE_BYTES = 5_000_000
 _MAX_STATEMENT = 50_000
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
-# These reach other files, or settings of the database that outlive the statement.
+# These access other files, or change database settings that outlive the statement.
 _FORBIDDEN = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA})
 
 
@@ -48,7 +48,7 @@ class Database:
         fill(self._keeper)
 
     def close(self) -> None:
-        """Let go of the sample database."""
+        """Release the sample database."""
         if self._keeper is not None:
             self._keeper.close()
 
@@ -57,11 +57,11 @@ class Database:
         """Open a connection for one statement.
 
         Args:
-            write: Permit changes.
-            guard: Permit only what a statement of a stranger may do; False for statements of our own.
+            write: Allow changes.
+            guard: Allow only what an untrusted statement may do; False for our own statements.
 
         Raises:
-            ToolError: The statement is wrong, forbidden or takes too long; with SQLite's own words.
+            ToolError: The statement is invalid, forbidden or too slow; with SQLite's own message.
         """
         with self._lock, closing(self._open(write)) as connection:
             if guard:

@@ -1,4 +1,4 @@
-"""What is in a file: text in some encoding, the text of a .docx, or bytes that are no text."""
+"""Read the content of a file: text in some encoding, the text of a .docx, or binary data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTE_ORDER_MARKS = (
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a text file: the text, its encoding, and the byte at which the next piece begins."""
+    """A part of a text file: the text, its encoding, and the byte at which the next part begins."""
 
     text: str
     encoding: str
@@ -37,7 +37,7 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
 
     Args:
         stream: The file, opened for reading.
-        name: Its name, whose ending may say what it is.
+        name: Its name, whose extension may indicate its type.
         offset: Where to begin: bytes of a text file, characters of a .docx.
         limit: The most of them to read.
 
@@ -54,7 +54,7 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
         next_offset = offset + limit if offset + limit < len(text) else None
         known = {"kind": "docx", "size": size, "note": _note(len(text), offset, next_offset)}
         return {**known, "next_offset": next_offset, "text": text[offset : offset + limit]}
-    # Four bytes are the longest character; with fewer a part could be empty.
+    # A character has up to four bytes; with fewer, a part could be empty.
     part = read_part(stream, offset, max(limit, 4))
     if part is None:
         note = f"A binary file of {size} bytes; its content is not shown."
@@ -65,12 +65,12 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
 
 
 def media_type(name: str) -> str:
-    """Name the media type that a file's name stands for, such as text/csv."""
+    """Return the media type for a file's name, such as text/csv."""
     return mimetypes.guess_type(name)[0] or "unknown"
 
 
 def read_part(stream: IO[bytes], offset: int, limit: int) -> Part | None:
-    """Read a piece of a text file.
+    """Read a part of a text file.
 
     Args:
         stream: The file, opened for reading bytes.
@@ -78,7 +78,7 @@ def read_part(stream: IO[bytes], offset: int, limit: int) -> Part | None:
         limit: The most bytes to read.
 
     Returns:
-        The piece, or None when the file is not text.
+        The part, or None if the file is not text.
     """
     encoding = detect_encoding(stream.read(_SAMPLE_BYTES))
     if encoding is None:
@@ -90,10 +90,10 @@ def read_part(stream: IO[bytes], offset: int, limit: int) -> Part | None:
 
 
 def detect_encoding(sample: bytes) -> str | None:
-    """Name the encoding of a file by its first bytes.
+    """Detect the encoding of a file from its first bytes.
 
     Returns:
-        A codec's name; latin-1 is the guess for text that is nothing else; None for bytes that are no text.
+        A codec's name, with latin-1 as the fallback for text; None for binary data.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if sample.startswith(mark):
@@ -107,10 +107,10 @@ def detect_encoding(sample: bytes) -> str | None:
 
 
 def docx_text(file: Path | BinaryIO) -> str:
-    """Return the text of a .docx file, a line for each paragraph.
+    """Return the text of a .docx file, one line per paragraph.
 
     Raises:
-        ToolError: It is no .docx, too large when unpacked, or its XML declares a document type.
+        ToolError: It is not a .docx file, is too large when unpacked, or its XML declares a document type.
         OSError: It cannot be read.
     """
     try:
@@ -168,13 +168,13 @@ def _is_utf8(sample: bytes) -> bool:
     try:
         sample.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A character cut by the end of the sample is no fault of the file.
+        # A character cut at the end of the sample does not make the file invalid.
         return error.reason == "unexpected end of data" and error.start > 0
     return True
 
 
 def _decode(data: bytes, encoding: str) -> tuple[str, int]:
-    # The limit may have cut the last character, which then belongs to the next piece.
+    # The limit may have cut the last character, which then belongs to the next part.
     for cut in range(min(4, len(data))):
         try:
             return data[: len(data) - cut].decode(encoding), len(data) - cut

@@ -1,4 +1,4 @@
-"""Arithmetic expressions from a stranger, evaluated without `eval` and within fixed limits."""
+"""Evaluate untrusted arithmetic expressions without `eval` and within fixed limits."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def evaluate(expression: str) -> Number:
 
 
 def checked(value: Any) -> Number:
-    """Return the value when it is a number within the limits.
+    """Return the value if it is a number within the limits.
 
     Raises:
-        ToolError: It is no real, finite number, or has too many digits.
+        ToolError: It is not a real, finite number, or has too many digits.
     """
     if isinstance(value, complex):
         raise ToolError("The result is not a real number.")

@@ -1,4 +1,4 @@
-"""A folder held open: what is done in it by name follows no link, whatever is exchanged for one in between."""
+"""A folder held open by descriptor, so that operations in it never follow a link, even one swapped in meanwhile."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 
 
 class Folder:
-    """A folder and the things directly in it. `name` is always one part of a path.
+    """A folder and its direct entries. `name` is always a single path component.
 
-    Where the system has no descriptors of folders (Windows), paths stand in for them.
+    Systems without directory descriptors (Windows) use paths instead.
 
     Args:
-        path: The folder's real path, for systems without descriptors.
+        path: The folder's real path, for systems without directory descriptors.
         fd: Its descriptor; None on those systems.
     """
 
@@ -54,13 +54,13 @@ class Folder:
             folder.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def has(self, name: str) -> bool:
-        """Return whether there is anything of this name, a link included."""
+        """Return whether an entry of this name exists, including links."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Folder:
         return True
 
     def stat(self, name: str | None = None) -> os.stat_result:
-        """Return the state of an entry, or of the folder itself; of a link its own."""
+        """Return the status of an entry, or of the folder itself, without following a link."""
         if name is None:
             return os.stat(self._path) if self._fd is None else os.fstat(self._fd)
         place, at = self._at(name)
@@ -99,7 +99,7 @@ class Folder:
         """Make a new file and open it for writing.
 
         Raises:
-            FileExistsError: There is something of this name.
+            FileExistsError: An entry of this name exists.
         """
         place, at = self._at(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
@@ -119,7 +119,7 @@ class Folder:
             os.unlink(place, **at)
 
     def put(self, name: str, folder: Folder, new: str) -> None:
-        """Move an entry to another folder, under a new name; what is there is replaced."""
+        """Move an entry to another folder under a new name, replacing any entry there."""
         (source, at), (target, to) = self._at(name), folder._at(new)
         os.replace(source, target, src_dir_fd=at.get("dir_fd"), dst_dir_fd=to.get("dir_fd"))
 

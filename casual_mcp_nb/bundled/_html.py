@@ -1,7 +1,7 @@
-"""The readable text of an HTML page.
+"""Extract the readable text of an HTML page.
 
-The standard library's parser is not used: on Python 3.11 some pages of 200 KB keep it busy for minutes. Here each
-character is looked at a fixed number of times, and what is not closed ends the page, as it does in browsers.
+The standard library's parser is not used: on Python 3.11 some pages of 200 KB keep it busy for minutes. This parser takes
+linear time, and an unclosed construct ends the page, as it does in browsers.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _tokens(page: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_markup(page: str, opening: int, tag: re.Match[str] | None) -> int | None:
-    """Return where the markup at `<` ends; just behind a `<` that begins none; None when it is not closed."""
+    """Return where the markup at `<` ends; just after a `<` that is not markup; None if it is not closed."""
     if tag is not None:
         closing = _TAG_END.match(page, tag.end())
         return closing.end() if closing else None

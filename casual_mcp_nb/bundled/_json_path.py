@@ -11,7 +11,7 @@ _STEP = re.compile(r"\.?(?:\[(?P<index>-?\d{1,9}|\*)\]|(?P<key>[^.\[\]]+))")
 
 
 def pick(value: Any, path: str) -> Any:
-    """Return the value at a path; `[*]` takes every item of a list and gives a list.
+    """Return the value at a path; `[*]` selects every item of a list and returns a list.
 
     Raises:
         ToolError: The path is not valid, or leads to nothing; the message names what is there.
@@ -26,7 +26,7 @@ def pick(value: Any, path: str) -> Any:
 
 
 def path_of(steps: list[str | int]) -> str:
-    """Write steps as a path: numbers and `*` in brackets, keys after a dot."""
+    """Format steps as a path: numbers and `*` in brackets, keys after a dot."""
     return "".join(f"[{step}]" if isinstance(step, int) or step == "*" else f".{step}" for step in steps)
 
 

@@ -1,4 +1,4 @@
-"""Dates, times and time zones as people write them."""
+"""Parse dates, times and time zones as people write them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026
 
 
 def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
-    """Read a date, a time of today, or both.
+    """Parse a date, a time today, or both.
 
     Args:
-        text: ISO 8601, a common way of writing a date, `now` or `today`.
-        zone: Where `now`, `today` and a time without a date are.
+        text: ISO 8601, a common date format, `now` or `today`.
+        zone: The time zone of `now`, `today` and times without a date.
 
     Returns:
-        A datetime with the offset that the text has; without one it is naive.
+        A datetime with the offset in the text; naive without one.
 
     Raises:
-        ToolError: The text is no date.
+        ToolError: The text is not a date.
     """
     cleaned = text.strip()
     now = datetime.now(zone).replace(tzinfo=None, microsecond=0)
     if cleaned.casefold() in ("now", "today"):
         return now if cleaned.casefold() == "now" else now.replace(hour=0, minute=0, second=0)
-    # A colon within the first three characters is a time of day: no ISO date has one there.
+    # A colon within the first three characters means a time of day: no ISO date has one there.
     dated = f"{now.date().isoformat()}T{cleaned.zfill(5)}" if ":" in cleaned[:3] else cleaned
     try:
         return datetime.fromisoformat(dated)
@@ -48,7 +48,7 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
 
 
 def shift_months(moment: datetime, months: int) -> datetime:
-    """Move a date by months; a day that the month does not have becomes its last one.
+    """Add months to a date; a day beyond the end of the month becomes its last day.
 
     Raises:
         ValueError: The result is outside the years 1 to 9999.
@@ -61,7 +61,7 @@ def shift_months(moment: datetime, months: int) -> datetime:
 
 
 def time_zone(name: str) -> tzinfo:
-    """Find a time zone by its name, or by the name of its city.
+    """Return a time zone by its name, or by the name of its city.
 
     Raises:
         ToolError: There is none; the message names the closest ones.

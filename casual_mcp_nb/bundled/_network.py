@@ -1,4 +1,4 @@
-"""Network interfaces and their addresses, from the system alone: nothing is sent."""
+"""List network interfaces and their addresses, as the system reports them: nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def interfaces() -> list[dict[str, Any]]:
-    """Return name, state, hardware and IP addresses of each interface; the unknown is None or empty."""
+    """Return name, state, hardware and IP addresses of each interface; unknown values are None or empty."""
     ipv6 = _ipv6_addresses()
     return [
         {

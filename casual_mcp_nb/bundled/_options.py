@@ -1,4 +1,4 @@
-"""From a server's command line to the server, the same way in process and in a process of its own."""
+"""Build a server from its command line, both in process and in a separate process."""
 
 from __future__ import annotations
 

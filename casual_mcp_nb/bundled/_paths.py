@@ -1,4 +1,4 @@
-"""Paths from a stranger, kept inside one folder."""
+"""Keep untrusted paths inside one folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from casual_mcp_nb.bundled._folder import Folder
 
-# One text for every refusal: it must not tell whether anything exists outside.
+# The same message for every refusal: it must not reveal whether anything exists outside.
 REFUSED = "Path refused. Valid: a relative path inside the root folder, such as 'notes/today.txt'."
 
 
 class Root:
-    """A folder that no path leads out of.
+    """A folder that no path can escape.
 
     Args:
         folder: An existing folder.
@@ -31,14 +31,14 @@ class Root:
             raise ValueError(f"the root is not an existing folder: {folder}")
 
     def relative(self, place: Path) -> str:
-        """Name a place inside the folder as a tool's caller would, with `/` between the parts."""
+        """Return a path relative to the folder, with `/` between the parts."""
         return place.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
-        """Return the real place of a path, links followed; it need not exist.
+        """Resolve a path, following links; it need not exist.
 
         Raises:
-            ToolError: The path is not relative, is empty, or leads out of the folder.
+            ToolError: The path is not relative, is empty, or leads outside the folder.
         """
         real = self._real(self._inside(path))
         if not real.is_relative_to(self.folder):
@@ -46,10 +46,10 @@ class Root:
         return real
 
     def entry(self, path: str) -> Path:
-        """Return the place of a directory entry itself: a link is not followed, the folders before it are.
+        """Resolve the folders of a path, but not its last component, which may be a link.
 
         Raises:
-            ToolError: As `resolve`; also for the root folder itself and for a link that leads out.
+            ToolError: As in `resolve`; also for the root folder itself and for a link that leads outside.
         """
         if self.resolve(path) == self.folder:
             raise ToolError("The root folder itself cannot be changed; name something inside it.")
@@ -58,24 +58,24 @@ class Root:
 
     @contextmanager
     def folder_at(self, place: Path, *, create: bool = False) -> Iterator[Folder]:
-        """Open a folder that `resolve` returned. It is reached without following links, which may have been put there since.
+        """Open a folder that `resolve` returned, without following links that may have been created since.
 
         Args:
             place: The folder.
-            create: Make it and those above it where they are missing.
+            create: Create it and its parents if they are missing.
 
         Raises:
             ToolError: It is not inside the root folder.
-            OSError: It is not there, or not a folder any more.
+            OSError: It does not exist, or is no longer a folder.
         """
         if not place.is_relative_to(self.folder):
-            # A link was put there since its path was checked.
+            # A link was created there after the path was checked.
             raise ToolError(REFUSED)
         with Folder.opened(self.folder, place.relative_to(self.folder).parts, create=create) as folder:
             yield folder
 
     def _inside(self, path: str) -> Path:
-        # Windows' rules are the wider ones: they also know drives and backslashes.
+        # Windows' rules are broader: they include drives and backslashes.
         windows = PureWindowsPath(path)
         if not path.strip() or "\0" in path or path.startswith("~") or windows.anchor or ".." in windows.parts:
             raise ToolError(REFUSED)
@@ -91,7 +91,7 @@ class Root:
 
 @contextmanager
 def short_errors(action: str, path: str) -> Iterator[None]:
-    """Turn an OSError into one short text that names the path as the caller wrote it."""
+    """Convert an OSError to a short message that names the path as the caller wrote it."""
     try:
         yield
     except FileNotFoundError as error:

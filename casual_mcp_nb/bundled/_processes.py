@@ -1,4 +1,4 @@
-"""Running processes and memory from /proc, or from psutil where there is no /proc."""
+"""List running processes and memory from /proc, or from psutil if there is no /proc."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATES = {
 
 
 def meminfo() -> dict[str, int]:
-    """Return the values of /proc/meminfo in bytes; nothing where there is none."""
+    """Return the values of /proc/meminfo in bytes; empty if it does not exist."""
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Run one bundled server, started by the path of this file.
+"""Run a bundled server; started by the path of this file.
 
-The package need not be installed, and no file beside it or in the working folder hides what it imports.
-`python -m casual_mcp_nb.bundled` does the same for a person whose package is installed.
+The package need not be installed, and no file beside it or in the working directory shadows what it imports.
+`python -m casual_mcp_nb.bundled` does the same if the package is installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def load_package() -> None:
-    """Make this very package importable without a folder on the path, whose other files could hide the standard library."""
+    """Make this package importable without adding its parent folder to the path, where other files could shadow modules."""
     folder = Path(__file__).resolve().parents[1]
     spec = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Walk a folder for names and for text, without following links and within limits."""
+"""Search a folder for names and text, without following links and within limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_CHARACTERS = 200
 
 
 def walk_files(root: Root, folder: Path) -> Iterator[Path]:
-    """Yield the regular files in a folder and below, in the order of their names, at most `MAX_FILES`."""
+    """Yield the regular files in a folder and below, in order of name, at most `MAX_FILES`."""
     waiting, count = [folder], 0
     while waiting:
         place = waiting.pop()
@@ -35,14 +35,14 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
 
 
 def matches(relative: str, pattern: str) -> bool:
-    """Say whether a path matches a glob pattern: on the name alone, or on the path when it has a `/`."""
+    """Return whether a path matches a glob pattern: the name alone, or the whole path if the pattern contains `/`."""
     if "/" not in pattern:
         return fnmatchcase(relative.rpartition("/")[2], pattern)
     return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))
 
 
 def matching_lines(root: Root, place: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
-    """Yield the number and the beginning of each line of a text file that contains a text.
+    """Yield the number and beginning of each line of a text file that contains a string.
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """

@@ -1,4 +1,4 @@
-"""What every bundled server is made of: tools with checked arguments, short errors and annotations."""
+"""Base of every bundled server: tools with validated arguments, short errors and annotations."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["ToolError", "ToolServer", "adds", "closest", "destroys", "reads"]
 class ToolServer(MCPServer[Any]):
     """An MCP server over plain functions.
 
-    It differs from the SDK's in what a model meets: a parameter that does not exist is refused instead of
-    dropped, and an error is one short text.
+    Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are short messages for the
+    model.
 
     Args:
         name: The server's name.
-        instructions: What the server is for, told to the client at the handshake.
+        instructions: The purpose of the server, sent to the client in the handshake.
         tools: What `reads`, `adds` and `destroys` return.
         on_close: Called when the server ends.
     """
@@ -44,7 +44,7 @@ class ToolServer(MCPServer[Any]):
         """Call a tool by name.
 
         Raises:
-            ToolError: The tool or a parameter is unknown, an argument is wrong, or the tool says so.
+            ToolError: The tool or a parameter is unknown, an argument is invalid, or the tool raises it.
         """
         self._check_names(name, arguments)
         try:
@@ -69,27 +69,27 @@ class ToolServer(MCPServer[Any]):
 
 
 def reads(*functions: Callable[..., Any]) -> list[Tool]:
-    """Make tools of functions that only read."""
+    """Create tools from functions that only read."""
     return [_tool(function, read_only=True, destructive=False, idempotent=True) for function in functions]
 
 
 def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
-    """Make tools of functions that add something and never overwrite or delete."""
+    """Create tools from functions that add something and never overwrite or delete."""
     return [_tool(function, read_only=False, destructive=False, idempotent=idempotent) for function in functions]
 
 
 def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
-    """Make tools of functions that can overwrite or delete something."""
+    """Create tools from functions that can overwrite or delete something."""
     return [
         _tool(function, read_only=False, destructive=True, idempotent=False, open_world=open_world) for function in functions
     ]
 
 
 def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
-    """Say which valid name is meant, or which there are.
+    """Suggest the closest valid name, or list the valid ones.
 
     Args:
-        name: What was asked for.
+        name: The unknown name.
         valid: The valid names.
         limit: How many names to list when none is close.
 
@@ -124,7 +124,7 @@ def _tool(
     )
     description = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(function, title=title, description=description, annotations=annotations)
-    # Generated titles repeat the names and cost a model tokens in every request.
+    # Generated titles repeat the names and cost tokens in every request.
     tool.parameters.pop("title", None)
     for schema in tool.parameters["properties"].values():
         schema.pop("title", None)
@@ -134,7 +134,7 @@ def _tool(
 def _short(error: ToolError) -> str:
     cause = error.__cause__
     if isinstance(cause, ValidationError):
-        # A union reports each of its members; the last message of a parameter is enough to act on.
+        # A union reports an error for each member; the last message per parameter is enough.
         problems = {str(item["loc"][0]): item["msg"] for item in cause.errors()}
         return "Wrong arguments. " + "; ".join(f"{name}: {message}" for name, message in problems.items())
     return str(cause or error)

@@ -1,4 +1,4 @@
-"""Units of measure: their names and their size in the base unit of their kind."""
+"""Units of measurement: their names and their size in the base unit of their kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change files so that a place holds its old content or its new one, and never half of it."""
+"""Write files atomically: a path has its old content or its new one, never half of it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CHUNK = 1_000_000
 
 
 class Writer:
-    """Writes, copies and moves files. Two calls cannot both find a place free: what is ready is put there one after the other.
+    """Writes, copies and moves files, one at a time at the end, so that two calls cannot both see a free path.
 
-    In each method `name` is the place as the caller wrote it, for the messages.
+    In each method, `name` is the path as the caller wrote it, for messages.
 
     Args:
-        root: The folder that all places are in.
+        root: The folder that contains all paths.
     """
 
     def __init__(self, root: Root) -> None:
@@ -36,10 +36,10 @@ class Writer:
         self._changing = threading.Lock()
 
     def save(self, place: Path, name: str, content: str, overwrite: bool) -> tuple[int, bool]:
-        """Write a text; return its size in bytes and whether the file is new.
+        """Write text to a file; return its size in bytes and whether the file is new.
 
         Raises:
-            ToolError: The text is too long or not UTF-8, the place is taken, or the system refuses.
+            ToolError: The text is too long or not UTF-8, the path exists, or the system refuses.
         """
         try:
             data = content.encode()
@@ -53,7 +53,7 @@ class Writer:
         """Copy a file; return its size in bytes.
 
         Raises:
-            ToolError: It is larger or slower than the limits, the place is taken, or the system refuses.
+            ToolError: It exceeds a size or time limit, the path exists, or the system refuses.
         """
         with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
             return self._put(place, name, overwrite, lambda file: _copy(source, file))[0]
@@ -62,7 +62,7 @@ class Writer:
         """Move a file or folder.
 
         Raises:
-            ToolError: The place is taken.
+            ToolError: The path exists.
             OSError: The system refuses.
         """
         with self._root.folder_at(origin.parent) as source, self._changing:
@@ -75,7 +75,7 @@ class Writer:
         return _Parent(self._root, place, name)
 
     def _put(self, place: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
-        """Fill a temporary file beside the place and move it there; return its size and whether the place was free."""
+        """Fill a temporary file beside the path and move it there; return its size and whether the path was free."""
         temporary = f".{secrets.token_hex(8)}.part"
         with short_errors("write", name), self._parent(place, name) as folder:
             _check_free(folder, place.name, name, overwrite)
@@ -91,7 +91,7 @@ class Writer:
                         if os.name != "nt":
                             folder.put(temporary, folder, place.name)
                 if os.name == "nt":
-                    # An open file cannot be moved there.
+                    # An open file cannot be moved on Windows.
                     folder.put(temporary, folder, place.name)
             finally:
                 with suppress(FileNotFoundError):
@@ -100,7 +100,7 @@ class Writer:
 
 
 class _Parent:
-    """The folder of a place, opened; one that is missing is told with what makes it."""
+    """Open the folder of a path; the error for a missing one names the tool that creates it."""
 
     def __init__(self, root: Root, place: Path, name: str) -> None:
         self._opened = root.folder_at(place.parent)

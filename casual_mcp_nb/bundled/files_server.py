@@ -54,7 +54,7 @@ def build(root: str = ".") -> ToolServer:
 
 
 class Files:
-    """The tools, over one root folder."""
+    """The tools of one root folder."""
 
     def __init__(self, root: Root) -> None:
         self._root = root

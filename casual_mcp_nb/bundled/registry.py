@@ -10,14 +10,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class BundledServer:
-    """One server of the package: what it is for and how a client should treat it.
+    """A bundled server: its purpose and how a client should treat it.
 
     Args:
         name: Its name in a config and on the command line.
-        summary: What it is for.
-        default: Whether the demo has it.
-        approval: The policy of its tools unless a config says otherwise.
-        example: A question that the offline planner can answer with it, to begin with; empty for none.
+        summary: Its purpose.
+        default: Whether the demo includes it.
+        approval: The default policy of its tools.
+        example: A question to start with that the offline planner can answer with it; empty for none.
     """
 
     name: str
@@ -58,7 +58,7 @@ _SERVERS = (
     ),
     BundledServer(
         "sqlite",
-        "Look into and change an SQLite database; a sample shop is there when no file is given.",
+        "Inspect and change an SQLite database, or a sample shop if no file is given.",
         approval="destructive",
     ),
     BundledServer(
@@ -73,7 +73,7 @@ BUNDLED: Mapping[str, BundledServer] = MappingProxyType({server.name: server for
 
 
 def module_of(server: BundledServer) -> ModuleType:
-    """Import the module of a server, which has `build` and may have `add_options`."""
+    """Import a server's module, which has `build` and may have `add_options`."""
     match server.name:
         case "system-info":
             from casual_mcp_nb.bundled import system_info_server

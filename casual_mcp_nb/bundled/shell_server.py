@@ -1,4 +1,4 @@
-"""The `shell` server: run commands, with limits. Off unless it is asked for."""
+"""The `shell` server: run commands, with limits. Disabled by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0
 _MARK = "CASUAL_MCP_SHELL_CALL"
 _MAX_ROUNDS = 20
-"""How often what a command left is looked for: each look can meet what was started since the one before."""
+"""How often to look for processes that a command left behind: each pass can find some started since the last one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=20_000,
         metavar="BYTES",
-        help="most bytes kept of each stream (20000)",
+        help="maximum bytes kept of each stream (20000)",
     )
 
 
@@ -43,7 +43,7 @@ def build(cwd: str = ".", max_output: int = 20_000) -> ToolServer:
 
     Args:
         cwd: The folder that commands run in. It confines nothing.
-        max_output: The most bytes that are kept of each output stream.
+        max_output: Maximum number of bytes to keep of each output stream.
 
     Raises:
         ValueError: The folder does not exist, or the limit is too small.
@@ -58,7 +58,7 @@ def build(cwd: str = ".", max_output: int = 20_000) -> ToolServer:
 
 
 class Shell:
-    """The tool, and the process groups that it has running."""
+    """The tool, and its running process groups."""
 
     def __init__(self, cwd: Path, max_output: int) -> None:
         self._cwd = cwd
@@ -89,7 +89,7 @@ class Shell:
             self._running.pop(pid, None)
             with anyio.CancelScope(shield=True):
                 await output.exited.wait()
-                # A process that left the group may hold the pipes open for ever.
+                # A process that left the group may hold the pipes open forever.
                 with anyio.move_on_after(_DRAIN_SECONDS):
                     await output.closed.wait()
             transport.close()
@@ -103,7 +103,7 @@ class Shell:
         }
 
     def close(self) -> None:
-        """End every command that still runs."""
+        """End every running command."""
         for pid, mark in list(self._running.items()):
             _end(pid, mark)
 
@@ -160,7 +160,7 @@ def _end(pid: int, mark: str) -> None:
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Return the ids of the running processes that have this setting in their environment; none where there is no /proc."""
+    """Return the ids of running processes with this setting in their environment; none without /proc."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -178,10 +178,10 @@ def _kill_group(pid: int) -> None:
 
 
 class BothEnds:
-    """Keeps the first and the last bytes of a stream, and how many there were.
+    """Keeps the first and last bytes of a stream, and its total size.
 
     Args:
-        limit: The most bytes to keep, half of them of each end.
+        limit: Maximum number of bytes to keep, half from each end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -192,11 +192,11 @@ class BothEnds:
 
     @property
     def cut(self) -> bool:
-        """Whether something in the middle is missing."""
+        """Whether the middle was dropped."""
         return self.total > 2 * self._half
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream."""
         self.total += len(data)
         room = self._half - len(self._head)
         self._head += data[:room]
@@ -204,7 +204,7 @@ class BothEnds:
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """Return what was kept, decoded as UTF-8, with the number of bytes left out named in between."""
+        """Return the kept bytes decoded as UTF-8, with the number of dropped bytes in between."""
         if not self.cut:
             return (self._head + self._tail).decode(errors="replace")
         missing = self.total - len(self._head) - len(self._tail)

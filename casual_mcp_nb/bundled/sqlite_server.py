@@ -1,4 +1,4 @@
-"""The `sqlite` server: look into and change an SQLite database."""
+"""The `sqlite` server: inspect and change an SQLite database."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build(database: str | None = None, read_only: bool = False) -> ToolServer:
 
 
 class Tables:
-    """The tools, over one database."""
+    """The tools of one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -120,7 +120,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]
     try:
         found = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
     except sqlite3.OperationalError:
-        # A view over a table that is gone has no columns; the other tables are still of use.
+        # A view of a dropped table has no columns; the other tables are still usable.
         return []
     return [
         {"name": name, "type": kind, "required": bool(required), "primary_key": bool(key)}
@@ -138,7 +138,7 @@ def _quoted(name: str) -> str:
 
 
 def _rows(cursor: sqlite3.Cursor, limit: int) -> tuple[list[list[Any]], bool]:
-    """Return the rows, one by one made short, and whether there are more than fit."""
+    """Return the rows, each shortened, and whether there are more than fit."""
     rows: list[list[Any]] = []
     characters = 0
     for row in cursor:

@@ -112,7 +112,7 @@ def _distribution() -> str | None:
 
 
 def _uptime() -> int | None:
-    # The boot-time clock counts sleep; where it is missing nothing in the standard library knows the uptime.
+    # The boot-time clock includes sleep; without it, nothing in the standard library knows the uptime.
     return int(time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else None
 
 

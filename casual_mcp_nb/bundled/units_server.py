@@ -41,7 +41,7 @@ def convert_units(
 
 
 def in_figures(value: float) -> str:
-    """Return a number for people: a whole one whole (5,368,709,120), any other with as many digits as say something."""
+    """Format a number for people: whole numbers in full (5,368,709,120), others with their significant digits."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.6f}".rstrip("0") if 1e4 <= abs(value) < 1e12 else f"{value:.6g}"
@@ -71,7 +71,7 @@ def _unit(name: str) -> Unit:
     wanted = name.strip().replace(" ", "_")
     if wanted in EXACT:
         return EXACT[wanted]
-    # Case decides between some units (MB, Mb), so a name in another case must still mean one unit only.
+    # Some units differ only in case (MB, Mb), so a name in another case must still be unambiguous.
     found = {unit for known, unit in EXACT.items() if known.casefold() == wanted.casefold()}
     if len(found) == 1:
         return found.pop()
@@ -87,5 +87,5 @@ def _converted(value: float, source: Unit, target: Unit) -> float:
     result = (base - target.offset) / target.factor
     if not math.isfinite(result):
         raise ToolError("The result is too large.")
-    # Twelve digits: what is beyond them is noise of the factors, not part of the answer.
+    # Twelve digits: anything beyond is rounding noise of the factors.
     return float(f"{result:.12g}")

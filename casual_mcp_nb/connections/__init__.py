@@ -1,6 +1,6 @@
-"""The MCP client: one connection to each server, all of them side by side, and their tools as one catalog.
+"""The MCP client: one connection per server, all concurrent, with their tools as one catalog.
 
-Importing this package imports no SDK; the first connection does.
+Importing this package does not import the SDK; the first connection does.
 """
 
 from __future__ import annotations

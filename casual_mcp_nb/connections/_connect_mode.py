@@ -1,4 +1,4 @@
-"""How a server is connected: the transport and the handshake that its config asks for, or an older one as a fallback."""
+"""How to connect to a server: the configured transport and handshake, or an older one as a fallback."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from casual_mcp_nb.connections._mcp_session import McpSession
 
 NOT_STREAMABLE = (400, 404, 405)
-"""After these a client tries the older transport, see
+"""HTTP statuses after which a client tries the older transport, see
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility."""
 FIRST_WITHOUT_HANDSHAKE = "2026-07-28"
-"""Since this version a server answers a call with what it needs to know, and can no longer send requests."""
+"""Since this version, a server answers a call with its questions, and can no longer send requests."""
 _CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", re.IGNORECASE)
 
 
@@ -28,7 +28,7 @@ class ConnectMode:
     Args:
         transport: `stdio`, `http`, `sse` or `in-process`.
         protocol: As in `ServerConfig`.
-        note: Why it is not what the config asks for; empty where it is.
+        note: Why it differs from the config; empty if it does not.
     """
 
     transport: str
@@ -37,21 +37,21 @@ class ConnectMode:
 
 
 def initial_mode(config: ServerConfig | None) -> ConnectMode:
-    """Return the mode that a config asks for."""
+    """Return the mode that a config specifies."""
     return ConnectMode(transport_kind(config), config.protocol if config else "auto")
 
 
 def fallback_mode(
     mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession, start: float
 ) -> ConnectMode | None:
-    """Return the mode to try after a start that failed; None where no other would help.
+    """Return the mode to try after a failed start; None if no other mode would help.
 
     Args:
         mode: The mode that failed.
         config: The server's config.
         name: The server's name.
         session: The session that could not be opened.
-        start: When the start began, on the loop's clock.
+        start: The start time, on the loop's clock.
     """
     if mode.transport == "http" and config is not None and config.transport is None and session.context.http is not None:
         status = session.context.http.status_since(start)
@@ -59,7 +59,7 @@ def fallback_mode(
             note = f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE transport is used."
             return replace(mode, transport="sse", note=f"{note} Set servers.{name}.transport to sse to skip the attempt.")
     if mode.transport == "stdio" and mode.protocol == "auto" and session.discover_failure == "ended":
-        note = "It ended when it was asked for its protocol versions, so it was started again with the older handshake."
+        note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
         return legacy_mode(mode, config, name, note)
     return None
 
@@ -70,16 +70,16 @@ def legacy_mode(mode: ConnectMode, config: ServerConfig | None, name: str, reaso
 
 
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
-    """Return whether a call failed because the server wanted to ask something and could not on a connection of this version."""
+    """Return whether a call failed because the server cannot ask questions on a connection of this version."""
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
 
 
 def connect_notes(mode: ConnectMode, config: ServerConfig | None, name: str, session: McpSession | None) -> tuple[str, ...]:
-    """Return what a person should know about how a server was connected."""
+    """Return a note for the user about how a server was connected."""
     notes = [mode.note] if mode.note else []
     version = session.server_info.protocol_version if session else None
     if session is not None and session.discover_failure == "silent" and version and version < FIRST_WITHOUT_HANDSHAKE:
-        waited = "It did not answer when it was asked for its protocol versions, so it was connected by the older handshake."
+        waited = "It did not answer the request for its protocol versions, so the older handshake was used."
         notes.append(waited + _advice(config, name))
     return tuple(notes)
 

@@ -1,4 +1,4 @@
-"""Calls with deadlines that progress extends, and that are paused while a server waits for a person."""
+"""Deadlines of calls, which progress extends, and which pause while a server waits for a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Limits in seconds: of start, handshake and listing; of a call since its last progress; of a whole call."""
+    """Time limits in seconds: for start, handshake and listing; for a call since its last progress; for a whole call."""
 
     init: float = 20.0
     call: float = 60.0
@@ -28,12 +28,12 @@ class CallLimits:
 
     @classmethod
     def of(cls, config: ServerConfig | None) -> CallLimits:
-        """Return the limits of a config, or the defaults."""
+        """Return a config's limits, or the defaults."""
         return cls(config.init_timeout, config.call_timeout, config.total_timeout) if config else cls()
 
 
 class CallTimeout(Exception):
-    """A call reached a limit: after how many seconds, and the field of the config that sets it."""
+    """A call reached a time limit, with the seconds and the config field that sets it."""
 
     def __init__(self, seconds: float, field: str) -> None:
         super().__init__(f"no result in {seconds:.3g} s")
@@ -54,11 +54,11 @@ class CallDeadline:
 
     @property
     def field(self) -> str:
-        """The field of the config whose limit is reached first."""
+        """The config field whose limit is reached first."""
         return "total_timeout" if self.timer.when() == self._end else "call_timeout"
 
     def reset(self) -> None:
-        """Give the server the full time of a call again, within the limit of the whole call."""
+        """Restart the time of a call, within the limit of the whole call."""
         if self._paused_at is None and not self.timer.expired():
             self.timer.reschedule(self._next())
 
@@ -69,7 +69,7 @@ class CallDeadline:
             self.timer.reschedule(None)
 
     def resume(self) -> None:
-        """Count on; the pause does not count."""
+        """Resume counting; the pause does not count."""
         if self._paused_at is not None:
             self._end += self._loop.time() - self._paused_at
             self._paused_at = None
@@ -97,7 +97,7 @@ class CallDeadlines(set[CallDeadline]):
             self._until_empty.clear()
 
     def until_empty(self) -> asyncio.Future[None]:
-        """Return a future that is done when no call runs any more; it never is where none runs now."""
+        """Return a future that is done when the last running call has ended; never done if none is running."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self:
             self._until_empty.append(future)
@@ -105,7 +105,7 @@ class CallDeadlines(set[CallDeadline]):
 
     @contextmanager
     def waiting_for_a_person(self) -> Iterator[None]:
-        """Pause all of them in the body: nobody knows for which of its calls a server asks."""
+        """Pause all deadlines in the body, because it is unknown which call a server's question belongs to."""
         self._waiting += 1
         for deadline in self:
             deadline.pause()

@@ -1,6 +1,6 @@
-"""What failed and why, in words for a person, and the errors that say so.
+"""Describe failures in plain words, and build the errors that report them.
 
-Nothing here shows a repr, an address with credentials or a secret: every text of a server is redacted before it is cut.
+Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted before it is cut.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolT
 from casual_mcp_nb.types.secret import redacted
 
 CONNECTION_CLOSED = "Connection closed"
-"""The SDK's message for a request whose connection ended. Its code is also used by servers for errors of their own."""
+"""The SDK's message for a request whose connection ended. Servers use its code for their own errors too."""
 
 SESSION_FORGOTTEN = "Session terminated"
 """The SDK's message for an HTTP 404 within a session."""
 
 UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""How the SDK's message begins for an HTTP response that is not a message; what follows quotes the response."""
+"""The start of the SDK's message for an HTTP response that is not a message; the rest quotes the response."""
 
 CLOSED = "the connection was closed"
 ENDED = "it ended unexpectedly"
@@ -36,7 +36,7 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
         redact: Hides secrets in a text.
 
     Returns:
-        One line, without the input that a validation quotes.
+        One line, without the input that a validation error quotes.
     """
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
@@ -62,7 +62,7 @@ def root_cause(error: BaseException, secrets: Collection[str]) -> str:
 
 
 def is_answer(exc: BaseException) -> bool:
-    """Return whether the server answered, though with an error or something unreadable; otherwise the session is broken."""
+    """Return whether the server answered, even with an error or something unreadable; otherwise the session is broken."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -78,7 +78,7 @@ def is_forgotten(exc: BaseException, status: int | None) -> bool:
     See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
 
     Args:
-        exc: What the request failed with.
+        exc: The request's error.
         status: The last HTTP status of 400 or more since it was sent.
     """
     from mcp import MCPError
@@ -89,7 +89,7 @@ def is_forgotten(exc: BaseException, status: int | None) -> bool:
 
 
 def says_nothing(reason: str) -> bool:
-    """Return whether a reason is only what the SDK puts in the place of an HTTP error."""
+    """Return whether a reason is only the SDK's replacement for an HTTP error."""
     return reason in (CLOSED, SESSION_FORGOTTEN, "Server returned an error response", "Not Found")
 
 
@@ -126,8 +126,8 @@ def timeout_error(
         tool: The tool's name.
         seconds: How long the call ran.
         field: The field of the config that holds the limit.
-        stray_output: What the server sent meanwhile that was not a message; None for nothing.
-        stalled: Why the connection was ended, because a message did not end; None where it was not ended.
+        stray_output: Output of the server meanwhile that was not a message, if any.
+        stalled: Why the connection was closed on an endless message; None if it was not.
     """
     stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
     ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
@@ -147,23 +147,23 @@ def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCal
 
 
 def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
-    """Return the error for a call that the server answered with an error or with something unreadable."""
+    """Return the error for a call that the server answered with an error or something unreadable."""
     return ToolCallError(
         f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
     )
 
 
 def lost_reason(broken_reason: str | None) -> str:
-    """Return why a server that was ready is not any more.
+    """Return why a server that was ready no longer is.
 
     Args:
-        broken_reason: Why its session was given up; None where it ended by itself.
+        broken_reason: Why its session was abandoned; None if it ended by itself.
     """
     return f"{broken_reason or ENDED}; it is started again when it is next used"
 
 
 def no_answer(limit: str, setting: str) -> str:
-    """Return that the limit of the start was reached, and the setting that raises it."""
+    """Return a message that the start took too long, with the setting that raises the limit."""
     return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
 
 
@@ -172,9 +172,9 @@ def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_
 
     Args:
         reason: The root cause in words.
-        process: Whether the server is a process of ours.
-        limit: The limit of the start where it was reached, as it is shown; else empty.
-        setting: The setting that raises it; empty where there is none.
+        process: Whether the server is a child process.
+        limit: The time limit of the start, formatted, if it was reached; else empty.
+        setting: The setting that raises it, if there is one.
         stray_output: The start of a line that was not a message, if there was one.
     """
     if limit:
@@ -191,7 +191,7 @@ def _root(exc: BaseException) -> BaseException:
         if isinstance(exc, BaseExceptionGroup):
             exc = exc.exceptions[0]
         elif isinstance(exc, RuntimeError) and isinstance(exc.__cause__, Exception):
-            # fastmcp wraps what happened in RuntimeErrors that say less.
+            # fastmcp wraps the cause in less informative RuntimeErrors.
             exc = exc.__cause__
         else:
             return exc
@@ -218,7 +218,7 @@ def _http_text(exc: BaseException, name: str, redact: Callable[[str], str]) -> s
 
 
 def _message_in(body: str) -> str:
-    """Return the message in the body of an HTTP error: a plain text, or a member of a JSON object."""
+    """Return the message in the body of an HTTP error: plain text, or a member of a JSON object."""
     if body.lstrip().startswith("<"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""HTTP between the SDK and a server: failures are remembered with their status, bodies are bounded.
+"""HTTP between the SDK and a server: failures are recorded with their status, bodies are limited.
 
 See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http.
 """
@@ -29,7 +29,7 @@ from casual_mcp_nb.types.server import ServerConfig
 
 CONNECT_SECONDS = 30.0
 FAILURE_SECONDS = 2.0
-"""How long the body of an HTTP error may take."""
+"""Time limit for reading the body of an HTTP error."""
 MAX_FAILURE_BYTES = 64 * 1024
 MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384
@@ -61,19 +61,19 @@ def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) ->
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return what all clients share: reading the certificates takes long, and each client would do it again."""
+    """Return the SSL context shared by all clients, because loading the certificates is slow."""
     return httpx2.create_ssl_context()
 
 
 @dataclass
 class ResponseMonitor:
-    """Looks at each HTTP response: bounds its body, and remembers the last error, which the SDK reports without its status.
+    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
 
     Args:
         sse: Whether the transport is `sse`.
         failure: The last status of 400 or more, and the time on the loop's clock.
         failure_body: The start of that response's body.
-        broken: Called when the session cannot go on, with the reason where it is known.
+        broken: Called when the session cannot continue, with the reason if known.
     """
 
     sse: bool = False
@@ -82,23 +82,23 @@ class ResponseMonitor:
     broken: Callable[[str | None], None] = field(default=lambda _reason: None)
 
     async def __call__(self, response: httpx2.Response) -> None:
-        """Look at a response before its body is read."""
+        """Inspect a response before its body is read."""
         _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400:
             return
-        # Read here, since the SDK reads it only where it is JSON.
+        # Read here, because the SDK reads it only if it is JSON.
         body = await _start_of_body(response)
         self.failure = (response.status_code, asyncio.get_running_loop().time())
         self.failure_body = body[:MAX_BODY_TEXT].decode("utf-8", "replace")
         if self.sse and response.request.method == "POST":
-            # The SDK stops sending at the first message that is refused, and tells nobody.
+            # The SDK silently stops sending after the first refused message.
             self.broken(None)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
-        """Return the last HTTP error in words, where it says more than `reason` does; else `reason`.
+        """Return the last HTTP error in words if it is more informative than `reason`; else `reason`.
 
         Args:
-            reason: What is known of a failure.
+            reason: The known reason of a failure.
             start: When the failed request began, on the loop's clock.
             redact: Hides secrets in a text.
         """
@@ -112,7 +112,7 @@ class ResponseMonitor:
         return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
 
     def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
-        """Return a function that looks for the endpoint in an `sse` stream: for one of another origin the SDK waits forever."""
+        """Return a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
         head = b""
 
         def look(chunk: bytes) -> None:
@@ -167,7 +167,7 @@ class HttpTransport(StreamableHttpTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The decoded body of a response, with messages that are too large replaced by errors; it stops at an endless one."""
+    """The decoded body of a response, with oversized messages replaced by errors; it stops at an endless one."""
 
     def __init__(self, inner: httpx2.Response, lines: LineLimit, look: Callable[[bytes], None]) -> None:
         self._inner = inner
@@ -219,7 +219,7 @@ def _bound(response: httpx2.Response, monitor: ResponseMonitor, look: Callable[[
         lines.on_endless = monitor.broken
     inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
     response.stream = _Bounded(inner, lines, look)
-    # It is decoded by `inner`, so that what is counted is what is kept.
+    # Decoded by `inner`, so that decoded bytes are counted.
     response.headers.pop("content-encoding", None)
 
 

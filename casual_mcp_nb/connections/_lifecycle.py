@@ -1,4 +1,4 @@
-"""The lifecycle of a connection: started, ready, lost, restarted, closed. It knows nothing of tools and calls."""
+"""The lifecycle of a connection: started, ready, lost, restarted, closed. It knows nothing about tools and calls."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a lifecycle asks of its connection.
+    """Callbacks of a lifecycle.
 
     Args:
         client_options: The handlers for a new client.
         opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
-        changed: Called when the state changed.
+        changed: Called when the state changes.
         tools_changed: Called when the server says that its tools changed.
-        refused: Called with the method of a request of the server for which there is no handler.
+        refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
-        stderr: Returns what is called with the pieces of a process's stderr, see `LogBuffer.stderr`.
+        stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
     """
 
     client_options: dict[str, Any]
@@ -50,13 +50,13 @@ class _BothFailed(Exception):
 
 
 class Lifecycle:
-    """The sessions of one server, one after the other; a lock lets one caller at a time start one.
+    """The successive sessions of one server; a lock allows only one caller at a time to start one.
 
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
     Args:
         name: The server's name.
-        config: Its config; None for a server that is handed in.
+        config: Its config; None for an in-process server.
         server: A server that lives in this process.
         limit: Limit of a start in seconds.
         hooks: The connection.
@@ -65,10 +65,10 @@ class Lifecycle:
     Attributes:
         session: The current session; None before the first start.
         state: The server's state.
-        error: Why it failed; None where it did not.
-        seconds: How long the last start took.
+        error: Why it failed, if it did.
+        seconds: Duration of the last start.
         startable: Whether the next use starts it: it was never started, or it was ready and died.
-        mode: How it is connected; a fallback stays in use once it was needed.
+        mode: How it is connected; once a fallback was needed, it stays in use.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Lifecycle:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know about how the server was connected."""
+        """A note for the user about how the server was connected."""
         return connect_notes(self.mode, self._config, self._name, self.session)
 
     @property
     def mode_change_pending(self) -> bool:
-        """Whether `change_mode` would do something."""
+        """Whether `change_mode` would have an effect."""
         return self._requested_mode is not None
 
     async def connect(self) -> None:
@@ -126,12 +126,12 @@ class Lifecycle:
             if self.alive:
                 return
             if failures != self._failures:
-                # It was tried while this caller waited; trying again would only double the wait.
+                # Another caller tried while this one waited; trying again would only double the wait.
                 raise self._connect_error()
             await self._start()
 
     async def ensure(self) -> McpSession:
-        """Return the live session, opening one where the server was never started or has died since."""
+        """Return the live session; open one if the server was never started or has died since."""
         if not self.alive:
             async with self._lock:
                 if not self.alive:
@@ -147,14 +147,14 @@ class Lifecycle:
             await self._start()
 
     def request_legacy_mode(self) -> bool:
-        """Ask for the older handshake, on which the server can ask questions; return whether it will be used."""
+        """Request the older handshake, which lets the server ask questions; return whether it will be used."""
         if self._requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
             reason = "A tool could not ask its question on the newer protocol, so the older handshake was used."
             self._requested_mode = legacy_mode(self.mode, self._config, self._name, reason)
         return self._requested_mode is not None
 
     async def change_mode(self) -> None:
-        """Reconnect in the mode that was requested, if any was; in the previous one where the server refuses that."""
+        """Reconnect in the requested mode, if any; fall back to the previous one if the server refuses it."""
         async with self._lock:
             previous, mode, self._requested_mode = self.mode, self._requested_mode, None
             if mode is None or self._closed:
@@ -181,14 +181,14 @@ class Lifecycle:
             await asyncio.wait(set(self._ending))
 
     def abandon(self) -> None:
-        """Count as closed, and leave the session to the process that opened it."""
+        """Mark as closed, and leave the session to the process that opened it."""
         self._closed = True
         self.startable = False
         self.state, self.error = "closed", None
 
     async def _start(self) -> None:
         self._check_open()
-        # Only a session that was ready is reopened without being asked; after a start that failed a person decides.
+        # Only a session that was ready is reopened automatically; after a failed start, the user decides.
         self.startable = False
         self._set("starting")
         start = asyncio.get_running_loop().time()
@@ -206,7 +206,7 @@ class Lifecycle:
             self._set("failed", self._start_reason(error, start))
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
-                # Only now is the end of its stderr known.
+                # The end of its stderr is known only now.
                 self._hooks.changed()
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - start

@@ -1,4 +1,4 @@
-"""Send the libraries' log records to our logger instead of the notebook."""
+"""Redirect the libraries' log records to our logger instead of the notebook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from casual_mcp_nb.connections._redactor import clean
 from casual_mcp_nb.types.secret import redacted
 
 logger = logging.getLogger("casual_mcp_nb.connections")
-# Without a handler of its own, Python would print warnings into the cell.
+# Without a handler, Python would print warnings into the cell.
 logger.addHandler(logging.NullHandler())
 
 MAX_LENGTH = 200
@@ -18,10 +18,10 @@ _secrets: set[str] = set()
 
 
 class _Forward(logging.Handler):
-    """Passes a library's record on as one short, redacted line.
+    """Forwards a library's record as one short, redacted line.
 
-    The record itself becomes that line too, for handlers that others have set: at level DEBUG the libraries log whole requests
-    and results.
+    The record itself is replaced by that line too, for other handlers: at level DEBUG the libraries log whole requests and
+    results.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -49,12 +49,12 @@ def keep_out_of_log(secrets: Iterable[str]) -> None:
 
 
 def route_library_logs(more: Iterable[str] = ()) -> None:
-    """Send the records of the MCP and model libraries and their HTTP clients here.
+    """Redirect the records of the MCP and model libraries and their HTTP clients to our logger.
 
-    Handlers that others have set stay; fastmcp's own are removed.
+    Other handlers stay; fastmcp's own are removed.
 
     Args:
-        more: Names of loggers besides those of `LIBRARIES`.
+        more: Names of loggers in addition to `LIBRARIES`.
     """
     for name in (*LIBRARIES, *more):
         library = logging.getLogger(name)

@@ -30,17 +30,18 @@ from casual_mcp_nb.types.server_records import Direction
 MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
-"""How long a close may take."""
+"""Time limit for closing."""
 GRACE_SECONDS = 1.2
-"""How long a server may take to end by itself before its process group is sent SIGTERM."""
+"""How long a server may take to exit by itself before its process group gets SIGTERM."""
 KILL_SECONDS = 0.5
-"""How long after SIGTERM comes SIGKILL; the SDK, which waits longer, would do the same later."""
+"""Time from SIGTERM to SIGKILL; the SDK would do the same after a longer wait."""
 DISCOVER_SHARE = 1 / 3
-"""The part of the start's limit after which a server that has not answered `server/discover` gets the older handshake."""
+"""The fraction of the start's time limit after which a server that has not answered `server/discover` gets the older
+handshake."""
 WATCH_SECONDS = 0.25
 """How often the server's process is checked."""
 LAST_ANSWER_SECONDS = 2.0
-"""How long after the end of a process that is starting its answer is waited for."""
+"""How long to wait for the answer of a process that ended during startup."""
 
 
 class McpSession:
@@ -52,15 +53,15 @@ class McpSession:
         client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
-        on_refused: Called with the method of a request of the server for which there is no handler.
+        on_refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
-        protocol: How the protocol version is agreed on; see `ServerConfig`.
-        limit: How long the start may take, in seconds.
+        protocol: How to negotiate the protocol version; see `ServerConfig`.
+        limit: Time limit of the start in seconds.
 
     Attributes:
-        server_info: What the server said of itself.
-        broken_reason: Why the session was given up, in words; None where that is not known.
-        discover_failure: How it failed to say which protocol versions it knows; None where it answered.
+        server_info: What the server reported about itself.
+        broken_reason: Why the session was abandoned, if known.
+        discover_failure: How it failed to report its protocol versions; None if it answered.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class McpSession:
             mode=protocol,
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
-            # The connection's own limit ends the handshake, with an error of its own.
+            # The connection's own limit ends the handshake, with its own error.
             init_timeout=0,
             **client_options,
         )
@@ -127,14 +128,14 @@ class McpSession:
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines of the server's stderr, cleaned and redacted; empty where it has none."""
+        """The last lines of the server's stderr, cleaned and redacted, if it has any."""
         return self.context.stderr.tail() if self.context.stderr else ""
 
     async def open(self) -> None:
         """Wait for the end of the handshake.
 
         Raises:
-            Exception: What the libraries raised.
+            Exception: The libraries' error.
         """
         await asyncio.shield(self._opened)
 
@@ -214,7 +215,7 @@ class McpSession:
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
             if stderr.pid is not None and process_ended(stderr.pid):
-                # Its last answer may still have to be read.
+                # Its last answer may still be unread.
                 await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
                 self.give_up()
                 return
@@ -226,7 +227,7 @@ class McpSession:
         self._end.set()
         if not self._opened.done():
             self._opened.set_exception(ConnectionError(CLOSED))
-        # Nobody may be waiting any more; asyncio would log an exception that was never retrieved.
+        # Nobody may be waiting; asyncio would log an exception that was never retrieved.
         self._opened.exception()
         stderr = self.context.stderr
         if stderr is not None:
@@ -253,7 +254,7 @@ class McpSession:
             self._owner.cancel()
 
     def _signal(self, terminated_at: float | None, now: float) -> float | None:
-        """Send SIGTERM, or SIGKILL where that was long ago; return when SIGTERM was sent."""
+        """Send SIGTERM, or SIGKILL if that was long ago; return the time of SIGTERM."""
         if self._pid is None:
             return None
         if terminated_at is None:
@@ -275,7 +276,7 @@ class McpSession:
         tools = capabilities.tools if capabilities else None
         if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
             return
-        # Since 2026-07-28 a server tells only subscribers that its tools changed.
+        # Since 2026-07-28, a server notifies only subscribers of changed tools.
         with contextlib.suppress(Exception):
             async with listen(self.client.session, tools_list_changed=True):
                 await self._end.wait()

@@ -1,4 +1,4 @@
-"""The last JSON-RPC messages to and from a server: shortened as they pass, written as JSON when somebody reads them."""
+"""Record the last JSON-RPC messages to and from a server: shortened on arrival, formatted as JSON when read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from casual_mcp_nb.types.server_records import Direction, Message, Messages
 
 MAX_MESSAGES = 200
 MAX_LENGTH = 20_000
-"""The most characters of a message that are stored and returned."""
+"""Maximum number of characters of a message to store and return."""
 _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
 _BASE64_LENGTH = 200
@@ -27,7 +27,7 @@ _INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufef
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The beginning of a text, longer than what is shown of it, and its whole length."""
+    """The beginning of a string, longer than the part that is shown, and its total length."""
 
     text: str
     length: int
@@ -43,11 +43,11 @@ class _Stored:
 
 
 class MessageLog:
-    """Collects the messages of a server across its sessions; to be added to on one thread, and read on any.
+    """Collects the messages of a server across its sessions; written on one thread, read on any.
 
     Args:
         server: The server.
-        secrets: What is masked.
+        secrets: The values to mask.
     """
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
@@ -81,7 +81,7 @@ class MessageLog:
         return Messages(self._server, tuple(map(self._message, stored)))
 
     def _subject(self, direction: Direction, fields: dict[str, Any]) -> tuple[str, str]:
-        """Return method and tool of a message: for an answer, those of its request."""
+        """Return method and tool of a message; for a response, those of its request."""
         method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:
@@ -128,11 +128,11 @@ class MessageLog:
 
 
 class _Shortener:
-    """Copies the beginning of a JSON value, in a time that does not depend on its size.
+    """Copies the beginning of a JSON value, in a time independent of its size.
 
     Args:
-        length: How many characters are copied.
-        spare: How many more are copied of a text that is cut: those in which a secret can be cut too.
+        length: How many characters to copy.
+        spare: How many more to copy of a string that is cut, in case the cut is inside a secret.
     """
 
     def __init__(self, length: int, spare: int) -> None:

@@ -1,8 +1,8 @@
-"""Messages that are too large or cannot be read: each becomes an error for the call that it belongs to.
+"""Replace messages that are too large or unreadable by errors for the calls they belong to.
 
-The SDK's reader takes time in the square of a message's size, and its parser holds the interpreter for about a microsecond a
-value, so both are bounded before either sees a byte. A dropped message is answered in its place: its call ends immediately, and
-the connection goes on.
+The SDK's reader takes quadratic time in a message's size, and its parser holds the interpreter for about a microsecond per
+value, so both are limited before either sees a byte. A dropped message is replaced by an error reply: its call ends
+immediately, and the connection continues.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""The largest message that is taken from a server."""
+"""Maximum size of a message from a server."""
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
 MAX_VALUES = 250_000
-"""How many values a message may hold: the SDK parses them in less than 250 ms, and a list of 10,000 tools has fewer."""
+"""Maximum number of values in a message: the SDK parses that many in less than 250 ms, and a list of 10,000 tools has fewer."""
 MAX_SURROGATES = 300_000
-"""How many escaped surrogates a message may hold: 150,000 emoji where a server escapes them."""
+"""Maximum number of escaped surrogates in a message: 150,000 emoji, if a server escapes them."""
 
 ENDLESS_FACTOR = 4
-"""A message is read and dropped up to this many times the limit; if it has not ended by then, it is not going to."""
+"""An oversized message is read and dropped up to this many times the limit; beyond that, it counts as endless."""
 STALLED_SECONDS = 1.0
-"""A message that has been incomplete for longer than this when its call runs out of time is not going to end."""
+"""A message that has been incomplete for longer than this when its call times out counts as endless."""
 
 UNREADABLE = "its reply cannot be read"
 
@@ -43,23 +43,23 @@ _HALF_A_PAIR = re.compile(
         b"HH", rb"[\da-fA-F]{2}"
     )
 )
-# In their order: an escaped backslash, a whole pair, and what is left of one.
+# In order: an escaped backslash, a whole pair, and half of one.
 _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(b"HH", rb"[\da-fA-F]{2}"))
 
 
 def id_of(start: str, end: str) -> int | None:
-    """Return the id of a JSON-RPC message from its start or its end; None where neither holds one."""
+    """Return the id of a JSON-RPC message from its start or its end; None if neither contains one."""
     match = _ID_FIRST.match(start) or _ID_LAST.search(end)
     return int(match[1]) if match else None
 
 
 def input_of(error: ValidationError) -> str:
-    """Return what the parser was given when it failed."""
+    """Return the input on which the parser failed."""
     return next(map(str, _inputs(error)), "")
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
-    """Return the error reply that replaces an unreadable message; None where its request is not known."""
+    """Return the error reply that replaces an unreadable message; None if its request is unknown."""
     ids = map(_id_in, _inputs(error))
     request_id = next((each for each in ids if each is not None), None)
     return None if request_id is None else reply(request_id, UNREADABLE)
@@ -72,7 +72,7 @@ def _inputs(error: ValidationError) -> list[Any]:
 def _id_in(given: Any) -> int | None:
     if isinstance(given, str):
         return id_of(given[:_END_LENGTH], given[-_END_LENGTH:])
-    # JSON that is not a message arrives as a value, from each kind of message that lacks a field.
+    # JSON that is not a message causes an error for each kind of message, with the value as input.
     request_id = given.get("id") if isinstance(given, dict) and "method" not in given else None
     return request_id if isinstance(request_id, int) else None
 
@@ -83,7 +83,7 @@ def reply(request_id: int, message: str) -> dict[str, Any]:
 
 
 class ValueCount:
-    """Counts the values in JSON that arrives in pieces: objects, lists and commas outside strings."""
+    """Counts the values in chunks of JSON: objects, lists and commas outside strings."""
 
     def __init__(self) -> None:
         self.values = 0
@@ -91,9 +91,9 @@ class ValueCount:
         self._carried = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Count the next piece."""
+        """Count the next chunk."""
         chunk = self._carried + chunk
-        # An escape that is cut in two belongs to the next piece.
+        # A split escape belongs to the next chunk.
         cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
         self._carried = chunk[len(chunk) - cut :]
         pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
@@ -103,12 +103,12 @@ class ValueCount:
 
 
 def readable(message: bytes) -> bytes | None:
-    """Replace bytes that are not UTF-8, and halves of surrogate pairs, by U+FFFD.
+    """Replace bytes that are not UTF-8, and lone surrogates, by U+FFFD.
 
     The SDK's parser would refuse the whole message for one of them, and with it a whole list of tools.
 
     Returns:
-        The message; None where it has too many surrogates to be repaired on the event loop.
+        The message; None if it has too many surrogates to repair on the event loop.
     """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
@@ -121,16 +121,16 @@ def readable(message: bytes) -> bytes | None:
 
 
 class LineLimit:
-    """Passes lines of bytes on as `readable` repairs them; those longer than a limit are dropped and answered at their end.
+    """Forwards lines of bytes repaired by `readable`; longer ones than a limit are dropped and answered at their end.
 
     Args:
         limit: Maximum length of a line in bytes.
-        prefix: What a message's line begins with, such as `data: `.
-        whole: Whether all bytes are one message, whatever lines it has.
-        request_id: The id of the request that is answered, where that is known.
+        prefix: The start of a message's line, such as `data: `.
+        whole: Whether all bytes are one message, regardless of line breaks.
+        request_id: The id of the answered request, if known.
 
     Attributes:
-        endless: Whether a line has become so long that it is not going to end.
+        endless: Whether a line is so long that it counts as endless.
         on_endless: Called once with the reason when that happens.
     """
 
@@ -150,13 +150,13 @@ class LineLimit:
 
     @property
     def stalled(self) -> str | None:
-        """What is wrong with a line that should have ended by now; None where there is none."""
+        """Return what is wrong with a line that should have ended by now, if there is one."""
         if not self._size or (self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS):
             return None
         return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
     def feed(self, chunk: bytes, final: bool = False) -> bytes:
-        """Return what is complete after the next bytes.
+        """Add bytes, and return what is complete.
 
         Args:
             chunk: The next bytes.

@@ -1,7 +1,7 @@
 """Check whether a tool's structured content matches the output schema that its server declared.
 
-The server chose both, and there are schemas whose check never ends. So the library checks in another process, within a time
-limit. A small value and a simple schema are compared here, in one walk.
+Both come from the server, and some schemas take forever to check. So the library runs in a worker process, within a time limit.
+Small values with simple schemas are checked here directly.
 See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#output-schema.
 """
 
@@ -22,9 +22,9 @@ class OutputCheck:
     """Checks the results of one server.
 
     Args:
-        worker: The process that checks what is not simple.
+        worker: The process for other checks.
         redact: Hides secrets in messages about a value.
-        seconds: How long a check may take.
+        seconds: Time limit of a check.
     """
 
     def __init__(self, worker: Worker, redact: Callable[[str], str], seconds: float) -> None:
@@ -34,14 +34,15 @@ class OutputCheck:
         self._given_up: dict[str, str] = {}
 
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
-        """Return what is wrong with a value, for the model and the person to read.
+        """Return what is wrong with a value, for the model and the person.
 
         Args:
-            schema: The output schema, as the server wrote it.
+            schema: The server's output schema.
             value: The structured content.
 
         Returns:
-            A text, empty where the value matches, and whether it is invalid; a text on a valid one says why it was not checked.
+            A message, empty if the value matches, and whether it is invalid; a message for a valid one says why it was not
+            checked.
         """
         if fits_plainly(schema, value):
             return "", False

@@ -1,4 +1,4 @@
-"""Server processes: what is started, and how a whole process group is ended."""
+"""Start server processes, and end whole process groups."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def command_of(config: ServerConfig) -> list[str]:
 
 
 def launched(command: Sequence[str]) -> list[str]:
-    """Put the launcher before a command, so that its process is found and cannot outlive ours; unchanged on Windows."""
+    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours; unchanged on Windows."""
     if not _POSIX:
         return list(command)
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
-    """Return the variables that a server gets besides the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
+    """Return the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
     return {key: value.get_secret_value() for key, value in config.env.items()}
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
-    """Return why the command cannot be started at all; None where it can."""
+    """Return why the command cannot be started, or None."""
     if config.cwd is not None and not Path(config.cwd).is_dir():
         return f"the folder {shown(config.cwd)} does not exist"
     if any("\0" in word for word in command):
-        return "its command holds a NUL character"
+        return "its command contains a NUL character"
     path = config.env["PATH"].get_secret_value() if "PATH" in config.env else None
     folder = config.cwd or "."
     program = str(Path(folder, command[0])) if os.sep in command[0] else command[0]
@@ -62,7 +62,7 @@ def _advice_for_command_line(command: str, path: str | None) -> str:
 
 
 def process_ended(pid: int) -> bool:
-    """Return whether a child of ours has ended, also when nobody has waited for it yet."""
+    """Return whether a child process has ended, even if it has not been waited for."""
     if not hasattr(os, "waitid"):
         # macOS before Python 3.13; a process that ended counts as running until asyncio has waited for it.
         return not _process_exists(pid)
@@ -83,7 +83,7 @@ def _process_exists(pid: int) -> bool:
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """Send a signal to a process group; return False where it has no members any more."""
+    """Send a signal to a process group; return False if it has no members left."""
     if not _POSIX:
         return False
     try:
@@ -91,13 +91,13 @@ def signal_group(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # A zombie on macOS, or a member with another user: not ours to end.
+        # A zombie on macOS, or a process of another user, which we cannot end.
         return True
     return True
 
 
 async def end_group(pid: int, grace: float = 0.3) -> None:
-    """End what is left of a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
+    """End the rest of a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
     if not signal_group(pid, signal.SIGTERM):
         return
     for _ in range(round(grace / POLL_SECONDS)):

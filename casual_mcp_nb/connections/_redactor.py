@@ -1,4 +1,4 @@
-"""Hide secrets and control characters in what servers send and in their addresses."""
+"""Hide secrets and control characters in what servers send and in their URLs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from casual_mcp_nb.types.tool import ToolSpec
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
-"""Keywords of a JSON schema whose values must stay as they are for it to remain one."""
+"""Keywords of a JSON schema whose values must not change."""
 
 
 class Redactor:
-    """Replaces secrets in what a server sends by a mask; a value without secrets is returned as it is.
+    """Replaces secrets in what a server sends by a mask; values without secrets are returned unchanged.
 
     Args:
         secrets: The values to hide; `types.secret` decides which of them can be.
@@ -46,14 +46,14 @@ class Redactor:
 
         Args:
             text: The beginning.
-            length: How much of it is returned at most.
-            cut: Whether the text continues; its end, which can be half a secret, is then left out.
+            length: Maximum length to return.
+            cut: Whether the text continues; then its end, which may be half a secret, is dropped.
         """
         result = self(text)
         return result[: max(0, len(result) - self.longest) if cut else None][:length]
 
     def value(self, value: Any) -> Any:
-        """Redact a JSON value, with its keys, and numbers that are a secret."""
+        """Redact a JSON value, including keys and secret numbers."""
         text = self._json(value)
         result = self(text)
         if result == text:
@@ -65,17 +65,17 @@ class Redactor:
             return self._walk(value)
 
     def schema(self, schema: Any) -> Any:
-        """Redact a JSON schema: all texts in it except names and what is needed to read it."""
+        """Redact a JSON schema: all strings in it except names and structural keywords."""
         return self._walk_schema(schema) if self._is_in(schema) else schema
 
     def result(self, result: ToolResult) -> ToolResult:
-        """Redact the result of a call: texts, addresses, structured content, and bytes that are text."""
+        """Redact the result of a call: text, URLs, structured content, and bytes that are text."""
         if not self._forms:
             return result
         return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
 
     def tool(self, tool: ToolSpec) -> ToolSpec:
-        """Redact a tool, except its name and those of its parameters: it is called by them."""
+        """Redact a tool, except its name and its parameters' names, which are needed to call it."""
         if not self._is_in([tool.said]):
             return tool
         hints = tool.annotations
@@ -132,16 +132,16 @@ def clean(text: str) -> str:
 
 
 def secrets_of(config: ServerConfig | None) -> Secrets:
-    """Return every text of a server's config that must not be shown."""
+    """Return every string in a server's config that must not be shown."""
     return config.secrets() if config is not None else Secrets()
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Return where a server is: its command, or its url without user, query, and parts of the path that look like tokens.
+    """Return a server's address: its command, or its URL without user, query, and parts of the path that look like tokens.
 
     Args:
         config: The server's config; None for a server of this process.
-        secrets: What is redacted besides the server's own secrets.
+        secrets: Values to redact in addition to the server's own secrets.
     """
     if config is None:
         return "in this process"

@@ -1,4 +1,4 @@
-"""What a server says of itself in the handshake."""
+"""What a server reports about itself in the handshake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_EXTENSIONS = 20
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server said of itself in the handshake, redacted.
+    """What a server reported about itself in the handshake, redacted.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#initialization.
     """
@@ -28,7 +28,7 @@ class ServerInfo:
 
     @classmethod
     def of(cls, client: Client[Any], redact: Callable[[str], str]) -> ServerInfo:
-        """Read it from a client that has done the handshake."""
+        """Read it from a client after the handshake."""
         info, capabilities = client.server_info, client.server_capabilities
         extensions = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
         return cls(

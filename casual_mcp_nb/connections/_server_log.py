@@ -1,4 +1,4 @@
-"""The log of a server: what it writes to stderr and the log messages that it sends, in one bounded list."""
+"""Record a server's log: its stderr and the log messages that it sends, in one bounded list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from casual_mcp_nb.types.server_records import LogLine, ServerLog
 MAX_LINES = 500
 LINE_LENGTH = 2_000
 MAX_CHARACTERS = 100_000
-"""What is returned of the log, all lines together."""
+"""Maximum total length of the returned lines."""
 _STORED = 8 * 1024
-"""What is stored of a line: more than is shown, so that masking what is shown does not uncover half a secret."""
+"""Maximum stored length of a line: longer than what is shown, so that a cut cannot leave half a secret unmasked."""
 
 
 class LogBuffer:
@@ -23,7 +23,7 @@ class LogBuffer:
 
     Args:
         server: The server.
-        secrets: What is masked.
+        secrets: The values to mask.
     """
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
@@ -42,7 +42,7 @@ class LogBuffer:
                 self._count += 1
 
     def stderr(self) -> Callable[[bytes], None]:
-        """Return what is called with each piece of the stderr of one session, and with nothing at its end."""
+        """Return a callback for the chunks of one session's stderr, with an empty one at its end."""
         part = b""
 
         def feed(chunk: bytes) -> None:

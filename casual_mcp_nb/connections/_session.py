@@ -1,8 +1,7 @@
-"""The SDK's client session and transports, tolerant of servers that break the protocol in one place.
+"""Variants of the SDK's client session and transports that tolerate local protocol errors of servers.
 
-What the SDK refuses as a whole is repaired piece by piece before the SDK sees it: a listing with one invalid tool loses only
-that tool, a result with one unknown part keeps the others. And the session reports when its stream has ended, which fastmcp's
-client does not.
+Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool loses only that tool, a result
+with one unknown part keeps the others. The session also reports the end of its stream, which fastmcp's client does not.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ DiscoverFailure = Literal["silent", "ended"]
 
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_PARTS = 1_000
-"""How many parts of a result are kept."""
+"""Maximum number of parts of a result."""
 SLICE = 500
-"""How many tools of a listing are validated before the event loop goes on: about 40 ms."""
+"""How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
@@ -101,7 +100,7 @@ class _TolerantSession(ClientSession):
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     async def send_discover(self, version: str) -> dict[str, Any]:
-        """Send `server/discover` as the SDK does, but leave time for the older handshake where the server does not answer."""
+        """Send `server/discover` as the SDK does, but leave time for the older handshake if the server does not answer."""
         try:
             async with asyncio.timeout(self.discover_seconds):
                 return await super().send_discover(version)
@@ -116,7 +115,7 @@ class _TolerantSession(ClientSession):
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Do nothing in place of the SDK's check.
 
-        It would run on the event loop, for as long as the server's schema makes it; `OutputCheck` makes it elsewhere.
+        It would run on the event loop, for as long as the server's schema takes; `OutputCheck` does it in a worker process.
         """
 
     async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
@@ -140,7 +139,7 @@ class _TolerantSession(ClientSession):
     def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
-                raise MCPError(INTERNAL_ERROR, "its answer to tools/list holds no list of tools")
+                raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
             # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps what it knows of tools.
             self._page, cursor = raw, raw.get("nextCursor")
             return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
@@ -212,7 +211,7 @@ class TolerantClient(Client[Any]):
     """fastmcp's client for tolerant sessions.
 
     A session answers all open requests when its stream ends, so no request needs the two tasks with which fastmcp watches it.
-    Where the config sets a protocol version, the server is asked for it too; fastmcp takes it for granted.
+    If the config sets a protocol version, it is also negotiated with the server; fastmcp just assumes it.
     """
 
     async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
@@ -239,7 +238,7 @@ class TolerantTransport(ClientTransport):
         on_refused: Called with the method of a request of the server that was answered with an error.
         record: Called with each message and its direction.
         on_discover_failure: Called when the server ended instead of answering `server/discover`, or did not answer in time.
-        discover_seconds: How long an answer to `server/discover` is waited for.
+        discover_seconds: How long to wait for an answer to `server/discover`.
         redact: Hides secrets in a text.
     """
 

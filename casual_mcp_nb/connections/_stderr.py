@@ -1,4 +1,4 @@
-"""A server's stderr: read immediately, its end kept, shown cleaned and redacted."""
+"""Capture a server's stderr: read immediately, keep the end, show it cleaned and redacted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LINE_LENGTH = 500
 
 
 class StderrLog:
-    """The read end of a server's stderr. A thread empties the pipe, so that a server that writes much is never held up.
+    """The read end of a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
 
     Args:
-        secrets: Texts to redact in what is shown.
+        secrets: Strings to redact in what is shown.
 
     Attributes:
         pid: Process id of the server, from the launcher's announcement; None until that was read.
@@ -57,7 +57,7 @@ class StderrLog:
             self.file.close()
 
     async def wait_end(self, seconds: float) -> None:
-        """Wait until everything was read, but no longer than this."""
+        """Wait until everything has been read, with a time limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()

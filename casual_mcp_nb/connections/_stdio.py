@@ -1,4 +1,4 @@
-"""The transport to a server process, with bounded lines on its stdout.
+"""The stdio transport, with limited line lengths on stdout.
 
 See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#stdio.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 ENCODING = "casual_mcp_nb_lines"
-"""UTF-8 in lines of bounded length: an encoding is all that the SDK's reader of stdout can be given."""
+"""A codec for UTF-8 in lines of limited length: an encoding is the only setting of the SDK's stdout reader."""
 
 STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
-"""What a decoder created in this context passes its bytes through: the SDK creates it, without an argument for it."""
+"""The filter for decoders created in this context: the SDK creates them, and passes no arguments."""
 
 
 class _Decoder(codecs.IncrementalDecoder):
@@ -53,10 +53,10 @@ class StdioTransport(ClientTransport):
 
     Args:
         command: The command line.
-        env: Variables besides the SDK's few.
+        env: Variables in addition to the SDK's few.
         cwd: Folder to start it in.
         stderr: A file for its stderr.
-        lines: What its stdout passes through.
+        lines: The filter for its stdout.
     """
 
     def __init__(

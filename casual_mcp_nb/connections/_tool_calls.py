@@ -1,4 +1,4 @@
-"""The calls of one server's tools: within their limits, checked against the output schema, failures put into words."""
+"""Call one server's tools within time limits, check results against the output schema, and describe failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _SessionForgotten(Exception):
-    """The server does not know the session any more, and so has not run the call."""
+    """The server no longer knows the session, so it has not run the call."""
 
 
 @dataclass
@@ -36,15 +36,15 @@ class ToolCalls:
     Args:
         server: The server's name.
         configured: Whether it has a config whose settings an error can name.
-        lifecycle: Gives the session.
-        limits: How long a call may take.
-        handlers: Where advice on the server goes.
+        lifecycle: Returns the session.
+        limits: Time limits of a call.
+        handlers: Receive notices about the server.
         outputs: Checks structured content.
         redact: Hides secrets in results.
-        secrets: What is redacted in errors.
+        secrets: Values to redact in errors.
 
     Attributes:
-        deadlines: Those of the calls that run now.
+        deadlines: The deadlines of running calls.
     """
 
     server: str
@@ -60,7 +60,7 @@ class ToolCalls:
     async def run(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
     ) -> ToolResult:
-        """Call a tool once, or a second time where the server has forgotten the session; see `Connection.call`."""
+        """Call a tool once, or a second time if the server has forgotten the session; see `Connection.call`."""
         try:
             return await self._run_once(name, arguments, on_progress, meta)
         except _SessionForgotten:
@@ -75,7 +75,7 @@ class ToolCalls:
         again: bool = False,
     ) -> ToolResult:
         if self.lifecycle.mode_change_pending and not self.deadlines:
-            # While other calls run the change waits: it would end them.
+            # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
         session = await self.lifecycle.ensure()
         start = asyncio.get_running_loop().time()
@@ -85,7 +85,7 @@ class ToolCalls:
             stray = session.stray_output if session.strayed_at >= start else None
             stalled = session.context.lines.stalled if session.context.lines else None
             if stalled is not None:
-                # What it sends next would be read as more of that message.
+                # Later output would be read as part of that message.
                 session.give_up(stalled)
             raise timeout_error(self.server, name, limit.seconds, limit.field, stray, stalled) from None
         except Exception as error:
@@ -128,7 +128,7 @@ class ToolCalls:
         return died_error(self.server, tool, reason, session.stderr_tail)
 
     def _advice(self, texts: Iterable[str], session: McpSession) -> str:
-        """Return what to do about a call that failed with these texts because of the protocol's version; else nothing."""
+        """Return advice for a call that failed with these messages because of the protocol version, if it did."""
         version = session.server_info.protocol_version
         if not cannot_ask(texts, version):
             return ""

@@ -1,4 +1,4 @@
-"""Create the fastmcp transport for a server's config, with what belongs to it."""
+"""Create the fastmcp transport for a server's config, with its filters and monitors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class NotStartable(Exception):
     """The transport cannot even be tried; the message says why."""
 
 
-# No repr: the transports' own show their whole address.
+# No repr, because the transports' reprs show their full URL.
 @dataclass(repr=False)
 class TransportContext:
-    """A transport to a server, with what reads and limits it.
+    """A transport to a server, with its filters and monitors.
 
     Args:
         transport: The fastmcp transport.
-        stderr: The log of its stderr, where it is a process.
-        lines: What its stdout passes through, where it is a process.
-        http: Sees its HTTP responses, where it is remote.
+        stderr: The log of its stderr, if it is a process.
+        lines: The filter for its stdout, if it is a process.
+        http: The monitor of its HTTP responses, if it is remote.
         release: Called when the transport has been closed.
         redact: Hides secrets in what the server sends.
     """
@@ -47,7 +47,7 @@ class TransportContext:
     redact: Redactor = field(default_factory=Redactor)
 
     def explain(self, reason: str, start: float) -> str:
-        """Return the reason of a failure, or what HTTP says of it; see `ResponseMonitor.explain`."""
+        """Return the reason of a failure, or the HTTP error behind it; see `ResponseMonitor.explain`."""
         return self.http.explain(reason, start, self.redact) if self.http else reason
 
 
@@ -63,7 +63,7 @@ def transport_kind(config: ServerConfig | None) -> str:
 async def open_transport(
     kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
 ) -> TransportContext:
-    """Call `make_transport`, on another thread where it builds a bundled server or reads certificates."""
+    """Call `make_transport`, on another thread if it builds a bundled server or loads certificates."""
     if config is not None and kind != "stdio":
         return await asyncio.to_thread(make_transport, kind, config, server, secrets)
     return make_transport(kind, config, server, secrets)
@@ -76,9 +76,9 @@ def make_transport(
 
     Args:
         kind: The transport; see `transport_kind`.
-        config: The server's config; None for one that is handed in.
-        server: The server itself, where it lives in this process.
-        secrets: What is redacted in its stderr, and by the context's `redact`.
+        config: The server's config; None for an in-process server.
+        server: The server itself, if it is in this process.
+        secrets: Values to redact in its stderr, and by the context's `redact`.
 
     Raises:
         NotStartable: Its command or folder does not exist, or the bundled server cannot be built.
@@ -131,10 +131,10 @@ def _http(config: ServerConfig, kind: str) -> TransportContext:
 
 
 def import_sdks(in_process: bool = False) -> None:
-    """Import what a session needs; the first use takes up to two seconds, so call it on a worker thread.
+    """Import what a session needs; the first call takes up to two seconds, so run it on a worker thread.
 
     Args:
-        in_process: Whether the session is with a server of this process, which needs fastmcp's server side too.
+        in_process: Whether the server is in this process, which also needs fastmcp's server side.
     """
     from casual_mcp_nb.connections import _http, _session, _stdio  # noqa: F401
 

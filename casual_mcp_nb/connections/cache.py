@@ -1,4 +1,4 @@
-"""A server's list of tools, cached for a while."""
+"""Cache a server's list of tools for a limited time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ToolCache:
 
     Args:
         fetch: Lists the tools; must have its own time limit.
-        ttl_seconds: How long a listing is fresh; None: it never expires.
+        ttl_seconds: How long a listing is fresh; None means it never expires.
         clock: A monotonic clock in seconds.
     """
 
@@ -43,10 +43,10 @@ class ToolCache:
         self.last_error: Exception | None = None
 
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools, listed again when the listing is no longer fresh. Concurrent callers cause one listing.
+        """Return the tools, listing them again if the cache has expired. Concurrent callers share one listing.
 
         Args:
-            force_refresh: List them in any case.
+            force_refresh: List them even if the cache is fresh.
 
         Raises:
             Exception: What the listing failed with, when there is no older one; it is tried again after the TTL or
@@ -62,18 +62,18 @@ class ToolCache:
         return self.tools
 
     async def invalidate(self) -> None:
-        """Let the next use list the tools again, also when a listing is under way that may already be out of date."""
+        """Make the next use list the tools again, even during a listing, which may already be out of date."""
         self._invalidations += 1
         self._stale_at = -math.inf
 
     @property
     def fresh(self) -> bool:
-        """Whether `get_tools` has nothing to list."""
+        """Whether the cache is fresh."""
         return self._clock() < self._stale_at
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all definitions that a model can be given, counted once for each version."""
+        """Estimated tokens of all definitions that a model can be offered, counted once per version."""
         if self._tokens is None:
             self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens

@@ -1,4 +1,4 @@
-"""One MCP server as a client sees it: connected, its tools listed and called, reconnected after a crash, closed."""
+"""A connection to an MCP server: connect, list and call its tools, reconnect after a crash, close."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ MAX_INSTRUCTIONS = 10_000
 
 
 class Connection:
-    """One server. Each connect opens a new session, which one task owns; one that died is reopened once, when it is next used.
+    """A connection to one server. Each connect opens a new session, owned by one task; a dead one is reopened once on next use.
 
     Args:
         name: The server's name.
-        config: Its config; None for a server that is handed in.
-        server: A server that lives in this process.
-        handlers: What the server may ask of us or tell us.
-        cache_ttl: How long its list of tools is fresh, in seconds; None: it never expires.
-        secrets: What is redacted in all that it sends, besides the secrets of its own config.
-        worker: The process in which results are checked; None for one of its own.
+        config: Its config; None for an in-process server.
+        server: The server itself, if it is in this process.
+        handlers: Callbacks for the server's requests and notifications.
+        cache_ttl: Seconds for which its list of tools is cached; None means it never expires.
+        secrets: Values to redact in everything it sends, in addition to the secrets of its config.
+        worker: The process that validates results; None to start one.
 
     Attributes:
-        log: The lines of its stderr and its log messages.
+        log: Its stderr and log messages.
         messages: The last messages to and from it.
     """
 
@@ -102,7 +102,7 @@ class Connection:
 
     @property
     def status(self) -> ServerStatus:
-        """The server's state, its tools, and what it said of itself."""
+        """The server's state, its tools, and what it reported about itself."""
         lifecycle, listing = self._lifecycle, self.cache.last_error
         session, error = lifecycle.session, lifecycle.error
         if error is None and listing is not None and lifecycle.state == "ready":
@@ -129,7 +129,7 @@ class Connection:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools as last listed; none where the server could not be started or is closed."""
+        """The tools as last listed; none if the server could not be started or is closed."""
         lifecycle = self._lifecycle
         usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
         return self.cache.tools if usable else ()
@@ -149,7 +149,7 @@ class Connection:
 
     @property
     def settled(self) -> bool:
-        """Whether `ensure` has nothing to wait for: the server is ready, or its start has failed.
+        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to wait for.
 
         Raises:
             ClosedError: The connection was closed.
@@ -159,11 +159,11 @@ class Connection:
 
     @property
     def fresh(self) -> bool:
-        """Whether `refresh` has nothing to list. Raises as `settled` does."""
+        """Whether `refresh` has nothing to list. Raises the same errors as `settled`."""
         return self.cache.fresh or not self._lifecycle.alive
 
     async def connect(self) -> None:
-        """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing where it is ready.
+        """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
 
         A listing that fails leaves it ready without tools; the status says why. A caller that is cancelled ends the start.
 
@@ -174,7 +174,7 @@ class Connection:
         await self._lifecycle.connect()
 
     async def ensure(self) -> None:
-        """Connect a server that was never started or has died since; wait for a start that is under way; else do nothing.
+        """Connect a server that was never started or has died since; wait for a start in progress; else do nothing.
 
         Raises:
             ConnectError: It could not be connected, now or before: only `connect` and `reconnect` try again after a failure.
@@ -198,11 +198,11 @@ class Connection:
             self._own_worker.close()
 
     def abandon(self) -> None:
-        """Count as closed, in a forked child: the process and the streams are the parent's."""
+        """Mark as closed, in a forked child: the process and the streams are the parent's."""
         self._lifecycle.abandon()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """Return the server's tools, from the cache while that is fresh.
+        """Return the server's tools, from the cache if it is fresh.
 
         Raises:
             ConnectError: The server is not connected and could not be.
@@ -216,13 +216,13 @@ class Connection:
             raise ToolCallError(text, server=self.name, retryable=True) from None
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """List the tools of a server that is ready, where the cache is stale.
+        """List the tools of a server that is ready, if the cache is stale.
 
         Args:
-            force: List them in any case.
+            force: List them even if the cache is fresh.
 
         Returns:
-            The tools; those last known where the server is not ready.
+            The tools; the last known ones if the server is not ready.
 
         Raises:
             Exception: What the listing failed with, when there is no older list.
@@ -244,9 +244,9 @@ class Connection:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool, once; a second time only where the server has forgotten the session and so cannot have run it.
+        """Call a tool once; a second time only if the server has forgotten the session and so cannot have run it.
 
-        A caller that is cancelled cancels the request at the server and leaves the connection usable.
+        Cancelling the caller cancels the request at the server and leaves the connection usable.
 
         Args:
             name: The tool's own name.
@@ -255,20 +255,20 @@ class Connection:
             meta: Metadata for the server, sent as the request's `_meta`.
 
         Returns:
-            The result, also one that the tool marks as an error.
+            The result, even if the tool marks it as an error.
 
         Raises:
             ToolTimeoutError: No result within `call_timeout` since the last progress, or within `total_timeout`.
             ToolCallError: The server died during the call, or answered with an error or with something unreadable.
             ConnectError: The server is not connected and could not be.
-            UsageError: The arguments are nested too deep to be sent.
+            UsageError: The arguments are nested too deeply to send.
         """
         if is_too_deep(dict(arguments)):
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         return await self._calls.run(name, arguments, on_progress, meta)
 
     async def _list_first(self, deadline: float) -> None:
-        """List the tools within what is left of the start's limit. A listing that fails is not a failure of the server."""
+        """List the tools within the rest of the start's time limit. A failed listing is not a failure of the server."""
         self._list_until = deadline
         await self.cache.invalidate()
         try:
@@ -296,7 +296,7 @@ class Connection:
         return [self._redact.tool(tool) for tool in tools_from_mcp(listed, self.name)]
 
     def _converted_with_digests(self, listed: Sequence[Tool]) -> list[ToolSpec]:
-        """Convert many tools, on another thread, and compute what the cache asks for next: both would hold the event loop."""
+        """Convert many tools on another thread, and compute what the cache needs next: both would block the event loop."""
         tools = self._converted(listed)
         for tool in tools:
             _ = tool.digest
@@ -307,7 +307,7 @@ class Connection:
         self._changed()
 
     def _refused(self, method: str) -> None:
-        text = f"The server asked for {shown(self._redact(method))} and was refused: there is no handler for it."
+        text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."
         self._handlers.warn(self.name, text)
 
     def _changed(self) -> None:
@@ -319,7 +319,7 @@ class Connection:
 
 
 def _also_logged(handlers: Handlers, log: LogBuffer) -> Handlers:
-    """Return the handlers with the log of one server behind theirs."""
+    """Return the handlers, extended to record one server's log."""
 
     def on_log(server: str, level: str, text: str) -> None:
         log.add(level, text)

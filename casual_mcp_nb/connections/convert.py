@@ -1,4 +1,4 @@
-"""From the SDK's types to ours. Only this module and `_session.py` know what the SDK's types look like."""
+"""Convert the SDK's types to ours. Only this module and `_session.py` depend on the SDK's types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SMALL_CHARACTERS = 50_000
 SMALL_VALUES = 1_000
-"""Up to these sizes a result is converted and redacted on the event loop."""
+"""Results up to these sizes are converted and redacted on the event loop."""
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block of an unknown type."""
@@ -33,13 +33,13 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         server: Name of its server in the config.
 
     Raises:
-        ValueError: It has no name, or its schema is not that of an object or refers to something outside itself.
+        ValueError: It has no name, or its schema is not an object schema or has external references.
     """
     if not isinstance(tool.name, str) or not tool.name:
         raise ValueError("it has no name")
     schema = tool.input_schema
     if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
-        raise ValueError("its input schema is not that of an object")
+        raise ValueError("its input schema is not an object schema")
     problem = unusable_part(schema)
     if problem:
         raise ValueError(problem)
@@ -65,7 +65,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
 
 
 def _restriction(tool: Tool) -> Restriction | None:
-    """Return why no model is offered a tool: the visibility of MCP Apps, or tasks of the protocol's revision 2025-11-25."""
+    """Return why a tool is never offered to a model: MCP Apps visibility, or tasks of protocol revision 2025-11-25."""
     interface = (tool.meta or {}).get("ui")
     visibility = interface.get("visibility") if isinstance(interface, dict) else None
     if isinstance(visibility, list) and "model" not in visibility:
@@ -74,7 +74,7 @@ def _restriction(tool: Tool) -> Restriction | None:
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
-    """Convert a listing, in its order.
+    """Convert a listing, in order.
 
     A tool that cannot be used, or is listed a second time, is left out with a logged warning.
 

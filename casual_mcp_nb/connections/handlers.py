@@ -1,4 +1,4 @@
-"""What a server may ask of us or tell us."""
+"""Handlers of servers' requests and notifications."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ MAX_LOG = 10_000
 
 
 class OpenRequests:
-    """The requests of servers that wait for the person, counted."""
+    """Counts the servers' requests that wait for the person."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._refused: set[str] = set()
 
     def room_for(self, server: str, limits: AnswerLimits) -> bool:
-        """Return whether one more request of a server may be put to the person."""
+        """Return whether a server may ask the person one more question."""
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Return whether this is the first request of a server that is refused since it had none open."""
+        """Return whether this is the first refused request of a server since it last had none open."""
         first = server not in self._refused
         self._refused.add(server)
         return first
@@ -60,11 +60,11 @@ class Handlers:
         elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
             elicitation handlers do.
         sampling: Called with server, messages, parameters and context; gives the text or the SDK's message.
-        roots: Called with the server's name; gives the `file://` addresses that it may use.
+        roots: Called with the server's name; returns the `file://` URLs that it may use.
         changed: Called without arguments whenever a status or a list of tools changed.
-        notice: Called with server and text when the person should know what became of a server's request.
+        notice: Called with server and text to tell the person the outcome of a server's request.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
-        open_requests: Those that wait now, of all servers that share these handlers.
+        open_requests: The open requests of all servers that share these handlers.
     """
 
     log: Callable[[str, str, str], None] | None = None
@@ -77,13 +77,13 @@ class Handlers:
     open_requests: OpenRequests = field(default_factory=OpenRequests, repr=False)
 
     def warn(self, server: str, text: str) -> None:
-        """Warn of something about a server, as if the server had logged it."""
+        """Add a warning about a server to its log."""
         if self.log is not None:
             self.log(server, "warning", text)
         logger.warning("Server %s: %s", shown(server), text)
 
     def notify(self, server: str, text: str) -> None:
-        """Tell the person what became of a server's request."""
+        """Tell the person the outcome of a server's request."""
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)
@@ -113,7 +113,7 @@ async def _elicit(
             text = "The server asked too many questions at a time; its further requests to the person were cancelled."
             handlers.notify(server, text)
         return ElicitResult(action="cancel")
-    # A link stays as it is: redacted, it could not be opened.
+    # A link is not redacted, because it could then not be opened.
     changes = {"message": redact(message)}
     if hasattr(params, "requested_schema"):
         changes["requested_schema"] = redact.schema(params.requested_schema)
@@ -144,7 +144,7 @@ async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: An
 
 
 def _log_text(data: Any) -> str:
-    """Return the text of a log message; FastMCP's servers wrap theirs in `msg`, beside an `extra` that is mostly empty."""
+    """Return the text of a log message; FastMCP's servers wrap theirs in `msg`, with a usually empty `extra`."""
     if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
         data = data["msg"]
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""All servers of a session, side by side: a fault of one does not affect the others."""
+"""Manage all servers of a session concurrently: a failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class ServerManager:
 
     Args:
         servers: Server configs by name.
-        in_process: Servers that live in this process, by name; they come after those of the config.
-        cache_ttl: How long a list of tools is fresh, in seconds; None: it never expires.
-        handlers: What servers may ask of us or tell us.
-        secrets: What is redacted in all that servers send, besides each server's own secrets.
+        in_process: In-process servers by name; they come after those of the config.
+        cache_ttl: Seconds for which lists of tools are cached; None means they never expire.
+        handlers: Callbacks for servers' requests and notifications.
+        secrets: Values to redact in everything that servers send, in addition to each server's own secrets.
 
     Attributes:
         version: Counts the changes of servers' states and tools.
-        worker: The process for work that servers and templates can make endless; it ends with the server manager.
+        worker: The process for work that servers and templates could make endless; it ends with the server manager.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class ServerManager:
 
     @property
     def statuses(self) -> Mapping[str, ServerStatus]:
-        """The status of each server, in the order of the config."""
+        """The status of each server, in config order."""
         return {name: connection.status for name, connection in self._connections.items()}
 
     @property
     def fresh(self) -> bool:
-        """Whether `catalog` has nothing to list.
+        """Whether all lists of tools are fresh.
 
         Raises:
             ClosedError: The server manager was closed.
@@ -122,7 +122,7 @@ class ServerManager:
         return [name for name in self._enabled() if not self._connections[name].settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
-        """Return the config of a server; None where it has none or does not exist."""
+        """Return the config of a server; None if it has none or does not exist."""
         connection = self._connections.get(name)
         return connection.config if connection else None
 
@@ -131,8 +131,8 @@ class ServerManager:
 
         Args:
             name: Its name.
-            config: Its config; None for one of this process.
-            server: The server itself, where it lives in this process.
+            config: Its config; None for an in-process server.
+            server: The server itself, if it is in this process.
 
         Raises:
             UsageError: There is already a server of that name.
@@ -156,7 +156,7 @@ class ServerManager:
             self._connections = {**self._connections, server.name: server}
 
     async def remove(self, name: str) -> None:
-        """End a server and forget it; a call that waits for it fails.
+        """Stop and remove a server; calls that wait for it fail.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -164,10 +164,10 @@ class ServerManager:
         """
         self._check_open()
         connection = self._connection_to(name)
-        # Another dict, since others go through this one on other threads.
+        # A new dict, because other threads may be iterating over the old one.
         self._connections = {other: each for other, each in self._connections.items() if each is not connection}
         self._disabled.discard(name)
-        # One of the same name can come, with as many versions of its list.
+        # A server of the same name may be added later, with the same version of its list.
         self._catalog_key = None
         self.changed()
         await connection.close()
@@ -193,13 +193,13 @@ class ServerManager:
         return self._connection_to(name).read_messages(tool)
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
-        """Connect servers side by side, and return when each is ready or failed. A failure is in `statuses`, not raised.
+        """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
 
-        Servers that are ready, and those whose start has failed before, are left alone: `reconnect` tries the latter again.
-        Cancelling it ends the starts that are under way; a second call starts them again.
+        Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
+        Cancelling it ends the starts in progress; a second call starts them again.
 
         Args:
-            names: Which servers; None for all but those that the config switches off and nobody has enabled.
+            names: Which servers; None for all except those that the config disables and nobody has enabled.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -207,7 +207,7 @@ class ServerManager:
         """
         self._check_open()
         connections = [self._connection_to(name) for name in (self._enabled() if names is None else names)]
-        # Each turn calls this, and mostly there is nothing to do.
+        # Each turn calls this, and usually there is nothing to do.
         unsettled = [connection for connection in connections if not connection.settled]
         if unsettled:
             async with asyncio.TaskGroup() as group:
@@ -215,14 +215,14 @@ class ServerManager:
                     group.create_task(_connect(connection))
 
     def enable(self, names: Iterable[str]) -> None:
-        """Connect servers that the config switches off with the others from now on: a person has turned them on."""
+        """Enable servers that the config disables, so that they are connected with the others."""
         self._disabled.difference_update(names)
 
     async def catalog(self) -> Catalog:
-        """Return every tool of every server, in the order of the config; stale lists are refreshed side by side.
+        """Return every tool of every server, in config order; stale lists are refreshed concurrently.
 
         A server that died keeps its last known tools, since using them starts it again; one that could not be started has
-        none. The same object is returned as long as no server's tools changed.
+        none. The same object is returned until a server's tools change.
 
         Raises:
             ClosedError: The server manager was closed.
@@ -253,14 +253,14 @@ class ServerManager:
 
         Raises:
             UsageError: It runs only as a task.
-            ToolTimeoutError, ToolCallError, ConnectError: As of `Connection.call`, and where the server was removed.
+            ToolTimeoutError, ToolCallError, ConnectError: As in `Connection.call`, and if the server was removed.
             ClosedError: The server manager was closed.
         """
         self._check_open()
         if tool.restriction == "task only":
             raise UsageError(
                 f"Tool {shown(tool.name)} of {shown(tool.server)} runs only as a task, which this client does not start.",
-                hint="Ask the server's makers for a tool that answers directly.",
+                hint="Ask the server's authors for a tool that answers directly.",
                 server=tool.server,
                 tool=tool.wire_name,
             )
@@ -274,7 +274,7 @@ class ServerManager:
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     async def reconnect(self, name: str) -> None:
-        """Reconnect one server, whatever its state; the others do not notice.
+        """Reconnect one server, whatever its state; the others are not affected.
 
         Raises:
             UnknownNameError: There is no server of that name.
@@ -287,7 +287,7 @@ class ServerManager:
         await connection.reconnect()
 
     async def close(self) -> None:
-        """Close all connections side by side, in at most 5 seconds. Closing twice is harmless."""
+        """Close all connections concurrently, in at most 5 seconds. Closing twice is harmless."""
         self._closed = True
         async with asyncio.TaskGroup() as group:
             for connection in self._connections.values():

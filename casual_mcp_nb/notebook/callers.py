@@ -94,7 +94,7 @@ class FunctionRunner:
             return await asyncio.wrap_future(on_thread)
         loop = caller.loop if caller is not None else self.home
         if loop is None or not loop.is_running():
-            # Nobody's loop: a script that blocks, or a thread of its own.
+            # No loop: a script that blocks, or a separate thread.
             start = caller.run_on_thread if caller is not None and caller.blocking else _on_worker
             return await asyncio.wrap_future(start(lambda: asyncio.run(call())))
         if caller is not None and caller.blocking:

@@ -1,4 +1,4 @@
-"""The functions of a notebook as the tools of a server named `notebook`, which stands beside the MCP servers."""
+"""The functions of a notebook as the tools of a server named `notebook`, alongside the MCP servers."""
 
 from __future__ import annotations
 
