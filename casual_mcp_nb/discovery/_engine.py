@@ -55,7 +55,7 @@ class Engine:
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
         raw = float(scored.scores[document])
         if not raw:
-            return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server)
+            return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server, spelling=parts.spelling(query))
         ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
         rank, score = next((rank, score) for rank, (found, score) in enumerate(ranked, 1) if found == document)
         shares = parts.all()
@@ -63,7 +63,7 @@ class Engine:
             better = next(found for found, _ in ranked if self._ranking.same(found, document))
             name = self._tools[better].tool_name
             shares += (TermScore("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
-        return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server)
+        return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))
 
     def _score(self, query: str, server: str | None) -> Scored:
         query = query[:MAX_QUERY]

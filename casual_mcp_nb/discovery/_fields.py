@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from casual_mcp_nb.discovery.text import readable, spelled, terms
 from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -54,6 +55,12 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
         description += f" {tool.title[:_MAX_NAME]}"
     details = " ".join([*descriptions, tool.description[_BEGINNING:_MAX_DESCRIPTION]])
     return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
+
+
+def words_found(query: str, tool: ToolSpec) -> tuple[str, ...]:
+    """Return the words of a query that a tool has in any form, in the order of the query."""
+    own = {term for text in texts(tool) for term in terms(text)}
+    return tuple(word for term, word in spelled(readable(query)).items() if term in own and " " not in word)
 
 
 def _described(part: SchemaReader) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from casual_mcp_nb.discovery._fields import FIELDS, texts
 from casual_mcp_nb.discovery._scorer import CLAUSE, CLAUSE_POWER, NAME_COVERED, Clause, Scored, Scorer
-from casual_mcp_nb.discovery.text import terms
+from casual_mcp_nb.discovery.text import readable, spelled, terms
 from casual_mcp_nb.types.search import TermScore
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -29,7 +29,8 @@ class ScoreExplainer:
         self._bm25 = scorer.bm25
         self._scored = scored
         self._document = document
-        self._counts = [Counter(terms(text)) for text in texts(tool)]
+        self._texts = texts(tool)
+        self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
         """Return every part that is not zero; they add up to the score before duplicates are demoted."""
@@ -40,6 +41,10 @@ class ScoreExplainer:
     def missing(self) -> tuple[str, ...]:
         """Return the terms of the query that the tool does not match, even by a synonym."""
         return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
+
+    def spelling(self, query: str) -> dict[str, str]:
+        """Return the whole word of each term: the query's, or the tool's where only the tool has the term."""
+        return spelled(" ".join(self._texts)) | spelled(readable(query))
 
     def _terms(self) -> Iterator[TermScore]:
         for asked, weight in self._scored.weights.items():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.discovery._arguments import read_arguments
 from casual_mcp_nb.discovery._cards import compose
 from casual_mcp_nb.discovery._clean import one_line
+from casual_mcp_nb.discovery._fields import words_found
 from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import generate_manifest
 from casual_mcp_nb.discovery.synthetic import SEARCH_TOOLS, SyntheticToolResult
@@ -100,7 +101,8 @@ class SearchToolsTool:
         # Built only now: most turns do not search, and there can be thousands of tools.
         self._loaded.update(tool.tool_name for tool in self._always)
         try:
-            found = self._finder.find(read_arguments(args), self._loaded)
+            wanted = read_arguments(args)
+            found = self._finder.find(wanted, self._loaded)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
         if not found.tools:
@@ -108,7 +110,13 @@ class SearchToolsTool:
         content, inside = compose(tuple(found.tools), self._loaded, found.notes, filled=found.filled, siblings=found.siblings)
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
         rows = tuple(
-            SearchRow(tool.tool_name, found.tools[tool], tool.tool_name not in self._loaded, tool in found.filled)
+            SearchRow(
+                tool.tool_name,
+                found.tools[tool],
+                tool.tool_name not in self._loaded,
+                tool in found.filled,
+                words_found(wanted.query, tool) if found.tools[tool] else (),
+            )
             for tool in inside
         )
         self._loaded.update(tool.tool_name for tool in new)

@@ -168,6 +168,21 @@ def joined(text: str) -> list[str]:
     return [stem(one + other) for one, other in words if not {one, other} & _STOP_WORDS]
 
 
+def spelled(text: str) -> dict[str, str]:
+    """Return, for each term of a text, the word from which it comes, in the order of the text; joined words come last."""
+    words = [word for chunk in text.split() for word in _words(chunk)]
+    spelling = {term: word for word in reversed(words) for term in chunk_terms(word)}
+    pairs = pairwise(re.findall(r"[a-z]{2,}", text.lower()))
+    return dict(reversed(spelling.items())) | {stem(one + other): f"{one} {other}" for one, other in pairs}
+
+
+def _words(chunk: str) -> list[str]:
+    if chunk.isascii():
+        return [word.lower() for word in _WORD.findall(chunk)]
+    words = [part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)]
+    return list(chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else [word] for word in words))
+
+
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())
 _EDGES = ".,;:!?()[]{}<>\"'`"
 _CHUNK = re.compile(r"\S+")

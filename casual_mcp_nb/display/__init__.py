@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import singledispatch
 from typing import Any, Literal
 
@@ -29,8 +28,8 @@ from casual_mcp_nb.display.session import clients_view, models_view, selection_v
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
-from casual_mcp_nb.display.turn import TurnDetail, answer_view, transcript_view, turn_view, whole_turn_view
-from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, fit
+from casual_mcp_nb.display.turn import answer_view, line_only, transcript_view, turn_view, whole_turn_view
+from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, complete, fit
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
@@ -181,7 +180,7 @@ def page(noun: Any, title: str) -> str:
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
     """Return a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
     view = fit(document_view(conversation, WHOLE), WHOLE)
-    return to_page(view, title) if form == "html" else f"{to_markdown(view)}\n"
+    return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 
 
 def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits], View]:
@@ -191,7 +190,7 @@ def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits
         case "all":
             return lambda turn, limits: whole_turn_view(turn, limits, now)
         case _:
-            return lambda turn, limits: turn_view(turn, limits, TurnDetail(now=now))
+            return lambda turn, limits: turn_view(turn, limits, now)
 
 
 def _bare_html(view: View) -> dict[str, str]:
@@ -199,7 +198,7 @@ def _bare_html(view: View) -> dict[str, str]:
 
 
 def _live_forms(view: View) -> dict[str, str]:
-    return {"text/plain": to_text(replace(view, blocks=())), "text/html": to_html(view)}
+    return {"text/plain": to_text(line_only(view)), "text/html": to_html(view)}
 
 
 def _forms(view: View) -> dict[str, str]:
@@ -227,8 +226,8 @@ def _within_limits(
         size = sum(len(form.encode()) for form in forms.values())
         if size <= MAX_BYTES:
             return forms
-        # Drawing is what takes time, and one tier saves about a third.
-        tier += 2 if size > 1.4 * MAX_BYTES else 1
+        # Drawing is what takes time, and one tier saves about a third; the first only leaves the requests out.
+        tier += 2 if tier and size > 1.4 * MAX_BYTES else 1
     return draw(_bare(view.title, to_text(view)))
 
 

@@ -1,22 +1,27 @@
-"""Views of tool calls and searches, as parts of a turn."""
+"""Calls of tools in words: one line for each, and what unfolds below it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.html import IMAGE_TYPES
 from casual_mcp_nb.display.schema import pretty
-from casual_mcp_nb.display.structured import structured_blocks
+from casual_mcp_nb.display.structured import structured_blocks, unwrapped
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.view import (
     Bar,
     Block,
     Cell,
+    Data,
     DisplayLimits,
     Image,
     KeyValues,
     Name,
+    Phrase,
     Section,
+    Span,
     Status,
     Table,
     Text,
@@ -24,6 +29,7 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
 )
+from casual_mcp_nb.types import event
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.image import Picture
@@ -35,11 +41,18 @@ _STATUS: dict[CallStatus, Status] = {
     "error": Status("✗ error", "bad"),
     "denied": Status("⊘ denied", "bad"),
     "stopped": Status("■ stopped", "quiet"),
-    "timeout": Status("✗ time-out", "bad"),
+    "timeout": Status("✗ timed out", "bad"),
     "unknown": Status("? outcome not known", "bad"),
 }
-_WAITING = Status("… waits for you", "busy")
+_WAITING = Status("… waiting for you", "busy")
 _MAX_ADDRESS = 200
+_MAX_ID = 200
+_ARGUMENTS = 80
+_RESULT = 70
+_VALUE = 40
+_SERVERS = 3
+_PAIRS = 4
+_SENTENCE = 3
 
 
 class ImageBudget:
@@ -64,11 +77,34 @@ def status_of(call: ToolCall) -> Status:
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Return the view of a single call."""
     section = call_section(call, False, limits.text, ImageBudget(limits.images))
-    return View("call", section.title, section.blocks, mark=section.mark, note=section.note)
+    return View("call", tool_words(call), section.blocks, mark=section.mark, note=section.note)
 
 
-def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None = None) -> Section:
-    """Return a call with its arguments and its result, folded if it succeeded.
+def tool_words(call: ToolCall) -> str:
+    """Return the tool of a call as people write it, `server:tool`; a name that is not a tool's as the model wrote it."""
+    match call.tool.server:
+        case event.SYNTHETIC:
+            return call.tool.tool
+        case event.UNKNOWN:
+            return call.name
+        case _:
+            return str(call.tool)
+
+
+def call_spans(call: ToolCall) -> tuple[Span, ...]:
+    """Return what a call did, in words: `time:convert_time time “14:30” → 22:30`, or what was searched and loaded."""
+    if call.search is not None:
+        return (Span(_search_words(call.search)),)
+    arguments = first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
+    result = first(_result_words(call), _RESULT)
+    spans = [Span(tool_words(call), "code"), Span(arguments, "quiet"), Span(f"→ {result}" if result else "", "result")]
+    return tuple(span for span in spans if span.text)
+
+
+def call_section(
+    call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None = None, index: int = 0, fold: bool = True
+) -> Section:
+    """Return a call with its complete arguments and its result.
 
     Args:
         call: The call.
@@ -76,44 +112,97 @@ def call_section(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         limit: How many characters of a text are shown.
         images: The bytes left for images.
         now: Seconds since the turn began, for a running call.
+        index: Its number in its turn, from 0.
+        fold: Whether it is folded at first; one that did not succeed is always open.
     """
-    live = running and call.status == "running"
-    mark = status_of(call)
-    if call.search is not None:
-        return _search_section(call, call.search, mark, limit)
+    blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)
+    note = words.seconds(call.seconds) if call.seconds is not None else ""
+    title = Phrase((Span(tool_words(call), "code"),))
+    closed = fold and call.status == "ok"
+    data = (("key", f"call-{index}"), *_call_data(call))
+    return Section(title, tuple(blocks), status_of(call), note, "closed" if closed else "open", look="call", data=data)
+
+
+def _call_data(call: ToolCall) -> Data:
+    return (("call", call.id),) if len(call.id) <= _MAX_ID else ()
+
+
+def _part(call: ToolCall, name: str) -> Data:
+    return (("part", name), *_call_data(call))
+
+
+def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None) -> list[Block]:
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
-    blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit)]
-    if live and not call.waiting:
+    blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments"))]
+    if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     if call.result:
         label = "Result" if call.unedited is None else "Result, edited by hand"
-        blocks.append(Text(call.result, label=label, code=True, limit=limit))
+        blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
     if call.unedited is not None:
         blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
     blocks += [_content(part, call, images) for part in call.content if part.kind != "text"]
-    blocks += structured_blocks(call.structured)
-    note = words.seconds(call.seconds) if call.seconds is not None else ""
-    return Section(call.name, tuple(blocks), mark, note, fold="closed" if call.status == "ok" else "open")
+    return [*blocks, *structured_blocks(call.structured)]
 
 
-def _search_section(call: ToolCall, search: ToolsSearched, mark: Status, limit: int) -> Section:
-    new = sum(row.newly_loaded for row in search.rows)
-    note = f"{words.count(len(search.rows), 'tool')} found, {new:,} newly loaded, now {words.count(search.offered, 'tool')}"
+def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Block]:
     best = max((row.score for row in search.rows if row.score is not None), default=None)
-    if search.unloaded:
-        note = f"{words.count(len(search.unloaded), 'tool')} unloaded, now {words.count(search.offered, 'tool')}"
     rows = tuple(_search_row(row, best) for row in search.rows)
-    rows += tuple((Name(str(tool)), "", Status("- unloaded")) for tool in search.unloaded)
-    table: Block = Table(columns("Tool", "Score", "State"), rows) if rows else Text("No tool was found.")
-    answer = Section("What the model read", (Text(call.result, code=True, limit=limit),), fold="closed")
-    query = search.query or "tools by name or server"
-    return Section(f"{'Unload' if search.unloaded else 'Search'}: {query}", (table, answer), mark, note, fold="open")
+    rows += tuple((Name(str(tool)), "", "unloaded") for tool in search.unloaded)
+    blocks: list[Block] = [Table(columns("Tool", "Match", "Why"), rows)] if rows else []
+    result = Text(call.result, code=True, limit=limit, data=_part(call, "result"))
+    return [*blocks, Section("What the model read", (result,), fold="closed", brief=True)] if call.result else blocks
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
-    state = Status("+ newly loaded", "good") if row.newly_loaded else "already loaded"
-    score = "same server" if row.same_server else words.score(row.score)
-    return (Name(str(row.tool)), Bar(score, fraction(row.score, best)), state)
+    why = ", ".join(map(words.quoted, row.words))
+    if row.same_server:
+        why = "on the server of the best match"
+    elif row.score is None:
+        why = "named by the model"
+    loaded = "" if row.newly_loaded else "already loaded"
+    bar = Bar("" if row.score is None else words.score(row.score), fraction(row.score, best))
+    return (Name(str(row.tool)), bar, " · ".join(filter(None, (why, loaded))))
+
+
+def _search_words(search: ToolsSearched) -> str:
+    if search.unloaded:
+        return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
+    new = [row.tool.server for row in search.rows if row.newly_loaded]
+    what = (
+        f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}," if search.query else "Asked for tools by name,"
+    )
+    if new:
+        return f"{what} loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"
+    return f"{what} found {len(search.rows):,}, already loaded" if search.rows else f"{what} found nothing"
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return words.listed((f"{name} {_value(value)}" for name, value in values.items()), _PAIRS)
+
+
+def _value(value: object) -> str:
+    return words.quoted(first(value, _VALUE)) if isinstance(value, str) else first(pretty(value, indent=None), _VALUE)
+
+
+def _result_words(call: ToolCall) -> str:
+    if call.status != "ok":
+        return call.result.removeprefix("Error: ")
+    value = unwrapped(call.structured)
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = next(iter(value.values()))
+    match value:
+        case Mapping():
+            scalars = [item for item in value.values() if not isinstance(item, Mapping | list) and item is not None]
+            texts = [item if isinstance(item, str) else pretty(item) for item in scalars[:_PAIRS]]
+            # A sentence speaks for the whole.
+            return next((text for text in texts if text.count(" ") > _SENTENCE), ", ".join(texts))
+        case list() if len(value) > 1:
+            return words.count(len(value), "item")
+        case str() | int() | float():
+            return str(value)
+    parts = [part.kind for part in call.content if part.kind != "text"]
+    return call.result if not parts else words.listed(parts, _PAIRS)
 
 
 def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:
@@ -152,7 +241,7 @@ def _content(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):
-        return _picture(part.kind, mime_type, data, call.name, images)
+        return _picture(part.kind, mime_type, data, tool_words(call), images)
     size = words.size(len(data)) if data else words.count(len(part.text), "character") if part.text else ""
     address = f"{part.uri} (not fetched)" if part.uri and part.kind == "link" else part.uri
     return Text(", ".join(filter(None, (part.kind, mime_type, size if part.kind != "link" else part.text, address))))

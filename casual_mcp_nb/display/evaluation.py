@@ -16,7 +16,7 @@ _SCORES = (
     "All needs met",
     "MRR",
     "Right server",
-    "Tokens loaded (estimated) #",
+    "Tokens loaded #",
     "Misses #",
 )
 
@@ -27,7 +27,7 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
     facts = (
         ("Cases", words.count(evaluation.cases, "case")),
         ("Searched", words.count(evaluation.tools, "tool")),
-        ("Counted", f"the first {evaluation.k:,} of each search"),
+        ("Results counted", f"top {evaluation.k:,} of each search"),
         ("All definitions", words.tokens(evaluation.definition_tokens, "estimated")),
         ("Manifest", words.tokens(evaluation.manifest_tokens, "estimated")),
     )
@@ -39,8 +39,8 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
 
 def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
     shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
-    bars = tuple(Bar(words.score(share), share) for share in shares)
-    return (Name(score.name), *bars, words.number(round(score.loaded_tokens)), words.number(len(score.misses)))
+    bars = tuple(Bar(f"{share:.2f}", share) for share in shares)
+    return (Name(score.name), *bars, words.about(round(score.loaded_tokens), "estimated"), words.number(len(score.misses)))
 
 
 def _misses(score: StrategyScore, limit: int) -> Section:
@@ -59,7 +59,7 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
     note = f"{words.count(len(lint), 'finding')} in {words.count(lint.tools, 'tool')}"
     kinds = lint.by_kind()
     if not kinds:
-        return View("lint", "Catalog lint", (Text("Nothing was found."),), note=note)
+        return View("lint", "Catalog lint", (Text("No findings."),), note=note)
     each = max(2, limits.rows // len(kinds))
     blocks: list[Block] = [_findings(kind, findings, each) for kind, findings in kinds.items()]
     return View("lint", "Catalog lint", tuple(blocks), note=note)

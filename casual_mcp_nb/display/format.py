@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from casual_mcp_nb.types.tokens import Origin
 
-UNKNOWN = "unknown"
+_ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
+_CALLED = ("tool_calls", "tool_use", "function_call")
+UNKNOWN = "\N{EN DASH}"
+"""What a table shows for a number that is not known; elsewhere it is left out."""
 
 
 def number(value: float | None) -> str:
-    """Format a number: `1,234`, `0.25`, or `unknown` for None and for what is not finite."""
+    """Format a number: `1,234`, `0.25`, or a dash for None and for what is not finite."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
@@ -22,13 +26,18 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}{'' if value == 1 else ending}"
 
 
+def about(value: int | None, origin: Origin) -> str:
+    """Format a number that was counted or estimated: `1,234` or `≈ 1,234`."""
+    return f"≈ {number(value)}" if value is not None and origin == "estimated" else number(value)
+
+
 def tokens(value: int | None, origin: Origin) -> str:
-    """Format tokens: `1,234 tokens (estimated)`, always with the origin of the number, unless it is unknown."""
-    return UNKNOWN if value is None else f"{count(value, 'token')} ({origin})"
+    """Format tokens: `1,234 tokens` where the provider counted, `≈ 1,234 tokens` where they are estimated."""
+    return UNKNOWN if value is None else f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
 
 
 def seconds(value: float | None) -> str:
-    """Format a duration: `12 ms`, `0.82 s`, `3.4 s`, `2 min 5 s`, or `unknown`."""
+    """Format a duration: `12 ms`, `0.82 s`, `3.4 s`, `2 min 5 s`, or a dash."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value < 0.1:
@@ -40,8 +49,8 @@ def seconds(value: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """Format a search score with three decimals; `named` for a tool that was named and not ranked."""
-    return "named" if value is None else f"{value:.3f}"
+    """Format a search score with one decimal; `named` for a tool that was named and not ranked."""
+    return "named" if value is None else f"{value:.1f}"
 
 
 def percent(part: float) -> str:
@@ -61,7 +70,30 @@ def size(value: int) -> str:
 
 def saving(price: int, without: int) -> str:
     """Return what deferring saves, in words: `63% less`, or that it costs more here."""
+    less = difference(price, without)
+    return f"{less}: deferral costs more here than it saves" if price > without > 0 else less or "no difference"
+
+
+def difference(price: int, without: int) -> str:
+    """Format how two prices differ: `63% less`, `94% more`; empty where they do not."""
     if without <= 0 or price == without:
-        return "no difference"
-    share = percent(abs(without - price) / without)
-    return f"{share} less" if price < without else f"{share} more: deferral costs more here than it saves"
+        return ""
+    return f"{percent(abs(without - price) / without)} {'less' if price < without else 'more'}"
+
+
+def ending(reason: str | None) -> str:
+    """Return in words why a model stopped; empty where it had answered or nothing is known."""
+    if reason in _ANSWERED:
+        return ""
+    return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
+
+
+def listed(items: Iterable[str], most: int) -> str:
+    """Return the first items with commas between them, and how many there are beyond."""
+    items = list(items)
+    return ", ".join(items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"])
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotation marks."""
+    return f"“{text}”"

@@ -23,24 +23,24 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:
     cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
-    return Table(columns("Write", "What it does", "For example"), tuple(cells))
+    return Table(columns("Command", "What it does", "Example"), tuple(cells))
 
 
 def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """Return the findings, part by part, with what to do about them."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
-    mark = Status("✗ something fails", "bad") if bad else Status("✓ all that is needed works", "good")
+    mark = Status("✗ problems found", "bad") if bad else Status("✓ everything needed works", "good")
     blocks: list[Block] = [
         Section(part, (_findings(list(findings), limits),))
         for part, findings in groupby(diagnosis, lambda finding: finding.part)
     ]
     note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
-    return View("diagnosis", "Doctor", tuple(blocks) or (Text("Nothing was looked at."),), mark=mark, note=note)
+    return View("diagnosis", "Doctor", tuple(blocks) or (Text("No checks were made."),), mark=mark, note=note)
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
     rows = tuple(
         (Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice) for finding in findings[: limits.rows]
     )
-    return Table(columns("Check", "Verdict", "Found", "What to do"), rows, len(findings) - len(rows))
+    return Table(columns("Check", "Result", "Details", "What to do"), rows, len(findings) - len(rows))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from casual_mcp_nb.display.plain import cell_text
-from casual_mcp_nb.display.view import Block, Image, KeyValues, Section, Table, Text, View
+from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, Table, Text, View, cell_text, heading
 
 # Jupyter typesets formulas also where a dollar or a backslash is escaped, but never inside code.
 _ACTIVE = re.compile(
@@ -18,7 +17,7 @@ _ACTIVE = re.compile(
 
 def to_markdown(view: View) -> str:
     """Return a view as Markdown; its headings are bold lines, which do not show in a notebook's table of contents."""
-    return "\n\n".join([_heading(view.title, view), *_blocks(view.blocks)])
+    return "\n\n".join([*_heading(view), *_blocks(view.blocks)])
 
 
 def escape(text: str) -> str:
@@ -53,10 +52,12 @@ def _block(block: Block) -> list[str]:
         case Text():
             body = fenced(block.text)
             return [f"{escape(block.label)}:", body] if block.label else [body]
+        case Line():
+            return [" · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))]
         case Image():
             return [escape(f"[{block.note}]")]
         case Section():
-            return [_heading(block.title, block), *_blocks(block.blocks)]
+            return [*_heading(block), *([] if block.brief else _blocks(block.blocks))]
 
 
 def _table(table: Table) -> list[str]:
@@ -69,6 +70,6 @@ def _table(table: Table) -> list[str]:
     return [text, escape(table.more)] if table.more else [text]
 
 
-def _heading(title: str, part: View | Section) -> str:
-    details = [escape(text) for text in (part.mark.text if part.mark else "", part.note) if text]
-    return " · ".join([f"**{escape(title)}**", *details])
+def _heading(part: View | Section) -> list[str]:
+    title, *details = heading(part) or ("",)
+    return [" · ".join([f"**{escape(title)}**", *map(escape, details)])] if title else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.display.view import Block, Cell, Image, KeyValues, Section, Table, Text, View
+from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, Table, Text, View, cell_text, heading
 
 
 def to_text(view: View) -> str:
     """Return a view as lines of text; blocks of text have a bar before each line, so that they cannot imitate the display."""
-    heading = _heading(view.title, view)
-    return "\n".join([heading, *_indented(_blocks(view.blocks))])
+    lines, titles = _blocks(view.blocks), " · ".join(heading(view))
+    return "\n".join([titles, *_indented(lines)] if titles else lines)
 
 
 def _blocks(blocks: tuple[Block, ...]) -> list[str]:
@@ -25,10 +25,13 @@ def _block(block: Block) -> list[str]:
         case Text():
             lines = [f"│ {line}" for line in block.text.split("\n")]
             return [f"{block.label}:", *lines] if block.label else lines
+        case Line():
+            return [" · ".join([*([block.mark.text] if block.mark else []), *block.words])]
         case Image():
             return [f"[{block.note}]"]
         case Section():
-            return [_heading(block.title, block), *_indented(_blocks(block.blocks))]
+            lines, titles = [] if block.brief else _blocks(block.blocks), " · ".join(heading(block))
+            return [titles, *_indented(lines)] if titles else lines
 
 
 def _table(table: Table) -> list[str]:
@@ -43,15 +46,6 @@ def _table(table: Table) -> list[str]:
         for row in [titles, ["-" * width for width in widths], *rows]
     ]
     return [*lines, table.more] if table.more else lines
-
-
-def cell_text(cell: Cell) -> str:
-    """Return the text of a cell."""
-    return cell if isinstance(cell, str) else cell.text
-
-
-def _heading(title: str, part: View | Section) -> str:
-    return " · ".join(text for text in (title, part.mark.text if part.mark else "", part.note) if text)
 
 
 def _indented(lines: list[str]) -> list[str]:

@@ -38,7 +38,7 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
         for message in visible
     )
     note = f"→ sent, ← received; the last {len(visible):,}" if visible else ""
-    return View("messages", f"Messages of {messages.server}", sections or (Text("There are none."),), note=note)
+    return View("messages", f"Messages of {messages.server}", sections or (Text("None."),), note=note)
 
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
@@ -54,9 +54,9 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
         )
         for made in calls.calls[: limits.rows]
     )
-    table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Took #"), rows, len(calls) - len(rows))
+    table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
     note = words.count(len(calls), "call")
-    return View("direct-calls", "Your calls", (table if rows else Text("There are none."),), note=note)
+    return View("direct-calls", "Your calls", (table if rows else Text("None."),), note=note)
 
 
 def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:

@@ -25,49 +25,54 @@ _FIRST_MESSAGES = 2
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
     """Return exactly what one model call was given."""
-    note = f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
-    return View("request", "Request", request_blocks(request, limits), note=note)
+    return View("request", "Request", request_blocks(request, limits), note=request_words(request))
 
 
-def request_blocks(request: Request, limits: DisplayLimits) -> tuple[Block, ...]:
-    """Return the options of a request, its breakdown, its messages and the tools that it offers."""
+def request_words(request: Request) -> str:
+    """Return what a request holds: `3 messages, 7 tools, ≈ 824 tokens`."""
+    return f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
+
+
+def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = True) -> tuple[Block, ...]:
+    """Return the options of a request, its breakdown, its messages and the tools that it offers, with their definitions."""
     options = tuple((name, pretty(value, indent=None)) for name, value in request.options.items())
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
-        Section("Made of", (make_up_table(request.tokens),)),
+        Section("Breakdown", (make_up_table(request.tokens),)),
         Section("Messages", _messages(request.messages, limits), note=_how_many(request)),
-        Section("Tools offered", _offered(request.tools, limits), note=words.count(len(request.tools), "tool")),
+        Section("Tools offered", _offered(request.tools, limits, definitions), note=words.count(len(request.tools), "tool")),
     )
 
 
 def _how_many(request: Request) -> str:
     count = words.count(len(request.messages), "message")
-    return f"{count}; {request.left_out:,} older ones left out" if request.left_out else count
+    return f"{count}; {request.left_out:,} older ones not sent" if request.left_out else count
 
 
 def step_view(step: Step, limits: DisplayLimits) -> View:
     """Return one model call: what it used, what was new in the request, what it answered, what it called."""
     usage = step.usage
-    answer = words.tokens(usage.completion_tokens, usage.origin) if usage else words.UNKNOWN
-    facts: list[tuple[str, Cell]] = [
-        ("Request", _price(step.request)),
-        ("Answer", answer),
-        ("Took", words.seconds(step.seconds)),
-    ]
+    facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
     if usage and usage.cached_tokens is not None:
-        facts.append(("Of the request, cached", words.tokens(usage.cached_tokens, usage.origin)))
-    if step.cost is not None:
-        facts.append(("Cost", str(step.cost)))
+        facts.append(("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)))
+    if usage and usage.completion_tokens is not None:
+        facts.append(("Output", words.tokens(usage.completion_tokens, usage.origin)))
+    if step.seconds is not None:
+        facts.append(("Time", words.seconds(step.seconds)))
     if step.first_token_seconds is not None:
         facts.append(("First text after", words.seconds(step.first_token_seconds)))
-    if step.finish_reason:
-        facts.append(("Ended because", step.finish_reason))
+    if step.cost is not None:
+        facts.append(("Cost", str(step.cost)))
+    if words.ending(step.finish_reason):
+        facts.append(("Ending", words.ending(step.finish_reason)))
     images = ImageBudget(limits.images)
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if step.text:
-        blocks.append(Section("Said", (Text(step.text, prose=True),)))
+        blocks.append(Section("Text", (Text(step.text, prose=True),)))
     if step.tool_calls:
-        calls = tuple(call_section(call, False, limits.text, images) for call in step.tool_calls)
+        calls = tuple(
+            call_section(call, False, limits.text, images, index=number) for number, call in enumerate(step.tool_calls)
+        )
         blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
     blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
@@ -77,7 +82,7 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
     """Return what a request has that the previous one had not."""
     before = diff.tokens_before
-    note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "the first request of its turn"
+    note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "first request of its turn"
     return View("diff", f"Step {diff.index + 1}: what is new", change_blocks(diff, limits), note=note)
 
 
@@ -85,7 +90,7 @@ def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
     """Return how a request differs from the previous one."""
     tokens = make_up_table(diff.tokens) if diff.tokens_before is None else change_table(diff.tokens_before, diff.tokens)
     added = diff.messages_added
-    gone = f"; {diff.messages_left_out:,} old ones left out" if diff.messages_left_out else ""
+    gone = f"; {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
     return (
         Section("Tokens", (tokens,)),
         Section("Messages added", _messages(added, limits), note=words.count(len(added), "message") + gone),
@@ -123,24 +128,24 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
     title = f"{number + 1}. {message.role}"
     name = getattr(message, "name", None)
     note = ", ".join(filter(None, (name, words.tokens(estimate_tokens(text), "estimated") if text else "")))
-    return Section(
-        title, tuple(blocks) or (Text("It is empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open"
-    )
+    return Section(title, tuple(blocks) or (Text("Empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open")
 
 
-def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits) -> tuple[Block, ...]:
+def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
     if not tools:
         return (Text("None."),)
     visible = tools[: limits.rows]
     rows = tuple(
         (
             Name(str(tool.get("name", ""))),
-            words.number(definition_tokens(tool)),
+            words.about(definition_tokens(tool), "estimated"),
             first(str(tool.get("description", "")), SUMMARY),
         )
         for tool in visible
     )
-    table = Table(columns("Tool", "Tokens (estimated) #", "Description"), rows, len(tools) - len(rows))
+    table = Table(columns("Tool", "Tokens #", "Description"), rows, len(tools) - len(rows))
+    if not whole:
+        return (table,)
     definitions = Text(pretty(list(visible)), code=True, limit=limits.document // 4)
     return (table, Section("Definitions", (definitions,), fold="closed"))
 

@@ -26,7 +26,7 @@ _STATES: dict[ServerState, Status] = {
     "failed": Status("✗ failed", "bad"),
     "closed": Status("○ closed", "quiet"),
 }
-_COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens (estimated) #", "Transport", "Took #")
+_COLUMNS = columns("Server", "State", "Mode", "Tools #", "Tokens #", "Transport", "Startup time #")
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
@@ -50,9 +50,9 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 
 
 def servers_view(servers: Servers, limits: DisplayLimits) -> View:
-    """All servers with their state, mode and price."""
+    """Return all servers with their state, mode and tokens."""
     if not servers:
-        return View("servers", "Servers", (Text("There are none."),))
+        return View("servers", "Servers", (Text("None."),))
     tools = sum(status.tools for status in servers.values())
     price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
     note = f"{words.count(len(servers), 'server')}, {words.count(tools, 'tool')}, {price}"
@@ -60,17 +60,17 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
 
 
 def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
-    """One server as a card."""
+    """Return one server as a card."""
     facts: list[tuple[str, Cell]] = [
-        ("Tools", _offer(status)),
-        ("Transport", status.transport or words.UNKNOWN),
-        ("Address", Name(status.address)),
-        ("Version", status.version or words.UNKNOWN),
-        ("Capabilities", Tags(status.capabilities) if status.capabilities else words.UNKNOWN),
+        *([("Tools", _offer(status))] if _listed(status) else []),
+        *([("Transport", status.transport)] if status.transport else []),
+        *([("Address", Name(status.address))] if status.address else []),
+        *([("Version", status.version)] if status.version else []),
+        *([("Capabilities", Tags(status.capabilities))] if status.capabilities else []),
         *([("Extensions", Tags(status.extensions))] if status.extensions else []),
-        ("Protocol", status.protocol_version or words.UNKNOWN),
+        *([("Protocol", status.protocol_version)] if status.protocol_version else []),
         *([("Note", " ".join(status.notes))] if status.notes else []),
-        ("Took", words.seconds(status.seconds)),
+        *([("Startup time", words.seconds(status.seconds))] if status.seconds is not None else []),
     ]
     reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
     facts += [
@@ -92,15 +92,13 @@ def _row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
         _STATES[status.state],
         mode,
         words.number(status.tools if _listed(status) else None),
-        words.number(status.tokens if _listed(status) else None),
+        words.about(status.tokens if _listed(status) else None, "estimated"),
         status.transport,
         words.seconds(status.seconds),
     )
 
 
 def _offer(status: ServerStatus) -> str:
-    if not _listed(status):
-        return words.UNKNOWN
     return f"{words.count(status.tools, 'tool')}, {words.tokens(status.tokens, 'estimated')}"
 
 
@@ -111,5 +109,5 @@ def _listed(status: ServerStatus) -> bool:
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
     failed = status.error or status.state == "failed"
-    reason: tuple[Block, ...] = (Text(status.error or "No reason is known."),) if failed else ()
+    reason: tuple[Block, ...] = (Text(status.error or "The server gave no reason."),) if failed else ()
     return (*reason, Text(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
+from casual_mcp_nb.display.tokens import saving_row
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.discovery_options import Strategy, option_limits
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Clients, Models, SessionStatus, SystemPrompt
 
-PLANNER = "a deterministic planner, not a language model"
+PLANNER = "Offline demo planner (not an LLM)"
 
 _FOUND: dict[Strategy, str] = {
-    "search": "deferred tools are found by search",
-    "browse": "deferred tools are found by browsing categories",
+    "search": "the model searches deferred tools",
+    "browse": "the model browses deferred tools by category",
 }
-_FINDERS: dict[Strategy, str] = {"search": "the search tool", "browse": "the tools for browsing"}
+_FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse tools"}
 
 
 def model_words(name: str | None, provider: str | None = None) -> str:
-    """Return a model's name with its provider; for the offline planner, that it is not a language model."""
+    """Return a model's name with its provider; the offline planner by what it is."""
     if name is None:
         return "none"
     if "offline" in (provider, name):
-        return f"{name} ({PLANNER})"
+        return PLANNER
     return f"{name} ({provider})" if provider else name
 
 
@@ -43,7 +44,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         Section(
             "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
         ),
-        Section("First call", (KeyValues(_price(session)),), note="before anything is said"),
+        Section("First request", (KeyValues(_price(session)),), note="before you type anything"),
     ]
     if session.notes:
         blocks.append(Section("Notes", (Text("\n".join(session.notes[: limits.rows])),)))
@@ -61,13 +62,13 @@ def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
     return f"{words.count(offered, 'tool')}{finder}"
 
 
-def _price(session: SessionStatus) -> tuple[tuple[str, str], ...]:
+def _price(session: SessionStatus) -> tuple[tuple[str, Cell], ...]:
     return (
-        ("Sent", offered_words(session.offered, session.deferred, session.strategy)),
-        ("To be found", words.count(session.deferred, "deferred tool")),
-        ("Price", words.tokens(session.tokens, "estimated")),
-        ("With nothing deferred", words.tokens(session.undeferred_tokens, "estimated")),
-        ("Saved by deferral", words.saving(session.tokens, session.undeferred_tokens)),
+        ("Sent with every request", offered_words(session.offered, session.deferred, session.strategy)),
+        *((("Searchable", words.count(session.deferred, "tool")),) if session.deferred else ()),
+        ("Tokens", words.tokens(session.tokens, "estimated")),
+        ("If every tool were loaded", words.tokens(session.undeferred_tokens, "estimated")),
+        *saving_row(session.tokens, session.undeferred_tokens),
     )
 
 
@@ -85,17 +86,17 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
         for row in models.rows[: limits.rows]
     )
     table = Table(columns("Name", "Provider", "Model", "Client", "Key", "Default"), rows, len(models) - len(rows))
-    return View("models", "Models", (table if rows else Text("There are none."),), note=words.count(len(models), "model"))
+    return View("models", "Models", (table if rows else Text("None."),), note=words.count(len(models), "model"))
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
     """Return the clients with their providers, and whether a key is set."""
     rows = tuple(
-        (Name(row.name), row.provider, row.address or "the provider's own", row.key, ", ".join(row.models) or "none")
+        (Name(row.name), row.provider, row.address or "provider default", row.key, ", ".join(row.models) or "none")
         for row in clients.rows[: limits.rows]
     )
     table = Table(columns("Client", "Provider", "Address", "Key", "Models"), rows, len(clients) - len(rows))
-    return View("clients", "Clients", (table if rows else Text("There are none."),), note=words.count(len(clients), "client"))
+    return View("clients", "Clients", (table if rows else Text("None."),), note=words.count(len(clients), "client"))
 
 
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
@@ -103,33 +104,32 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     tool_set = selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
-        ("Toolset", tool_set_words("custom" if isinstance(tool_set, ToolSetConfig) else tool_set)),
+        ("Toolset", tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set)),
         ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
-        ("Defer all", _defer_all(selection)),
-        ("Strategy", f"{selection.strategy}: {_FOUND[selection.strategy]}"),
+        ("Defer every server", _defer_all(selection)),
+        ("How the model finds tools", selection.strategy),
         *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
-        ("Single tools off", ", ".join(off) if off else "none"),
+        ("Tools turned off", ", ".join(off) if off else "none"),
     ]
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
-    servers: Block = table if rows else Text("Each has the mode of its config.")
+    servers: Block = table if rows else Text("Each server has the mode of its config.")
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
 
 
 def _defer_all(selection: Selection) -> str:
     if not selection.defer_all:
         return "no"
-    but = f", but not {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
-    return f"yes: loaded servers count as deferred{but}"
+    return f"yes, except {', '.join(selection.always_loaded)}" if selection.always_loaded else "yes"
 
 
 def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
     """Return the system prompt exactly as the model reads it, and its cost."""
-    text = Text(prompt.text or "It is empty.", code=True, limit=limits.document)
+    text = Text(prompt.text or "Empty.", code=True, limit=limits.document)
     facts = KeyValues(
         (
             ("Template", Name(prompt.template) if prompt.template else "none"),
-            ("Price", words.tokens(prompt.tokens, "estimated")),
+            ("Tokens", words.tokens(prompt.tokens, "estimated")),
         )
     )
-    return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))
+    return View("prompt", "System prompt", (facts, Section("Text as the model reads it", (text,))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.tokens import deferral_facts, make_up_table, step_table
+from casual_mcp_nb.display.tokens import deferral_rows, make_up_table, step_table
 from casual_mcp_nb.display.view import (
     Bar,
     Block,
@@ -20,8 +20,10 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
 )
+from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.types.prices import Cost
-from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.stats import ChatStats, ToolCallStats
+from casual_mcp_nb.types.tool import ToolName, wire_name
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
@@ -30,8 +32,8 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
         Section("Tokens", (KeyValues(_tokens(stats)),)),
         *_make_up(stats, limits),
         Section("Discovery", _discovery(stats)),
-        _calls("Calls by tool", "Tool", stats.tool_calls.by_tool),
-        _calls("Calls by server", "Server", stats.tool_calls.by_server),
+        _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
+        _calls("Calls by server", "Server", {_server(name): count for name, count in stats.tool_calls.by_server.items()}),
     ]
     return View("stats", "Stats", tuple(blocks), note=words.count(stats.tool_calls.total, "tool call"))
 
@@ -40,22 +42,27 @@ def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     tokens = stats.tokens
     facts: list[tuple[str, Cell]] = [
         ("Model calls", words.number(stats.llm_calls)),
-        ("Request tokens", words.tokens(tokens.prompt_tokens, tokens.origin)),
-        ("Answer tokens", words.tokens(tokens.completion_tokens, tokens.origin)),
-        ("All tokens", words.tokens(tokens.total_tokens, tokens.origin)),
+        *(
+            (label, words.tokens(value, tokens.origin))
+            for label, value in (
+                ("Input", tokens.prompt_tokens),
+                ("Read from the cache", tokens.cached_tokens),
+                ("Output", tokens.completion_tokens),
+                ("Total", tokens.total_tokens),
+            )
+            if value is not None
+        ),
     ]
-    if tokens.cached_tokens is not None:
-        facts.append(("Of the requests, cached", words.tokens(tokens.cached_tokens, tokens.origin)))
     if tokens.unknown_calls:
-        facts.append(("Not in these sums", f"{words.count(tokens.unknown_calls, 'call')} of the model without a count"))
+        facts.append(("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"))
     return (*facts, *_cost(stats.cost))
 
 
 def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     if cost is None:
         return ()
-    missing = f"{words.count(cost.unknown_calls, 'call')} of the model without a price or a count"
-    return (("Cost", str(cost)), *((("Not in this cost", missing),) if cost.unknown_calls else ()))
+    missing = f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
+    return (("Cost", str(cost)), *((("Not in the cost", missing),) if cost.unknown_calls else ()))
 
 
 def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
@@ -63,8 +70,8 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
         return ()
     note = words.tokens(stats.sent_tokens, stats.parts.origin)
     return (
-        Section("Requests by part", (make_up_table(stats.parts),), note=note),
-        Section("Requests by step", (step_table(stats.steps, limits),), fold="open"),
+        Section("Tokens by part", (make_up_table(stats.parts),), note=note),
+        Section("Tokens by step", (step_table(stats.steps, limits),), fold="open"),
     )
 
 
@@ -79,11 +86,25 @@ def _discovery(stats: ChatStats) -> tuple[Block, ...]:
             ("Tools discovered", words.number(stats.discovery.tools_discovered)),
         )
     )
-    return (counts, deferral_facts(stats)) if stats.steps else (counts,)
+    return (counts, KeyValues(deferral_rows(stats))) if stats.steps else (counts,)
+
+
+def _by_tool(calls: ToolCallStats) -> dict[str, int]:
+    """Return the counts by `server:tool` in place of the names on the wire."""
+    prefixes = {wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)}
+    names: dict[str, int] = {}
+    for name, count in calls.by_tool.items():
+        prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
+        names[f"{prefixes[prefix]}:{name.removeprefix(prefix)}" if prefix else _server(name)] = count
+    return names
+
+
+def _server(name: str) -> str:
+    return {SYNTHETIC: "built-in", UNKNOWN: "no such tool"}.get(name, name)
 
 
 def _calls(title: str, noun: str, counts: Mapping[str, int]) -> Section:
     most = max(counts.values(), default=0)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rows = tuple((Name(name), Bar(words.number(number), fraction(number, most))) for name, number in ranked)
-    return Section(title, (Table(columns(noun, "Calls"), rows) if rows else Text("There were none."),))
+    return Section(title, (Table(columns(noun, "Calls"), rows) if rows else Text("None."),))

@@ -19,7 +19,7 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
 
     Other values get none: they are in the text of the result already.
     """
-    value = _unwrapped(value)
+    value = unwrapped(value)
     if isinstance(value, Mapping) and len(value) > 1 and _is_flat(value):
         rows = tuple((str(name), _cell(item)) for name, item in list(value.items())[:_ROWS])
         return (Section("As fields", (KeyValues(rows),), note=words.count(len(value), "field"), fold="closed"),)
@@ -28,7 +28,7 @@ def structured_blocks(value: Any) -> tuple[Block, ...]:
     return ()
 
 
-def _unwrapped(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     """Return a list that a server had to put into an object because MCP's structured content always is one."""
     if isinstance(value, Mapping) and len(value) <= _LIST_IN_AN_OBJECT:
         lists = [item for item in value.values() if isinstance(item, list)]

@@ -9,6 +9,7 @@ from typing import Any
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.schema import parameters, pretty
 from casual_mcp_nb.display.text import first
+from casual_mcp_nb.display.tokens import saving_row
 from casual_mcp_nb.display.view import (
     Block,
     Cell,
@@ -31,14 +32,14 @@ from casual_mcp_nb.types.tool import ToolSpec
 SUMMARY = 80
 """Characters of a description in a table."""
 
-_TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens (estimated) #", "Description")
+_TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 
 
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     """Return the tools of each server, with what each costs."""
     groups = tools.catalog.by_server
     if not groups:
-        return View("tools", "Tools", (Text("There are none."),))
+        return View("tools", "Tools", (Text("None."),))
     each = max(2, limits.rows // len(groups))
     fold: Fold = "open" if len(tools) <= limits.rows else "closed"
     visible = list(itertools.islice(groups.items(), limits.rows))
@@ -53,10 +54,10 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
 def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
     rows = tuple(
         (
-            Name(tool.wire_name),
+            Name(tool.name),
             tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
             behaviour(tool),
-            "" if tool.restriction else words.number(tool.tokens),
+            "" if tool.restriction else words.about(tool.tokens, "estimated"),
             first(tool.description, SUMMARY),
         )
         for tool in group[:limit]
@@ -78,43 +79,45 @@ def behaviour(tool: ToolSpec) -> Tags:
 def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     """Return the view of one tool."""
     rows = parameters(tool.input_schema)
-    facts: list[tuple[str, Cell]] = [("Server", Name(tool.server)), ("Tool", Name(tool.name))]
+    facts: list[tuple[str, Cell]] = [("Name for the model", Name(tool.wire_name))]
     if tool.title:
         facts.append(("Title", tool.title))
     if tool.restriction is not None:
         facts.append(("For the model", f"never offered: {tool.restriction}"))
-    facts += [("Behaviour", behaviour(tool)), ("Price", words.tokens(tool.tokens, "estimated"))]
+    if behaviour(tool).words:
+        facts.append(("Behaviour", behaviour(tool)))
+    facts.append(("Tokens", words.tokens(tool.tokens, "estimated")))
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
-        Section("Description", (Text(tool.description or "The server gives none."),)),
-        Section("Parameters", (table if rows else Text("It takes none."),)),
+        Section("Description", (Text(tool.description or "None."),)),
+        Section("Parameters", (table if rows else Text("None."),)),
         Section("Schema", (Text(pretty(tool.input_schema), code=True),), fold="closed"),
     ]
     if tool.output_schema is not None:
         blocks.append(Section("Result schema", (Text(pretty(tool.output_schema), code=True),), fold="closed"))
-    return View("tool", tool.wire_name, tuple(blocks))
+    return View("tool", str(tool.tool_name), tuple(blocks))
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     """Return the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
     if not manifest.text:
         return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
-    finder = (("What finds them", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
+    finder = (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
     price = (
-        ("Price", words.tokens(manifest.tokens, "estimated")),
+        ("Manifest", words.tokens(manifest.tokens, "estimated")),
         *finder,
-        ("Their definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
-        ("Saved", words.saving(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens)),
+        ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
+        *saving_row(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
-    blocks = (KeyValues(price), Section("As the model reads it", (text,)))
+    blocks = (KeyValues(price), Section("Text as the model reads it", (text,)))
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
 
 def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
     """Return the toolsets, which one is in use, and what each includes."""
-    mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in force", "busy")
+    mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in use", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
             Name(name),
@@ -125,14 +128,12 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
         )
         for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
     ]
-    table = Table(
-        columns("Toolset", "State", "Tools #", "Description", "Lets through"), tuple(rows), len(tool_sets) - len(rows)
-    )
-    blocks: list[Block] = [table if rows else Text("There are none.")]
+    table = Table(columns("Toolset", "State", "Tools #", "Description", "Includes"), tuple(rows), len(tool_sets) - len(rows))
+    blocks: list[Block] = [table if rows else Text("None.")]
     if tool_sets.problem:
-        blocks.insert(0, Text(f"The toolset that is selected cannot be applied, so no turn can begin. {tool_sets.problem}"))
-    in_force = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
-    return View("toolsets", "Toolsets", tuple(blocks), note=f"in force: {in_force}")
+        blocks.insert(0, Text(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
+    in_use = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
+    return View("toolsets", "Toolsets", tuple(blocks), note=f"in use: {in_use}")
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:

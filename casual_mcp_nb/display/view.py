@@ -6,6 +6,7 @@ drawn that has not passed `fit`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -13,6 +14,8 @@ from casual_mcp_nb.display.text import clean, cut, one_line
 
 Tone = Literal["good", "bad", "busy", "quiet"]
 Fold = Literal["open", "closed"]
+Data = tuple[tuple[str, str], ...]
+"""Attributes `data-NAME` by which a page finds a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class DisplayLimits:
         text: Characters of a block of text.
         document: Characters of a text that the display is about, such as the manifest.
         images: Bytes of all images together.
+        requests: Whether the steps of a turn have their requests.
     """
 
     rows: int = 50
@@ -32,9 +36,11 @@ class DisplayLimits:
     text: int = 2_000
     document: int = 16_000
     images: int = 24_000
+    requests: bool = False
 
 
 SIZE_TIERS = (
+    DisplayLimits(requests=True),
     DisplayLimits(),
     DisplayLimits(36, 120, 800, 8_000, 12_000),
     DisplayLimits(20, 80, 300, 4_000, 0),
@@ -96,7 +102,28 @@ class Name:
     text: str
 
 
-Cell = str | Status | Tags | Bar | StackedBar | Name
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a phrase: plain, set as code or quietly, the number of a step, or the result of a call."""
+
+    text: str
+    style: Literal["", "code", "quiet", "number", "result"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A line of several pieces, with a space between them."""
+
+    kind: ClassVar[str] = "phrase"
+    spans: tuple[Span, ...]
+
+    @property
+    def text(self) -> str:
+        """The pieces as one text."""
+        return " ".join(span.text for span in self.spans)
+
+
+Cell = str | Status | Tags | Bar | StackedBar | Name | Phrase
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +170,17 @@ class Text:
     code: bool = False
     limit: int | None = None
     prose: bool = False
+    data: Data = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: a state, then figures, side by side."""
+
+    kind: ClassVar[str] = "line"
+    mark: Status | None
+    words: tuple[str, ...] = ()
+    data: Data = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +195,33 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled part. `fold` makes it one that folds, open or closed at first."""
+    """A titled part; an empty title draws no heading.
+
+    Args:
+        title: What it is.
+        blocks: Its contents.
+        mark: Its state, if it has one.
+        note: A few words beside the title.
+        fold: Makes it one that folds, open or closed at first.
+        figures: Numbers at the end of the line of its title.
+        look: The kind of part, for its CSS class.
+        data: Attributes by which a page finds it.
+        brief: Whether the text forms of a cell's output, which cannot fold, only name it.
+    """
 
     kind: ClassVar[str] = "section"
-    title: str
+    title: str | Phrase
     blocks: tuple[Block, ...]
     mark: Status | None = None
     note: str = ""
     fold: Fold | None = None
+    figures: tuple[str, ...] = ()
+    look: str = "section"
+    data: Data = ()
+    brief: bool = False
 
 
-Block = Table | KeyValues | Text | Image | Section
+Block = Table | KeyValues | Text | Line | Image | Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +230,13 @@ class View:
 
     Args:
         name: Name of the kind of display, for its CSS class.
-        title: What it is.
+        title: What it is; an empty one draws no heading.
         blocks: Its contents.
         mark: Its state, if it has one.
         note: A few words beside the title.
     """
 
+    figures: ClassVar[tuple[str, ...]] = ()
     name: str
     title: str
     blocks: tuple[Block, ...]
@@ -208,18 +263,42 @@ def section_titles(view: View) -> list[str]:
 
 def _titles(blocks: tuple[Block, ...]) -> list[str]:
     sections = [block for block in blocks if isinstance(block, Section)]
-    return [title for section in sections for title in (section.title, *_titles(section.blocks))]
+    return [
+        title
+        for section in sections
+        for title in (cell_text(section.title), *(() if section.brief else _titles(section.blocks)))
+        if title
+    ]
+
+
+def cell_text(cell: Cell) -> str:
+    """Return the text of a cell or a title."""
+    return cell if isinstance(cell, str) else cell.text
+
+
+def heading(part: View | Section) -> tuple[str, ...]:
+    """Return title, state, note and figures, as far as they are there; nothing without a title."""
+    if not part.title:
+        return ()
+    parts = (cell_text(part.title), part.mark.text if part.mark else "", part.note, *part.figures)
+    return tuple(text for text in parts if text)
 
 
 def unfolded(view: View) -> View:
-    """Return a view with all folding parts open."""
-    return replace(view, blocks=tuple(_unfolded(block) for block in view.blocks))
+    """Return a view with all folding parts open, and nothing of it only named."""
+    return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)))
 
 
-def _unfolded(block: Block) -> Block:
-    if not isinstance(block, Section):
-        return block
-    return replace(block, blocks=tuple(map(_unfolded, block.blocks)), fold="open" if block.fold else None)
+def complete(view: View) -> View:
+    """Return a view of which no form only names a part."""
+    return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, brief=False)))
+
+
+def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) -> tuple[Block, ...]:
+    return tuple(
+        replace(change(block), blocks=_changed(block.blocks, change)) if isinstance(block, Section) else block
+        for block in blocks
+    )
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
@@ -250,16 +329,29 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
         case Text():
             limit = min(block.limit or limits.text, limits.document)
             return replace(block, label=_line(block.label, limits), text=clean(cut(block.text, limit, max(20, limit // 20))))
+        case Line():
+            # Its mark can be the message of an error.
+            mark = block.mark and Status(one_line(cut(block.mark.text, limits.text)), block.mark.tone)
+            return replace(block, mark=mark, words=tuple(_line(word, limits) for word in block.words))
         case Image():
             return replace(block, note=_line(block.note, limits))
         case Section():
             return replace(
                 block,
-                title=_line(block.title, limits),
+                title=_fit_title(block.title, limits),
                 blocks=_fit_blocks(block.blocks, limits),
                 mark=block.mark and Status(_line(block.mark.text, limits), block.mark.tone),
                 note=_line(block.note, limits),
+                figures=tuple(_line(figure, limits) for figure in block.figures),
             )
+
+
+def _fit_title(title: str | Phrase, limits: DisplayLimits) -> str | Phrase:
+    return _line(title, limits) if isinstance(title, str) else _fit_phrase(title, limits)
+
+
+def _fit_phrase(phrase: Phrase, limits: DisplayLimits) -> Phrase:
+    return Phrase(tuple(replace(span, text=_line(span.text, limits)) for span in phrase.spans[: limits.rows]))
 
 
 def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
@@ -268,6 +360,8 @@ def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
             return _line(cell, limits)
         case Tags():
             return Tags(tuple(_line(word, limits) for word in cell.words[: limits.rows]))
+        case Phrase():
+            return _fit_phrase(cell, limits)
         case _:
             return replace(cell, text=_line(cell.text, limits))
 

@@ -44,7 +44,7 @@ def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         return
     tokens = estimate_tokens(tool.description)
     if tokens > _LONG_DESCRIPTION:
-        yield "long description", f"Its description costs {tokens:,} of its {tool.tokens:,} tokens (estimated)."
+        yield "long description", f"Its description takes ≈ {tokens:,} of its ≈ {tool.tokens:,} tokens."
 
 
 def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:

@@ -37,17 +37,22 @@ def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
         lead = "\n\n".join(f"**{key}: {_scalar(value[key])}**" for key in first)
         value = {key: item for key, item in value.items() if key not in first}
         if not value and lead:
-            return f"{lead} (from `{name}`)"
+            return f"{lead} (from `{_for_people(name)}`)"
     shown = _shown(value)
     if not lead and "\n" not in shown and len(shown) < 200:
-        return f"{shown} (from `{name}`)"
-    return "\n\n".join(filter(None, [lead, f"From `{name}`:", shown]))
+        return f"{shown} (from `{_for_people(name)}`)"
+    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", shown]))
+
+
+def _for_people(name: str) -> str:
+    """Return a tool's name on the wire as people write it: `server:tool`."""
+    return ":".join(name.rsplit("__", 1))
 
 
 def report_error(name: str, text: str) -> str:
     """Return that a tool failed, in its words."""
     said = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
-    return f"`{name}` failed: {_cut(said) or 'it gave no reason.'}"
+    return f"`{_for_people(name)}` failed: {_cut(said) or 'it gave no reason.'}"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:

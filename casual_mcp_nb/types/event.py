@@ -40,12 +40,14 @@ class SearchRow:
         score: Its score; None if it was requested by name.
         newly_loaded: Whether this search loaded it.
         same_server: Whether it did not match and is included, without a score, because it belongs to the best match's server.
+        words: The words of the query that it has, in the order of the query.
     """
 
     tool: ToolName
     score: float | None
     newly_loaded: bool
     same_server: bool = False
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

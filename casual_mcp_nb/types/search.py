@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from casual_mcp_nb.errors import shown
@@ -48,6 +48,7 @@ class Explanation(Displayable):
         missing: Terms of the query that the tool does not contain.
         server: The server that the search was limited to, if any.
         skipped: Why the search skipped it, if it did.
+        spelling: The whole word of each term, as the query or the tool has it.
     """
 
     tool: ToolSpec
@@ -59,19 +60,30 @@ class Explanation(Displayable):
     missing: tuple[str, ...]
     server: str | None = None
     skipped: str = ""
+    spelling: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def word(self, term: str) -> str:
+        """Return the whole word of a term."""
+        return self.spelling.get(term, term)
 
     @property
     def verdict(self) -> str:
-        """The place in one sentence: found, behind the cut, or why not found."""
+        """The rank in one sentence: returned to the model or not, or why there is no match."""
         if self.skipped:
             return self.skipped
         if self.server is not None and self.tool.server != self.server:
-            return f"Not found: the search was limited to server {shown(self.server)}."
+            return f"Not searched: the search was limited to server {shown(self.server)}."
         if self.rank is None:
-            return "Not found: it has none of the query's terms."
+            return "No match: it contains none of the search words."
         if self.rank > self.cut:
-            return f"Place {self.rank}, behind the cut at {self.cut}."
-        return f"Place {self.rank} of the {self.cut} asked for."
+            return f"Ranked {ordinal(self.rank)}: not returned (limit {self.cut})."
+        return f"Ranked {ordinal(self.rank)}: returned to the model."
+
+
+def ordinal(number: int) -> str:
+    """Return a place in words: `1st`, `2nd`, `13th`."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
 
 
 @dataclass(frozen=True)

@@ -622,18 +622,18 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     assert not page.locator(".cmn-exploration").is_visible()
     execute(page, "session.selection.servers['units'] = 'deferred'")
     page.wait_for_function(
-        "() => document.querySelector('.cmn-exploration').textContent.includes('3 tools to be found') || "
-        "/16 tools to be found/.test(document.querySelector('.cmn-exploration').textContent)"
+        "() => document.querySelector('.cmn-exploration').textContent.includes(', 3 searchable') || "
+        "/16 searchable/.test(document.querySelector('.cmn-exploration').textContent)"
     )
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     saved = (lab.folder / BOOK).read_text()
-    assert "16 tools to be found" in saved
+    assert "16 searchable" in saved
     (lab.folder / "again.ipynb").write_text(saved)
     other = browser.new_page(viewport={"width": 1200, "height": 1400})
     other.goto(lab.address("again.ipynb"))
     other.wait_for_selector(".cmn-exploration >> visible=true")
-    assert "16 tools to be found" in other.locator(".cmn-exploration").first.inner_text()
+    assert "16 searchable" in other.locator(".cmn-exploration").first.inner_text()
     lost = other.get_by_text("model not found").first
     lost.wait_for(state="attached")
     assert not lost.is_visible()

@@ -417,15 +417,16 @@ def test_why_a_tool_was_not_found_is_explained() -> None:
     explanation = INDEX.explain("stock price", TOOLS[0])
     assert (explanation.score, explanation.rank, explanation.shares) == (0.0, None, ())
     assert explanation.missing == ("stock", "pric")
-    assert explanation.verdict == "Not found: it has none of the query's terms."
+    assert explanation.verdict == "No match: it contains none of the search words."
+    assert [explanation.word(term) for term in explanation.missing] == ["stock", "price"]
 
 
 def test_a_tool_behind_the_cut_has_its_place() -> None:
     hits = INDEX.search("file text", 3)
     explanation = INDEX.explain("file text", hits[2].tool, max_results=2)
     assert explanation.rank == 3
-    assert explanation.verdict == "Place 3, behind the cut at 2."
-    assert hits[2].explain().verdict == "Place 3 of the 3 asked for."
+    assert explanation.verdict == "Ranked 3rd: not returned (limit 2)."
+    assert hits[2].explain().verdict == "Ranked 3rd: returned to the model."
 
 
 def test_a_tool_of_another_server_is_not_found_and_says_so() -> None:

@@ -305,6 +305,7 @@ _ATTRIBUTES = {
     "html": {"lang"},
     "meta": {"charset", "http-equiv", "content", "name"},
 }
+_EVERYWHERE = {"class", "style", "data-key", "data-part", "data-step", "data-call"}
 _PROSE_TAGS = {"p", "em", "s", "ul", "ol", "li", "blockquote", "br", "hr", "strong"}
 _TAGS = {*_PROSE_TAGS, *_ATTRIBUTES, "div", "span", "style", "table", "thead", "tbody", "tr", "td", "code", "pre", "summary"}
 _PAGE_TAGS = {"html", "head", "body", "main", "title", "meta"}
@@ -331,7 +332,7 @@ class StrictParser(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in _TAGS | _PAGE_TAGS, f"<{tag}> is not allowed"
         for name, value in attrs:
-            assert name in _ATTRIBUTES.get(tag, set()) | {"class", "style"}, f"{name} of <{tag}> is not allowed"
+            assert name in _ATTRIBUTES.get(tag, set()) | _EVERYWHERE, f"{name} of <{tag}> is not allowed"
             if name == "style":
                 for declaration in filter(None, (value or "").split(";")):
                     assert _STYLE.fullmatch(declaration), f"{declaration} does not survive a sanitiser"

@@ -9,7 +9,7 @@ from casual_mcp_nb.display import format as words
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "unknown"), (float("nan"), "unknown"), (0, "0"), (1234, "1,234"), (0.25, "0.25"), (1e6, "1,000,000")],
+    [(None, words.UNKNOWN), (float("nan"), words.UNKNOWN), (0, "0"), (1234, "1,234"), (0.25, "0.25"), (1e6, "1,000,000")],
 )
 def test_a_number_is_readable_or_unknown(value: float | None, text: str) -> None:
     assert words.number(value) == text
@@ -18,7 +18,7 @@ def test_a_number_is_readable_or_unknown(value: float | None, text: str) -> None
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "unknown"),
+        (None, words.UNKNOWN),
         (0.012, "12 ms"),
         (0.8, "0.80 s"),
         (3.41, "3.4 s"),
@@ -39,8 +39,9 @@ def test_a_count_agrees_with_its_noun(value: int, noun: str, text: str) -> None:
 
 
 def test_tokens_name_their_origin_unless_they_are_unknown() -> None:
-    assert words.tokens(1_234, "estimated") == "1,234 tokens (estimated)"
-    assert words.tokens(None, "reported") == "unknown"
+    assert words.tokens(1_234, "estimated") == "≈ 1,234 tokens"
+    assert words.tokens(1, "reported") == "1 token"
+    assert words.tokens(None, "reported") == words.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,8 @@ def test_tokens_name_their_origin_unless_they_are_unknown() -> None:
 )
 def test_a_saving_is_said_in_words(price: int, without: int, text: str) -> None:
     assert words.saving(price, without) == text
+
+
+def test_a_list_says_how_many_it_leaves_out() -> None:
+    assert words.listed(["a", "b"], 2) == "a, b"
+    assert words.listed(["a", "b", "c"], 1) == "a, 2 more"

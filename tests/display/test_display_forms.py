@@ -28,7 +28,7 @@ from casual_mcp_nb.types.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.search import SearchResults
+from casual_mcp_nb.types.search import SearchResults, TermScore
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.session import Manifest, ServerStatus, SessionStatus
 from casual_mcp_nb.types.stats import ChatStats, TokenUsageStats
@@ -142,22 +142,22 @@ def test_a_noun_whose_repr_fails_too_is_still_shown() -> None:
 
 def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None:
     session = dataclasses.replace(make("session"), model="demo", provider="offline")
-    assert "demo (a deterministic planner, not a language model)" in plain(session)
-    assert "a deterministic planner, not a language model" in plain(make("models"))
+    assert "(not an LLM)" in plain(session)
+    assert "(not an LLM)" in plain(make("models"))
     started = TurnStarted((UserMessage(content="Hi"),), "demo", provider="offline")
-    assert "a deterministic planner, not a language model" in turn_html(Turn(Trace([started])))
+    assert "(not an LLM)" in turn_html(Turn(Trace([started, TurnFinished("done")])))
 
 
 def test_a_session_shows_what_deferral_saves(make: Any) -> None:
     text = plain(make("session"))
-    assert "410 tokens (estimated)" in text
-    assert "1,890 tokens (estimated)" in text
-    assert "78% less" in text
+    assert "≈ 410 tokens" in text
+    assert "≈ 1,890 tokens" in text
+    assert re.search(r"Saved by deferring +78%", text)
 
 
 def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
     session = dataclasses.replace(make("session"), tokens=150, undeferred_tokens=100)
-    assert "50% more: deferral costs more here than it saves" in plain(session)
+    assert re.search(r"Deferring costs +50% more", plain(session))
 
 
 def test_a_session_without_anything_is_shown(make: Any) -> None:
@@ -176,17 +176,17 @@ def test_a_failed_server_shows_its_reason_and_the_end_of_its_stderr_folded(make:
     assert '<details class="cmn-section" style="margin:4px 0" open' not in html
 
 
-def test_the_tools_of_a_server_that_failed_are_unknown_and_not_none() -> None:
-    assert re.search(r"Tools +unknown", plain(ServerStatus("x", "failed", "It ended.")))
-    assert re.search(r"Tools +0 tools, 0 tokens", plain(ServerStatus("x", "ready")))
+def test_the_tools_of_a_server_that_failed_are_left_out_and_not_none() -> None:
+    assert "Tools" not in plain(ServerStatus("x", "failed", "It ended."))
+    assert re.search(r"Tools +0 tools, ≈ 0 tokens", plain(ServerStatus("x", "ready")))
 
 
 def test_tools_show_mode_claims_and_price_and_sums_for_each_server(make: Any) -> None:
     text = plain(make("tools"))
-    assert "Tools · 3 tools of 3 servers, 142 tokens (estimated)" in text
-    assert "files · 1 tool, 29 tokens (estimated)" in text
-    assert re.search(r"files__remove +loaded +destructive, idempotent +29 +Remove a file for good\.", text)
-    assert re.search(r"mail__send +off", text)
+    assert "Tools · 3 tools of 3 servers, ≈ 142 tokens" in text
+    assert "files · 1 tool, ≈ 29 tokens" in text
+    assert re.search(r"remove +loaded +destructive, idempotent +≈ 29 +Remove a file for good\.", text)
+    assert re.search(r"send +off", text)
 
 
 def test_a_tool_card_tells_its_parameters_and_folds_its_schema(make: Any) -> None:
@@ -225,17 +225,17 @@ def test_the_manifest_stands_exactly_as_the_model_reads_it(make: Any) -> None:
     manifest = make("manifest")
     html = mimebundle(manifest)["text/html"]
     assert f"\n{manifest.text}</pre>" in html
-    assert "16 tokens (estimated)" in html
-    assert "110 tokens (estimated)" in html
+    assert "≈ 16 tokens" in html
+    assert "≈ 110 tokens" in html
 
 
 def test_an_empty_manifest_says_that_nothing_is_deferred() -> None:
     assert "Nothing is deferred" in plain(Manifest(""))
 
 
-def test_toolsets_show_which_is_in_force_and_what_it_lets_through(make: Any) -> None:
+def test_toolsets_show_which_is_in_use_and_what_it_includes(make: Any) -> None:
     text = plain(make("toolsets"))
-    assert "● in force" in text
+    assert "● in use" in text
     assert "weather: all; files: read, list; mail: all but send" in text
 
 
@@ -245,15 +245,16 @@ def test_models_show_only_words_for_their_keys(make: Any) -> None:
 
 def test_search_results_show_ranks_scores_and_reasons(make: Any, parse: Any) -> None:
     text = said(make("search"), parse)
-    assert "2 tools of 15; at most 5 asked for" in text
-    assert "Why weather__get_forecast" in text
-    assert "Terms that it does not have" in text
+    assert "Showing 2 matches of 15 tools; the model gets the top 5" in text
+    assert "Why weather:get_forecast is 1st" in text
+    assert "Words with no match" in text
+    assert "“tomorrow”" in text
 
 
 def test_a_long_list_of_results_is_not_explained_row_by_row(make: Any) -> None:
     results = make("search")
     hit = dataclasses.replace(results.hits[0], explain=lambda: pytest.fail("it was computed"))
-    assert "Rank" in plain(dataclasses.replace(results, hits=(hit,) * 11))
+    assert "Match" in plain(dataclasses.replace(results, hits=(hit,) * 11))
 
 
 def test_a_search_without_results_says_so(make: Any) -> None:
@@ -261,51 +262,118 @@ def test_a_search_without_results_says_so(make: Any) -> None:
 
 
 def test_an_explanation_adds_up_to_the_score(make: Any) -> None:
-    text = plain(make("explanation"))
-    assert re.search(r"forecast +name +1 +1\.730 +1\.000 +1\.200 \(80%\)", text)
-    assert re.search(r"Sum = score +1\.500", text)
-    assert "tomorrow" in text
+    explanation = make("explanation")
+    assert re.search(r"“forecast” +in name +1\.2 \(80%\)", plain(explanation))
+    assert re.search(r"Score +1\.5", plain(explanation))
+    html = mimebundle(explanation)["text/html"]
+    assert re.search(r"<details(?:(?!</details>).)*Formula.*1\.73", html, re.DOTALL), "the formula is folded"
+
+
+def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: Any) -> None:
+    shares = (
+        TermScore("forecast", "name", 1, 1.7, 1.0),
+        TermScore("weath", "description", 1, 1.0, 0.5, asked="climat"),
+        TermScore("words of the name", "name", 2, 3.4, 0.3),
+        TermScore('clause "in Oslo"', "part of the request", 1, 0.0, 0.2),
+    )
+    spelling = {"forecast": "forecasts", "weath": "weather", "climat": "climate", "tomorr": "tomorrow"}
+    explanation = dataclasses.replace(make("explanation"), shares=shares, missing=("tomorr",), spelling=spelling)
+    text = plain(explanation)
+    assert "“forecasts”" in text
+    assert "“weather” (related to “climate”)" in text
+    assert "Words together in the name" in text
+    assert 'Part of the request: "in Oslo"' in text
+    assert "“tomorrow”" in text
 
 
 def test_an_explanation_says_what_was_cut_and_what_was_not_found(make: Any) -> None:
     explanation = make("explanation")
-    assert "left out: only 5 were asked for" in plain(dataclasses.replace(explanation, rank=7))
-    assert "not found" in plain(dataclasses.replace(explanation, rank=None, score=0.0, shares=()))
+    assert "Ranked 7th: not returned (limit 5)." in plain(dataclasses.replace(explanation, rank=7))
+    assert "No match" in plain(dataclasses.replace(explanation, rank=None, score=0.0, shares=()))
 
 
-def test_a_turn_is_a_timeline_with_time_and_tokens_for_each_step(make: Any) -> None:
+def test_each_step_of_a_turn_is_a_line_with_its_tokens_and_its_time(make: Any) -> None:
     text = plain(make("turn"))
-    assert "Step 1 · 0.79 s, request 210 tokens (reported), answer 18 (reported)" in text
-    assert "Step 2 · 0.57 s, request 335 tokens (estimated), answer unknown" in text
-    assert "Search: weather · ✓ ok · 2 tools found, 1 newly loaded, now 5 tools" in text
-    assert re.search(r"weather:get_forecast +1\.500 +\+ newly loaded", text)
-    assert re.search(r"mail:send +named +already loaded", text)
-    assert "1,000 tokens (estimated); if every tool were loaded 3,901 tokens (estimated): 74% less" in text
-    assert "now 5 tools (4 at the start, 12 to be found by search)" in text
+    assert "1 Searched tools for “weather”, loaded 1 from weather · 210 tokens in · 0.81 s" in text
+    assert "2 weather:get_forecast city “Oslo” → no such city. · ✗ error · ≈ 335 tokens in · 0.77 s" in text
+    assert "3 Answered · 455 tokens in · 0.40 s" in text
+    assert re.search(r"weather:get_forecast +1\.5", text)
+    assert re.search(r"mail:send +named by the model · already loaded", text)
+    assert "5 tools loaded (4 at start, 1 found by search)" in text
+
+
+def test_one_line_says_what_a_turn_took_and_leaves_out_what_is_zero(make: Any) -> None:
+    text = plain(make("turn"))
+    assert (
+        "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens, 74% less than with every tool loaded · 2.1 s"
+        in text
+    )
+    quiet = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), TurnFinished("done", at=0.1)])))
+    assert "✓ done · 0.10 s" in quiet
+
+
+def test_a_turn_shows_its_answer_first_and_the_rest_folded(make: Any) -> None:
+    html = mimebundle(make("turn"))["text/html"].partition("</style>")[2]
+    parts = ['data-part="answer"', 'data-part="figures"', 'data-key="step-1"', 'data-key="step-3"', 'data-key="details"']
+    assert [html.index(part) for part in parts] == sorted(html.index(part) for part in parts)
+    assert not re.findall(r'<details class="cmn-(?:step|details)"[^>]* open>', html)
+    assert "What is the weather" not in html[: html.index('data-key="step-1"')], "the cell above holds the prompt"
+
+
+def test_a_page_finds_each_part_of_a_turn_by_its_key(make: Any) -> None:
+    html = mimebundle(make("turn"))["text/html"]
+    keys = re.findall(r'data-key="([^"]+)"', html)
+    assert len(keys) == len(set(keys))
+    assert {"step-1", "call-0", "call-1", "request-1", "details"} <= set(keys)
+    assert re.search(r'<pre[^>]* data-part="arguments" data-call="b"', html)
+    assert re.search(r'<pre[^>]* data-part="result" data-call="b"', html)
+
+
+def test_only_the_current_step_of_a_running_turn_is_open(make: Any) -> None:
+    html = mimebundle(make("running turn"))["text/html"]
+    assert re.findall(r'data-step="(\d)"[^>]* open>', html) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("end", "first"),
+    [
+        (TurnFinished("failed", "The key is refused."), "✗ The key is refused."),
+        (TurnFinished("stopped", "Stopped. Completed steps are kept."), "■ Stopped. Completed steps are kept."),
+        (TurnFinished("done"), "○ "),
+    ],
+)
+def test_what_happened_is_said_in_place_of_an_answer(make: Any, end: TurnFinished, first: str) -> None:
+    assert plain(calling_turn(make, end)).startswith(first)
+
+
+def test_an_answer_that_was_cut_says_so_first(make: Any) -> None:
+    events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="Half"), truncated=True)]
+    text = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events, TurnFinished("done")])))
+    assert text.startswith("✂ ")
+    assert "│ Half" in text
 
 
 def test_a_turn_opens_its_errors_and_folds_what_went_well(make: Any) -> None:
     html = mimebundle(make("turn"))["text/html"]
-    assert re.search(r"<details[^>]* open><summary><strong>weather__get_forecast</strong>", html)
-    result = ToolFinished(0, "1", CALL, "ok", "3", None, 0.6)
-    assert re.search(r'<details class="[^"]*" style="[^"]*"><summary><strong>math__add', turn_html(calling_turn(make, result)))
+    assert re.search(r'<details class="cmn-call"[^>]* open><summary><span class="cmn-phrase"><code>weather:get_forecast', html)
+    results = [ToolFinished(0, number, CALL, "ok", "3", None, 0.6) for number in "12"]
+    turn = calling_turn(make, ToolStarted(0, "2", "math__add", CALL, {"a": 2}, 0.5), *results)
+    assert "open" not in re.findall(r'<details class="cmn-call"[^>]*>', turn_html(turn))[0]
 
 
 def test_a_failed_turn_says_why(make: Any) -> None:
-    text = plain(make("turn"))
-    assert text.startswith("Turn · ✗ failed · 2.1 s")
-    assert "The model's answer was cut short." in text
+    assert plain(make("turn")).startswith("✗ The model's answer was cut short.")
 
 
 def test_a_running_turn_shows_its_call_with_its_progress(make: Any) -> None:
     text = plain(make("running turn"))
-    assert text.startswith("Turn · ▸ running")
-    assert "weather__get_forecast · ▸ running" in text
+    assert text.startswith("Running weather:get_forecast …\n▸ running · 2 steps")
+    assert "weather:get_forecast · ▸ running" in text
     assert "3 of 10 (30%): asking" in text
 
 
 def test_a_running_turn_shows_the_text_so_far(make: Any) -> None:
-    assert re.search(r"Answer · so far\s+│ It rains", plain(make("streaming turn")))
+    assert plain(make("streaming turn")).startswith("│ It rains\n▸ running")
 
 
 @pytest.mark.parametrize(("progress", "total"), [(3, None), (5, 0), (float("nan"), 2), (float("inf"), float("inf")), (-1, 4)])
@@ -318,16 +386,16 @@ def test_a_call_without_an_outcome_in_a_turn_that_ended_is_not_called_running(ma
     text = plain(calling_turn(make, TurnFinished("stopped", "You stopped it.", 1.0)))
     assert "? outcome not known" in text
     assert "■ stopped" in text
-    assert "running" not in text
+    assert "▸ running" not in text
 
 
 def test_a_turn_that_did_not_begin_is_shown() -> None:
-    assert plain(Turn(Trace())) == "Turn · … not started"
+    assert plain(Turn(Trace())) == "… not started"
 
 
 def test_an_answer_without_text_is_said_to_be_empty(make: Any) -> None:
     events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="")), TurnFinished("done")]
-    assert "The model said nothing." in plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events])))
+    assert "The model returned no text." in plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events])))
 
 
 def test_notices_and_server_logs_are_shown(make: Any) -> None:
@@ -364,28 +432,28 @@ def test_other_and_large_images_are_only_named(make: Any, parse: Any, mime_type:
     assert note in parsed.text
 
 
-def test_stats_call_unknown_tokens_unknown_and_never_0() -> None:
+def test_stats_leave_unknown_tokens_out_and_never_say_0() -> None:
     text = plain(ChatStats(TokenUsageStats(unknown_calls=2), llm_calls=2))
-    assert re.search(r"Request tokens +unknown", text)
-    assert re.search(r"All tokens +unknown", text)
-    assert "2 calls of the model without a count" in text
+    assert "Input" not in text
+    assert "Total" not in text
+    assert "2 model calls reported no token count" in text
     assert "discovery was off" in text
 
 
 def test_stats_say_who_counted(make: Any) -> None:
-    assert "665 tokens (reported)" in plain(make("stats"))
+    assert re.search(r"Input +665 tokens", plain(make("stats")))
     events: list[Event] = [
         StepFinished(0, AssistantMessage(content="a"), TokenUsage(10, 2, origin="estimated")),
         TextDelta(0, "a"),
     ]
-    assert "10 tokens (estimated)" in plain(ChatStats.of(events))
-    assert "12 tokens (estimated)" in plain(ChatStats.of(events))
+    assert "≈ 10 tokens" in plain(ChatStats.of(events))
+    assert "≈ 12 tokens" in plain(ChatStats.of(events))
 
 
 def test_stats_count_calls_by_tool_and_by_server(make: Any) -> None:
     text = plain(make("stats"))
-    assert re.search(r"weather__get_forecast +2\n +search_tools +1\n", text)
-    assert "_synthetic" in text
+    assert re.search(r"weather:get_forecast +2\n +search_tools +1\n", text)
+    assert "built-in" in text
 
 
 def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
@@ -396,7 +464,7 @@ def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
     assert row.index("stdio") == header.index("Transport")
 
 
-@pytest.mark.parametrize(("strategy", "words"), [("search", "found by search"), ("browse", "found by browsing categories")])
+@pytest.mark.parametrize(("strategy", "words"), [("search", "the model searches"), ("browse", "the model browses")])
 def test_a_session_says_how_deferred_tools_are_found(make: Any, strategy: str, words: str) -> None:
     assert words in plain(dataclasses.replace(make("session"), strategy=strategy))
 

@@ -90,5 +90,5 @@ def test_each_output_stands_by_itself_without_a_kernel(book: Any, parse: Any) ->
 def test_a_notebook_as_markdown_shows_the_same_sections(book: Any) -> None:
     markdown, _ = MarkdownExporter(exclude_input=True).from_notebook_node(book)
     assert "<script" not in markdown.casefold()
-    for title in ("Parameters", "Toolsets", "Steps", "Messages", "What was said"):
+    for title in ("Parameters", "Toolsets", "Details", "Messages", "Turn 1"):
         assert title in markdown

@@ -18,7 +18,7 @@ INFO = ToolSpec("system-info", "system_info", "What machine this is, with its na
 
 def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> None:
     text = mimebundle(Request((), (INFO.definition,), TokenParts(tools=INFO.tokens)))["text/plain"]
-    found = re.search(r"system_info +(\d+) +What", text)
+    found = re.search(r"system_info +≈ (\d+) +What", text)
     assert found
     assert int(found[1]) == INFO.tokens
 
@@ -26,10 +26,10 @@ def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> No
 @pytest.mark.parametrize(("deferred", "finder"), [(0, False), (3, True)])
 def test_a_first_call_names_the_search_tool_that_its_request_counts(deferred: int, finder: bool) -> None:
     text = mimebundle(SessionStatus(Servers({}, {}), offered=6, deferred=deferred))["text/plain"]
-    sent = re.search(r"Sent +(.*)", text)
+    sent = re.search(r"Sent with every request +(.*)", text)
     assert sent
     assert sent[1].startswith("6 tools")
-    assert ("search tool" in sent[1]) is finder
+    assert ("search_tools" in sent[1]) is finder
 
 
 def test_bars_of_one_column_have_one_scale() -> None:

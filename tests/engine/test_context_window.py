@@ -94,8 +94,8 @@ async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_man
     assert list(request.messages[1:]) == [*history[8:], asked("And now?")]
     assert_valid(request.messages)
     assert request.tokens.total <= 2_500
-    assert "the oldest 2 exchanges of the conversation are not sent" in mimebundle(turn)["text/plain"]
-    assert "8 older ones left out" in mimebundle(request)["text/plain"]
+    assert "Not sent from here on: the oldest 2 exchanges of the conversation" in mimebundle(turn)["text/plain"]
+    assert "8 older ones not sent" in mimebundle(request)["text/plain"]
 
 
 async def test_a_conversation_that_fits_or_a_window_that_is_not_known_leaves_nothing_out(chat: McpToolChat) -> None:

@@ -72,7 +72,7 @@ def test_the_index_is_evaluated_when_nothing_is_named_and_explains_its_misses() 
     assert [miss.known for miss in misses] == [True, True, False]
     assert misses[0].explanation is not None
     assert misses[0].explanation.tool.tool_name in misses[0].unmet[0]
-    assert misses[0].reason.startswith("Place 2, behind the cut at 1.")
+    assert misses[0].reason.startswith("Ranked 2nd: not returned (limit 1).")
     assert misses[-1].reason == "The catalog has no tool for it."
 
 

@@ -20,7 +20,7 @@ def test_a_good_catalog_has_no_findings() -> None:
     tools = [ToolSpec("files", "read_file", TEXT, PATH), ToolSpec("files", "remove_file", "Delete a file.", PATH)]
     report = lint(tools)
     assert (list(report), report.tools, report.by_kind(), report.rows()) == ([], 2, {}, [])
-    assert "Nothing was found." in str(report)
+    assert "No findings." in str(report)
 
 
 def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
@@ -61,7 +61,7 @@ def test_a_word_in_the_name_that_the_other_tool_lacks_tells_them_apart() -> None
         (
             ToolSpec("s", "t", "Word by word. " * 200),
             "long description",
-            "Its description costs 737 of its 761 tokens (estimated).",
+            "Its description takes ≈ 737 of its ≈ 761 tokens.",
         ),
         (
             ToolSpec("s" * 40, "t" * 30, "Does it."),

@@ -146,10 +146,10 @@ def test_options_of_a_cell_go_to_the_model(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("echo", "shown", "hidden"),
     [
-        ("none", (), ("Answer", "math__add")),
-        ("text", ("Three",), ("math__add", "Prompt")),
-        ("output", ("Three", "math__add", "Prompt"), ("New in this request",)),
-        ("all", ("Three", "math__add", "Prompt", "New in this request"), ()),
+        ("none", (), ("Three", "math:add")),
+        ("text", ("Three",), ("math:add", "Details")),
+        ("output", ("Three", "math:add", "Details"), ('data-key="details" open',)),
+        ("all", ("Three", "math:add", 'data-key="details" open'), ()),
     ],
 )
 def test_a_cell_shows_as_much_as_echo_says(kernel: Kernel, echo: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> None:
@@ -171,8 +171,8 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
     kernel.run("%config McpMagics.echo = 'text'")
     html = kernel.run("%%mcp\nWhat is 2 + 3?").text("text/html")
     assert "5" in html
-    assert "Prompt" not in html
-    assert "Prompt" in kernel.run("%%mcp --echo output\nWhat is 2 + 3?").text("text/html")
+    assert "Details" not in html
+    assert "Details" in kernel.run("%%mcp --echo output\nWhat is 2 + 3?").text("text/html")
     kernel.run("%config McpMagics.max_steps = 1")
     assert kernel.run("%%mcp\nWhat is 2 + 3?").status == "error"
     kernel.run("%config McpMagics.max_steps = None\n%config McpMagics.echo = 'output'\ndel session.turns[1:]")

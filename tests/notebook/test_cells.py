@@ -82,7 +82,7 @@ def test_awaiting_in_a_cell_works_and_shows_the_turn_once(kernel: Kernel) -> Non
     [
         ("%mcp", "Session"),
         ("%mcp servers", "math"),
-        ("%mcp tools", "math__add"),
+        ("%mcp tools", "add"),
         ("%mcp tool math__add", "number"),
         ("%mcp search convert a time zone", "convert_time"),
         ('%mcp call math__add {"a": 1, "b": 2}', "3"),

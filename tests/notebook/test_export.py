@@ -107,7 +107,7 @@ def test_a_file_has_the_rights_that_new_files_have(session: Session, tmp_path: P
 
 def test_an_empty_conversation_can_be_written(tmp_path: Path) -> None:
     with Session.from_config({}) as session:
-        assert "Nothing was said." in session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
+        assert "No turns yet." in session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
         assert len(Conversation.load(session.export(tmp_path / "talk.json"))) == 0
 
 

@@ -61,7 +61,7 @@ def test_a_busy_turn_is_drawn_now_and_then_and_stays_as_static_html(kernel: Kern
 
 def test_a_silent_call_is_seen_to_be_running(kernel: Kernel) -> None:
     ran = kernel.run("session.chat('Wait.', model=scripted_model(call('work__silent'), 'Done.'))")
-    running = [data["text/html"] for data in updates(ran.messages) if "work__silent" in data["text/html"]]
+    running = [data["text/html"] for data in updates(ran.messages) if "work:silent" in data["text/html"]]
     assert sum("Elapsed" in html for html in running) >= 3
     assert len({html for html in running if "Elapsed" in html}) >= 3
 

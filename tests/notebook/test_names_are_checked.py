@@ -170,15 +170,15 @@ def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(sessio
 def test_the_toolsets_say_which_is_in_force_and_none_where_a_turn_would_refuse_it(session: Session) -> None:
     session.selection.tool_set = "numbers"
     assert session.toolsets.problem == ""
-    assert "in force: numbers" in str(session.toolsets)
+    assert "in use: numbers" in str(session.toolsets)
     session._chat.tool_sets.pop("numbers")
     gone = session.toolsets
     assert "numbers" in gone.problem
-    assert "in force: none" in str(gone)
+    assert "in use: none" in str(gone)
     assert gone.problem in str(gone)
     session.selection.tool_set = ToolSetConfig(servers={"time": True})
     assert session.toolsets.problem == ""
-    assert "in force: custom" in str(session.toolsets)
+    assert "in use: custom" in str(session.toolsets)
     assert "all tools" not in str(session.toolsets)
 
 
@@ -191,10 +191,10 @@ def test_a_toolset_that_does_not_fit_the_tools_is_not_shown_as_in_force() -> Non
         with pytest.raises(ToolSetError) as caught:
             session.chat("add 1 and 2").raise_for_status()
         assert session.toolsets.problem == str(caught.value)
-        assert "● in force" not in str(session.toolsets)
+        assert "● in use" not in str(session.toolsets)
         session.selection.tool_set = "right"
         assert session.toolsets.problem == ""
-        assert "● in force" in str(session.toolsets)
+        assert "● in use" in str(session.toolsets)
 
 
 @pytest.mark.parametrize("value", ["off", 1, None])

@@ -52,7 +52,7 @@ async def test_an_error_is_reported_as_one_and_the_call_is_not_made_again(room_o
     room = room_of([READ], {"read_note": "Error: there is no such note"})
     said = await room.ask("Read the note 'plan'")
     assert len(said.calls) == 1
-    assert "`desk__read_note` failed: there is no such note" in said.text
+    assert "`desk:read_note` failed: there is no such note" in said.text
 
 
 async def test_after_a_doubtful_call_failed_one_search_may_find_a_better_tool(room_of: Callable[..., Any]) -> None:

@@ -263,8 +263,8 @@ async def test_each_wait_stands_on_the_trace_and_in_the_display(provider: str, s
     assert (turn.status, turn.answer) == ("done", "Fine.")
     assert [(event.step, event.attempt, event.seconds) for event in turn.trace.of(ModelRetry)] == [(0, 1, 0.1), (0, 2, 0.1)]
     shown = turn_bundle(turn, "output")["text/plain"]
-    assert "Step 1, request 1: the request failed (status 429)" in shown
-    assert "Asking again after 0.10 s." in shown
+    assert "Request 1 failed: the request failed (status 429)" in shown
+    assert "Retried after 0.10 s." in shown
     assert KEY not in shown + turn.trace.to_json()
 
 

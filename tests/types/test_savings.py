@@ -64,13 +64,13 @@ def test_what_searches_said_is_no_part_of_what_would_have_been_sent() -> None:
 def test_deferral_that_loses_is_told_as_a_loss() -> None:
     stats = turn(30, step(0, TokenParts(10, 50, 40, 20), SEARCH, "Found."), step(1, TokenParts(10, 50, 70, 40, 20), None))
     assert stats.sent_tokens > 2 * stats.undeferred_tokens
-    assert "more: deferral costs more here than it saves" in str(stats)
+    assert "Deferring costs" in str(stats)
 
 
 def test_without_discovery_there_is_nothing_to_compare() -> None:
     stats = turn(1_000, step(0, TokenParts(10, 0, 1_000, 20), None), discovery=False)
     assert stats.undeferred_tokens == stats.sent_tokens
-    assert "Saved by deferral" not in str(stats)
+    assert "Saved by deferring" not in str(stats)
 
 
 def test_the_comparison_is_on_the_scale_of_the_providers_count() -> None:

@@ -107,10 +107,10 @@ def test_a_call_that_waits_for_approval_says_so_in_the_transcript(told: Told) ->
     told.play(ADD, "3")
     told.send("x")
     question = told.asks(ApprovalQuestion)
-    wait_until(lambda: "waits for you" in next(iter(told.shown()["turns"].values()))["html"], "the transcript says so")
+    wait_until(lambda: "waiting for you" in next(iter(told.shown()["turns"].values()))["html"], "the transcript says so")
     told.do("answer", question=question, answer="approve")
     (row,) = told.idle()["turns"].values()
-    assert "waits for you" not in row["html"]
+    assert "waiting for you" not in row["html"]
 
 
 @pytest.mark.parametrize(("answer", "status"), [("approve", "ok"), ("approve_for_conversation", "ok"), ("deny", "denied")])

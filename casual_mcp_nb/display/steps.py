@@ -1,0 +1,234 @@
+"""The steps of a turn: each is one line in words, which unfolds to its calls, its request and what else happened in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, status_of, tool_words
+from casual_mcp_nb.display.request import change_blocks, request_blocks, request_words
+from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
+from casual_mcp_nb.types.event import ContextTrimmed, Event, ModelRetry, ModelWait, Notice, Request, ServerLog, StepStarted
+from casual_mcp_nb.types.step import Step
+from casual_mcp_nb.types.trace import Turn
+
+CUT = Status("✂ cut at the token limit", "bad")
+_FIRST_STEPS = 3
+_FIRST_CALLS = 2
+_NAMED_CALLS = 3
+_REQUEST_TEXT = 800
+
+
+@dataclass(frozen=True)
+class TurnDetail:
+    """How much of a turn is shown.
+
+    Args:
+        requests: Show in each step what is `new` in its request since the one before; `whole` shows the first request with the
+            definitions of its tools; None for nothing of it.
+        now: Seconds since the turn began, for a running one; None for the time of its last event.
+        since: The request before that of the first step, where the reader has seen it; without it the first one is whole.
+    """
+
+    requests: Literal["new", "whole"] | None = None
+    now: float | None = None
+    since: Request | None = None
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """What all steps of a turn need to be drawn: when each began and ended, what happened in it, how much room there is."""
+
+    limits: DisplayLimits
+    detail: TurnDetail
+    images: ImageBudget
+    running: bool
+    now: float
+    last: int
+    times: dict[int, tuple[float, float]]
+    remarks: dict[int, list[Event]]
+    calls: int
+    share: int
+
+
+def step_sections(
+    turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
+) -> list[Section]:
+    """Return a line for each step; of many steps the first ones and the last ones."""
+    visible = steps
+    if len(steps) > limits.rows:
+        visible = steps[:_FIRST_STEPS] + steps[_FIRST_STEPS - limits.rows :]
+    # Of a long turn each step keeps its line, and only the first and the last ones what unfolds below it.
+    last = len(steps) - max(_FIRST_STEPS, limits.rows // 4)
+    whole = [step for step in visible if step.index < _FIRST_STEPS or step.index >= last]
+    calls = max(_FIRST_CALLS, 2 * limits.rows // max(1, len(whole)))
+    drawn = sum(min(calls, len(step.tool_calls)) for step in whole)
+    times, remarks = _events_by_step(turn)
+    timeline = _Timeline(
+        limits=limits,
+        detail=detail,
+        images=images,
+        running=turn.running,
+        now=detail.now if detail.now is not None else turn.seconds,
+        last=len(steps) - 1,
+        times=times,
+        remarks=remarks,
+        calls=calls,
+        share=max(120, min(limits.text, 4 * limits.text // max(1, drawn))),
+    )
+    shown, unfolding = {step.index for step in visible}, {step.index for step in whole}
+    first_call, sections = 0, []
+    for step in steps:
+        if step.index in shown:
+            more: list[Block] = [Text(f"See turn.steps[{step.index}].")]
+            blocks = _blocks(step, first_call, timeline) if step.index in unfolding else more
+            sections.append(_section(step, blocks, timeline))
+        first_call += len(step.tool_calls)
+    if len(visible) < len(steps):
+        sections.insert(_FIRST_STEPS, Section(f"{len(steps) - len(visible):,} more steps", ()))
+    return sections
+
+
+def _events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
+    """Return when each step began and ended, and the notices, retries, waits and logs in it."""
+    times: dict[int, tuple[float, float]] = {}
+    remarks: dict[int, list[Event]] = {}
+    current = 0
+    for event in turn.trace:
+        match event:
+            case StepStarted():
+                current = event.step
+                times[current] = (event.at, event.at)
+            case Notice() | ServerLog():
+                remarks.setdefault(current, []).append(event)
+            case ModelRetry() | ModelWait() | ContextTrimmed():
+                remarks.setdefault(event.step, []).append(event)
+        if current in times and not isinstance(event, Notice | ServerLog):
+            times[current] = (times[current][0], max(times[current][1], event.at))
+    return times, remarks
+
+
+def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
+    blocks: list[Block] = []
+    if step.text and step.tool_calls:
+        blocks.append(Text(step.text, limit=timeline.share, prose=True))
+    now = timeline.now if timeline.running else None
+    for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
+        fold = len(step.tool_calls) > 1
+        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, number, fold))
+    if len(step.tool_calls) > timeline.calls:
+        blocks.append(Text(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
+    blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
+    blocks += _model_line(step)
+    if timeline.detail.requests:
+        blocks.append(_request(step, timeline.detail, timeline.limits))
+    return blocks
+
+
+def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
+    current = timeline.running and step.index == timeline.last
+    began, ended = timeline.times[step.index]
+    seconds = max(0.0, (timeline.now if current else ended) - began - sum(call.waited for call in step.tool_calls))
+    parts = step.request.tokens
+    title = str(step.index + 1)
+    return Section(
+        Phrase((Span(title, "number"), *_spans(step, timeline.running))),
+        tuple(blocks),
+        mark=_mark(step),
+        fold="open" if current else "closed",
+        figures=(f"{words.tokens(parts.total, parts.origin)} in", words.seconds(seconds)),
+        look="step",
+        data=(("key", f"step-{title}"), ("step", title)),
+    )
+
+
+def _spans(step: Step, running: bool) -> tuple[Span, ...]:
+    if len(step.tool_calls) == 1:
+        return call_spans(step.tool_calls[0])
+    if step.tool_calls:
+        names = Counter("search" if call.search else tool_words(call) for call in step.tool_calls)
+        named = [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
+        spans = [Span(f"{words.count(len(step.tool_calls), 'call')}:"), *(Span(name, "code") for name in named[:_NAMED_CALLS])]
+        return (*spans, *([Span(f"and {len(named) - _NAMED_CALLS:,} more")] if len(named) > _NAMED_CALLS else []))
+    if step.response is not None:
+        return (Span("Answered"),)
+    if running:
+        return (Span("Answering …" if step.text else "Waiting for the model …"),)
+    return (Span("The answer is not complete" if step.text else "The model did not answer"),)
+
+
+def _mark(step: Step) -> Status | None:
+    calls = step.tool_calls
+    waiting = next((call for call in calls if call.waiting or call.status == "running"), None)
+    if waiting is not None:
+        return status_of(waiting)
+    failed = [call for call in calls if call.status != "ok"]
+    if failed:
+        mark = status_of(failed[0])
+        return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
+    return CUT if step.truncated else None
+
+
+def _model_line(step: Step) -> list[Block]:
+    if step.response is None:
+        return []
+    usage = step.usage
+    figures = [f"Model {words.seconds(step.seconds)}" if step.tool_calls and step.seconds is not None else ""]
+    if step.first_token_seconds is not None:
+        figures.append(f"first text after {words.seconds(step.first_token_seconds)}")
+    if usage and usage.completion_tokens is not None:
+        figures.append(f"{words.tokens(usage.completion_tokens, usage.origin)} out")
+    if usage and usage.cached_tokens:
+        figures.append(f"{words.number(usage.cached_tokens)} read from the cache")
+    figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
+    shown = tuple(filter(None, figures))
+    return [Line(None, shown)] if shown else []
+
+
+def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
+    before = step.previous or detail.since
+    if detail.requests == "new":
+        limits = replace(limits, text=min(limits.text, _REQUEST_TEXT))
+    data = (("key", f"request-{step.index + 1}"),)
+    if before is None:
+        blocks = request_blocks(step.request, limits, definitions=detail.requests == "whole")
+        return Section("Request", blocks, note=request_words(step.request), fold="closed", data=data, brief=True)
+    return Section(
+        "Request: what is new",
+        change_blocks(step.diff(before), limits),
+        note=request_words(step.request),
+        fold="closed",
+        data=data,
+        brief=True,
+    )
+
+
+def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block]:
+    blocks: list[Block] = [Line(_remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)]
+    logs = [event for event in events if isinstance(event, ServerLog)]
+    if logs:
+        lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
+        note = words.count(len(logs), "message")
+        blocks.append(Section("Server logs", (Text(lines, code=True),), note=note, fold="closed"))
+    return blocks
+
+
+def _remark(event: Event) -> Status:
+    match event:
+        case Notice():
+            return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")
+        case ModelRetry():
+            return Status(
+                f"↻ Request {event.attempt} failed: {event.reason} Retried after {words.seconds(event.seconds)}.", "busy"
+            )
+        case ModelWait():
+            return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")
+        case ContextTrimmed():
+            left = f"the oldest {words.count(event.exchanges, 'exchange')} of the conversation"
+            window = words.count(event.window, "token")
+            return Status(f"! Not sent from here on: {left}. The model can read {window}.", "busy")
+        case _:
+            return Status("")
