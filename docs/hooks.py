@@ -17,6 +17,7 @@ GROUPS = (
     ("Chatting without a notebook", ("engine",)),
     ("Turns, steps and conversations", ("types.trace", "types.step", "types.conversation", "types.stats", "types.content")),
     ("Tools, servers and selection", ("types.tool", "types.server", "types.session", "types.selection", "connections")),
+    ("Tools of the notebook", ("toolbox",)),
     ("Discovery", ("discovery", "types.search")),
     ("Config", ("config", "types.config", "types.options")),
     ("Models", ("providers",)),

@@ -57,15 +57,11 @@ CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None
 
 
 def _finish(future: Future[Any], call: Call) -> None:
+    # An interrupt passes: whoever waits for the call is cancelled with the turn.
     try:
-        result = call()
+        future.set_result(call())
     except Exception as error:
         future.set_exception(error)
-    except BaseException as interrupt:
-        future.set_exception(ToolCallError(f"It was interrupted ({type(interrupt).__name__})."))
-        raise
-    else:
-        future.set_result(result)
 
 
 class FunctionRunner:
@@ -113,8 +109,16 @@ def _on_worker(call: Call) -> Future[Any]:
     # A thread of an executor would hold the end of the process until its function has ended.
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=_finish, args=(future, call), name="casual-mcp-tool", daemon=True).start()
+    threading.Thread(target=_work, args=(future, call), name="casual-mcp-tool", daemon=True).start()
     return future
+
+
+def _work(future: Future[Any], call: Call) -> None:
+    try:
+        _finish(future, call)
+    except BaseException as end:
+        # Such as sys.exit(): nobody else would hear of it.
+        future.set_exception(ToolCallError(f"it ended with {type(end).__name__}."))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -288,6 +288,7 @@ class ToolService:
                 result=await result_text_async(result),
                 content=result.content,
                 structured=result.structured,
+                payload=result.payload,
             )
         except ServerError as error:
             call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))

@@ -105,6 +105,16 @@ def test_a_tool_that_raises_reaches_the_model_as_text_and_the_person_as_a_traceb
     assert "callers.py" not in line.text
 
 
+async def test_a_function_that_exits_ends_its_call_only(session: Session) -> None:
+    @session.tool
+    def leave() -> None:
+        raise SystemExit
+
+    turn = await session.chat_async("Go", model=asks(calls(call("notebook__leave"))))
+    assert turn.status == "done"
+    assert "SystemExit" in turn.tool_calls[0].result
+
+
 def test_wrong_arguments_are_an_error_for_the_model(session: Session) -> None:
     @session.tool
     def double(number: int) -> int:
