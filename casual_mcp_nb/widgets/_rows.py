@@ -23,6 +23,7 @@ MAX_TEXT = 20_000
 MAX_ARGUMENTS = 2_000
 _MAX_REASON = 2_000
 _MAX_TAIL = 4_000
+_MAX_INSTRUCTIONS = 4_000
 _MAX_ALERT = 300
 
 Rows = dict[str, list[list[Any]]]
@@ -98,6 +99,8 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
     if status.error:
         row["error"] = cut(clean(status.error), _MAX_REASON)
         row["tail"] = cut(clean(status.stderr_tail), _MAX_TAIL)
+    if status.instructions:
+        row["instructions"] = cut(clean(status.instructions), _MAX_INSTRUCTIONS)
     return row if status.seconds is None else {**row, "seconds": words.seconds(status.seconds)}
 
 

@@ -354,6 +354,67 @@ def test_hostile_texts_of_a_tool_stay_texts(page: Any) -> None:
     assert page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])").count() == 0
 
 
+def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
+    tool(page, "math__add").click()
+    at(page, "field-a").fill("2")
+    for number in ("3", "40"):
+        at(page, "field-b").fill(number)
+        at(page, "field-b").press("Enter")
+        sync_api.expect(at(page, "calls").get_by_test_id("earlier-call").first).to_contain_text(number)
+    newest, older = (at(page, "calls").get_by_test_id("earlier-call").nth(place) for place in (0, 1))
+    expect(page, newest, aria_pressed="true")
+    older.click()
+    expect(page, older, aria_pressed="true")
+    reads(page, "result", "5")
+    at(page, "messages-toggle").click()
+    reads(page, "messages", "tools/call")
+    at(page, "messages").locator("summary").first.click()
+    reads(page, "messages", '"jsonrpc": "2.0"')
+    at(page, "copy-python").click()
+    expect(page, at(page, "copy-python"), data_copied="true")
+
+
+# --- servers are added, looked into and removed
+
+
+def test_a_server_is_added_and_removed(page: Any) -> None:
+    at(page, "add-server").click()
+    assert focused(page) == "server-text"
+    page.keyboard.press("Escape")
+    assert focused(page) == "add-server"
+    page.keyboard.press("Enter")
+    page.keyboard.type("time")
+    at(page, "server-name").fill("units")
+    page.keyboard.press("Enter")
+    reads(page, "add-problem", "units")
+    at(page, "server-name").fill("clock")
+    page.keyboard.press("Enter")
+    expect(page, at(page, "server-card"), data_server="clock", data_status="ready")
+    assert page.get_by_test_id("add-server-form").count() == 0
+    assert "clock" in value(page, "sorted(session.servers.modes)")
+    at(page, "remove").click()
+    assert focused(page) == "remove-cancel"
+    at(page, "remove-confirm").click()
+    sync_api.expect(page.get_by_test_id("server-clock")).to_have_count(0)
+    assert "clock" not in value(page, "sorted(session.servers.modes)")
+
+
+def test_a_bundled_server_is_added_with_one_click(page: Any) -> None:
+    at(page, "add-server").click()
+    at(page, "bundled-text").click()
+    expect(page, at(page, "server-card"), data_server="text", data_status="ready")
+    execute(page, "session.remove_server('text')")
+    sync_api.expect(page.get_by_test_id("server-text")).to_have_count(0)
+
+
+def test_the_log_of_a_failed_server_is_one_click_away(page: Any) -> None:
+    at(page, "failure-shy").get_by_test_id("show-log").click()
+    expect(page, at(page, "server-card"), data_server="shy", data_status="failed")
+    reads(page, "log", "The file <b>ready</b> is missing.")
+    page.keyboard.press("Escape")
+    assert focused(page) == "server-shy"
+
+
 # --- discovery, manifest, budget
 
 

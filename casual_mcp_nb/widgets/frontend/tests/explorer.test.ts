@@ -118,7 +118,11 @@ test("what deferring does is said as it is", () => {
   const [saving, sentence] = say(cost(40, { turn: 90 }), cost(100, { turn: 200 }));
   assert.equal(saving, "60% less than every tool loaded (100)");
   assert.match(sentence as string, /saves 60%.* and 55% /);
-  assert.match(say(cost(40, { turn: 300 }), cost(100, { turn: 200 }))[1] as string, /costs 50% more/);
+  const mixed = say(cost(40, { turn: 300, ten_turns: 30 }), cost(100, { turn: 200, ten_turns: 60 }))[1];
+  assert.equal(
+    mixed,
+    "Deferring saves 60% of the first request and 50% of ten such turns, but costs 50% more for a turn with a search.",
+  );
   assert.match(say(cost(194), cost(100))[0] as string, /^Deferring costs 94% more/);
 });
 

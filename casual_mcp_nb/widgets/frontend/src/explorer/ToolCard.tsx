@@ -45,7 +45,7 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
       </h3>
       {status && !included && <p class="cmn-quiet">{why}</p>}
       {detail.change && <ChangeBox name={detail.wire_name} change={detail.change} onAccepted={onAccepted} />}
-      {detail.title && detail.title !== detail.name && <p class="cmn-quiet">{detail.title}</p>}
+      {detail.title && wordsOf(detail.title) !== wordsOf(detail.name) && <p class="cmn-quiet">{detail.title}</p>}
       <p class="cmn-said" data-testid="description">
         {detail.description || "The server gives no description."}
       </p>
@@ -53,6 +53,9 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
     </section>
   );
 }
+
+/** A title that only says the name in other letters says nothing. */
+const wordsOf = (text: string) => text.toLowerCase().replace(/[_\-\s]+/g, " ");
 
 function trialOf(bench: Workbench, name: string): Trial {
   const trial = bench.trials.get(name) ?? { values: {} };

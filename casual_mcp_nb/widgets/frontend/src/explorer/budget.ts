@@ -69,17 +69,28 @@ export function headlineSaving({ budget, manifest }: Pick<SelectionState, "budge
   return `${compared(now.total, undeferred.total)} than every tool loaded (${total})`;
 }
 
-/** What deferring does to this set-up, in a sentence or two. */
+const COMPARED: readonly (readonly [text: string, read: (cost: Cost) => number | undefined])[] = [
+  ["the first request", (cost) => cost.total],
+  ["a turn with a search", (cost) => cost.turn],
+  ["ten such turns", (cost) => cost.ten_turns],
+];
+
+/** What deferring saves and what it costs in this set-up, in a sentence. */
 export function verdict({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
-  const { now, undeferred } = budget;
   if (!manifest.tools) return "Nothing is deferred.";
-  const first = compared(now.total, undeferred.total);
-  if (now.total > undeferred.total)
-    return `Deferring costs ${first}: what finds the tools is larger than the tools. Load the small servers.`;
-  const saved = `Deferring saves ${first.replace(" less", "")} of the first request`;
-  if (now.turn === undefined || undeferred.turn === undefined || !undeferred.turn) return `${saved}.`;
-  const turn = compared(now.turn, undeferred.turn);
-  if (now.turn < undeferred.turn) return `${saved} and ${turn.replace(" less", "")} of a turn with a search.`;
-  const later = now.ten_turns !== undefined && undeferred.ten_turns !== undefined && now.ten_turns < undeferred.ten_turns;
-  return `${saved}, but a turn with a search costs ${turn}.${later ? " It pays in longer conversations." : ""}`;
+  const saved: string[] = [];
+  const dearer: string[] = [];
+  for (const [text, read] of COMPARED) {
+    const [now, loaded] = [read(budget.now), read(budget.undeferred)];
+    if (now === undefined || loaded === undefined || compared(now, loaded) === "the same") continue;
+    const share = compared(now, loaded).replace(/ .*/, "");
+    if (now < loaded) saved.push(`${share} of ${text}`);
+    else dearer.push(`${share} more for ${text}`);
+  }
+  const parts = [saved.length && `saves ${listed(saved)}`, dearer.length && `costs ${listed(dearer)}`].filter(Boolean);
+  return parts.length ? `Deferring ${parts.join(", but ")}.` : "Deferring makes no difference here.";
+}
+
+function listed(texts: readonly string[]): string {
+  return texts.length < 3 ? texts.join(" and ") : `${texts.slice(0, -1).join(", ")} and ${texts.at(-1)}`;
 }
