@@ -173,15 +173,6 @@ def undeferred_budget_of(view: ToolView) -> dict[str, Any]:
     return {"total": view.undeferred_tokens, "servers": _by_server((*view.loaded, *view.deferred)), "finder": 0, "manifest": 0}
 
 
-def verdict(view: ToolView) -> dict[str, Any]:
-    """Return what deferring saves, in words, and whether it costs more than it saves."""
-    price, without = view.first_call_tokens, view.undeferred_tokens
-    if not view.deferred:
-        return {"text": "Nothing is deferred.", "worse": False}
-    ending = " than with nothing deferred" if price < without else ""
-    return {"text": f"{words.saving(price, without)}{ending}", "worse": price > without}
-
-
 def _by_server(tools: Iterable[ToolSpec]) -> dict[str, int]:
     prices: Counter[str] = Counter()
     for tool in tools:

@@ -32,7 +32,6 @@ from casual_mcp_nb.widgets._rows import (
     tool_detail,
     tool_statuses,
     undeferred_budget_of,
-    verdict,
 )
 from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
@@ -79,7 +78,6 @@ class SelectionState(ToolsState):
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
-            "deferral": verdict(view),
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
             "calls": dict(Counter(made.call.name for made in self._tools.calls.list())),
         }

@@ -154,17 +154,6 @@ def test_the_budget_stands_before_and_after_a_change_with_the_part_of_each_serve
     assert after["undeferred"]["total"] == session.status.undeferred_tokens
 
 
-def test_it_is_said_where_deferring_costs_more_than_it_saves(session: Session, state: SelectionState) -> None:
-    session.selection.servers = {"math": "off", "units": "loaded", "shop": "off"}  # type: ignore[assignment]
-    assert state.snapshot()["deferral"] == {"text": "Nothing is deferred.", "worse": False}
-    session.selection.tools_off.add("convert_units")
-    session.selection.tools_off.add("convert_temperature")
-    session.selection.servers["units"] = "deferred"
-    said = state.snapshot()["deferral"]
-    assert said["worse"]
-    assert said["text"].endswith("deferral costs more here than it saves")
-
-
 def test_one_tool_goes_out_and_comes_back_by_any_of_its_names(session: Session, state: SelectionState, do: Do) -> None:
     session.selection.tools_off.add("math:add")
     assert fate(state, "math", "add") == "o"
