@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ AXE = Path(__file__).resolve().parents[2] / ".third-party" / "axe" / "node_modul
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these tests last: Playwright leaves a loop running in the main thread, and no asyncio test could start its own."""
-    items.sort(key=lambda item: Path(__file__).parent in item.path.parents)
+    """Put these tests last: Playwright leaves a loop running in the main thread, and no asyncio test could start its own.
+
+    Among them the longest files come first, so that no process is left with one of them at the end.
+    """
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (1, -tests[item.path]) if Path(__file__).parent in item.path.parents else (0, 0))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from casual_mcp_nb.types.selection import Selection
 TOOLS = 1_200
 
 
+@cache
 def many() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("many")
     for number in range(TOOLS):

@@ -150,7 +150,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, secrets: dict[str, str]) ->
 def test_no_secret_of_the_environment_is_in_a_notebook_whose_set_up_fails(
     mode: str, folder: Path, secrets: dict[str, str]
 ) -> None:
-    with started_kernel(**secrets) as kernel:
+    with started_kernel(**secrets, PYTHONPATH="") as kernel:
         assert kernel.run(f"%cd -q {folder}\n%load_ext casual_mcp_nb").status == "ok"
         assert kernel.run("from casual_mcp_nb import McpToolChat, Session, load_config\nGOOD = 'good.json'").status == "ok"
         assert kernel.run(MODES[mode]).status == "ok"

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.lean import lean
 
 import casual_mcp_nb
 
@@ -32,7 +33,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_engine_imports_and_works_with_ipython_blocked() -> None:
-    code = BLOCK.format(blocked={"IPython", "ipywidgets", "traitlets"}) + (
+    code = BLOCK.format(blocked={"IPython", "ipywidgets", "traitlets", "anthropic", "openai"}) + (
         "import asyncio\n"
         "from casual_mcp_nb import McpToolChat\n"
         "async def main():\n"
@@ -103,7 +104,7 @@ def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path:
         [sys.executable, "-c", CELLS],
         input=json.dumps(cells(page)),
         cwd=tmp_path,
-        env={**environ, "IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)},
+        env={**environ, "IPYTHONDIR": str(tmp_path / "ipython"), **lean(ROOT)},
         capture_output=True,
         text=True,
         timeout=590,

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
+from kit.lean import lean
 
 LIMIT = 60
 OLDER = Path(__file__).resolve().parents[2] / ".third-party" / "ipykernel-6" / "packages"
 """Where an older ipykernel is; its folder goes before the installed one."""
 
 KERNELS = [
-    pytest.param({}, id="installed"),
+    pytest.param(lean(), id="installed"),
     pytest.param(
-        {"PYTHONPATH": str(OLDER)},
+        lean(OLDER),
         id="older",
         marks=pytest.mark.skipif(not OLDER.exists(), reason="python3 .ci/third_party.py installs it"),
     ),
@@ -147,8 +148,11 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def started_kernel(**environment: str) -> Iterator[Kernel]:
-    """A new kernel with these variables in its environment, killed at the end: a shutdown takes seconds."""
-    manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, **environment})
+    """A new kernel with these variables in its environment, killed at the end: a shutdown takes seconds.
+
+    It finds the SDK of OpenAI alone, unless `PYTHONPATH` is among the variables.
+    """
+    manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, **lean(), **environment})
     try:
         yield Kernel(manager, client)
     finally:

@@ -44,7 +44,7 @@ class Streaming(Provider):
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
+    with started_kernel(PYTHONPATH="") as kernel:
         assert kernel.run(SETUP).status == "ok"
         yield kernel
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import textwrap
 from typing import Any
 
 import pytest
+from kit.lean import lean
 
 from casual_mcp_nb import Session
 
@@ -34,7 +36,7 @@ def test_a_session_is_awaited_on_uvloop_and_runs_where_uvloop_is_the_policy(how:
         {how}
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env={**os.environ, **lean()}
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "395" in done.stdout
@@ -87,7 +89,7 @@ def test_a_dask_task_makes_a_session_of_its_own_and_a_session_says_why_it_cannot
                 session.close()
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=140, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=140, env={**os.environ, **lean()}
     )
     assert done.returncode == 0, done.stderr
     assert "['1', '2', '3']" in done.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.lean import lean
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
 
@@ -40,7 +41,7 @@ def answer(times=1):
 
 @contextmanager
 def started(code: str, stdin: Any, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    environment = {**os.environ, "TERM": "dumb", **lean(Path(__file__).resolve().parents[1])}
     command = [sys.executable, "-c", SETUP + code]
     process = subprocess.Popen(
         command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options

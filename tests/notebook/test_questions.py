@@ -14,6 +14,7 @@ import pytest
 from fastmcp import FastMCP
 from kit.asked import asked
 from kit.history import assert_valid
+from kit.lean import lean
 from kit.raw_server import raw_config
 from kit.travel import travel_server
 from kit.waiting import wait_until
@@ -312,7 +313,7 @@ add = call("math__add", a=1, b=2)
 
 
 def script(code: str, stdin: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "TERM": "dumb", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    env = {**os.environ, "TERM": "dumb", **lean(Path(__file__).resolve().parents[1])}
     command = [sys.executable, "-c", SCRIPT + code + "\nsession.close()"]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from kit.kernel import Kernel, Ran, started_kernel
+from kit.lean import lean
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ConnectError
@@ -114,7 +115,7 @@ def test_a_script_on_a_terminal_writes_a_line_for_each_server_and_none_where_it_
 
     code = f"from casual_mcp_nb import Session\nwith Session({CONFIG!r}) as s: print(s.call_tool('math:add', a=1, b=2).result)"
     ours, theirs = pty.openpty()
-    env = {**os.environ, "MCP_QUIET": quiet}
+    env = {**os.environ, **lean(), "MCP_QUIET": quiet}
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, timeout=90, check=False, env=env)
     os.close(theirs)
     said = b""

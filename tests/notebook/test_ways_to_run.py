@@ -11,6 +11,7 @@ import textwrap
 from typing import Any
 
 import pytest
+from kit.lean import lean
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 
@@ -26,7 +27,7 @@ ASK = "What is 17 * 23 + 4?"
 
 def run(code: str, *options: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *(options or ("-c", textwrap.dedent(code)))]
-    env = {**os.environ, "TERM": "dumb", **variables}
+    env = {**os.environ, **lean(), "TERM": "dumb", **variables}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
@@ -133,7 +134,8 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
         session.chat("go", model=scripted_model(call("math__add", a=1, b=2), "never"))
     """
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    process = subprocess.Popen([sys.executable, "-c", code], **streams, start_new_session=True, env={**os.environ, **lean()})
     os.close(theirs)
     said = b""
     while b"or type why: " not in said:

@@ -10,6 +10,7 @@ import weakref
 import pytest
 from kit.flipping import DESTRUCTIVE, READ_ONLY, flipping, tool
 from kit.kernel import OLDER, started_kernel
+from kit.lean import lean
 from kit.told import CONFIG, Told
 from kit.waiting import wait_until
 
@@ -379,7 +380,7 @@ print(before, unseen, seen, session.questions.channel_of_awaited_cells())
     with started_kernel() as kernel:
         assert kernel.printed(code) == "input input panel input"
     if OLDER.exists():
-        with started_kernel(PYTHONPATH=str(OLDER)) as kernel:
+        with started_kernel(**lean(OLDER)) as kernel:
             assert kernel.printed(code) == "input input input input"
 
 
