@@ -63,10 +63,10 @@ class MessageLog:
             direction: Whether it was sent or received.
             message: One of the SDK's four kinds of JSON-RPC messages.
         """
-        names = ("jsonrpc", "id", "method", "params", "result", "error")
-        fields = {name: value for name in names if (value := getattr(message, name, None)) is not None}
+        # Writing it as JSON here would take longer than all else, and most messages nobody reads.
+        fields = {name: value for name, value in vars(message).items() if value is not None}
         if "error" in fields:
-            fields["error"] = {key: getattr(fields["error"], key, None) for key in ("code", "message", "data")}
+            fields["error"] = vars(fields["error"])
         method, tool = self._subject(direction, fields)
         body = _Shortener(MAX_LENGTH, self._redact.longest).short(fields)
         self._stored.append(_Stored(time.time(), direction, method, tool, body))
