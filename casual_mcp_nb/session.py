@@ -937,8 +937,8 @@ class Session(Displayable):
         """Check what a session needs, and say how to fix what does not work.
 
         Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started. Where the
-            config has no language model, model servers on this computer are asked for theirs.
+            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started. If the config
+            has no language model, model servers on this computer are queried.
         """
         from casual_mcp_nb.notebook.doctor import diagnose
 

@@ -1,4 +1,4 @@
-"""Fills a tool's arguments from a request, by the tool's schema."""
+"""Fill a tool's arguments from a request, using the tool's schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from casual_mcp_nb.offline.mentions import Mention
 from casual_mcp_nb.offline.needs import OPENS_WITH_VERB, content_words
 from casual_mcp_nb.offline.parameters import Parameter, matching_option
 
-# Mentions that can fill a wanted kind, the best first.
+# Kinds of mention that can fill each kind of parameter, best first.
 _ACCEPTED = {
     "zone": ("zone",),
     "unit": ("quantity", "unit"),
@@ -46,13 +46,13 @@ _GENERIC = frozenset(terms("available content current describe different every l
 
 
 class Filling:
-    """Arguments for a tool as far as a request has them; `fill` makes it.
+    """A tool's arguments as far as a request contains them; created by `fill`.
 
     Attributes:
         arguments: The arguments.
         missing: Required parameters that the request does not fill.
-        loose: The stretches of the request that were used as mere words, by the parameter that got them.
-        typed: How many arguments came from values that are what the parameter wants, not from mere words.
+        loose: Spans of the request used as plain words, by parameter.
+        typed: How many arguments are values of the parameter's kind, not plain words.
     """
 
     def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
@@ -65,11 +65,11 @@ class Filling:
         self._spans: list[tuple[int, int]] = []
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
-        """Return whether this stretch of the request was used as a value, or `loosely` as mere words."""
+        """Return whether this span of the request was used as a value, or `loosely` as plain words."""
         return any(start < stop and begin < end for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())])
 
     def drop(self, name: str) -> None:
-        """Take an argument of mere words back."""
+        """Remove an argument of plain words."""
         del self.loose[name], self.arguments[name]
         self.missing.append(name)
 
@@ -78,7 +78,7 @@ class Filling:
         return [parameter for parameter in parameters if parameter.name not in self.arguments]
 
     def _put(self, name: str, value: Any, start: int, end: int) -> bool:
-        """Use a stretch of the request as an argument."""
+        """Use a span of the request as an argument."""
         self.arguments[name] = value
         self._spans.append((start, end))
         self.typed += 1
@@ -91,12 +91,12 @@ class Filling:
             return False
         self._put(parameter.name, value, mention.start, mention.end)
         if mention.kind == "quantity" and parameter.kind == "unit":
-            # Its number is still wanted by another parameter.
+            # Another parameter still needs its number.
             self._free.insert(0, replace(mention, kind="number", unit=""))
         return True
 
     def by_name(self, parameter: Parameter) -> None:
-        """Take `name=value` or `name: value`, which say it in so many words."""
+        """Fill parameters given explicitly as `name=value` or `name: value`."""
         spoken = re.escape(parameter.name).replace("_", "[_ ]")
         match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]+))", self._text)
         if match:
@@ -105,7 +105,7 @@ class Filling:
                 self._put(parameter.name, value, match.start(), match.end())
 
     def pairs(self, parameters: Sequence[Parameter]) -> None:
-        """Fill parameters that are the two ends of something: from and to, source and destination, start and end."""
+        """Fill pairs of parameters: from and to, source and destination, start and end."""
         for source in (parameter for parameter in parameters if parameter.direction == "source" and _kinds(parameter)):
             ends = (one for one in parameters if one.direction == "target" and _kinds(one) == _kinds(source))
             target = next(ends, None)
@@ -116,11 +116,11 @@ class Filling:
                         self._take(parameter, mention)
 
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
-        """Return which of the mentions is where something comes from, and which is where it goes to."""
+        """Return which mention is the source, and which is the destination."""
         source = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
         source = source or next((one for one in mentions if self._beside_a_time(one)), None)
         others = [mention for mention in mentions if mention is not source]
-        # A second quantity is one more thing to convert, not what to convert to.
+        # A second quantity is another thing to convert, not the target.
         others = [mention for mention in others if mention.kind != "quantity"] or others
         target = next((mention for mention in others if mention.marker in _TO_WORDS), None)
         if source is None and len(others) > 1:
@@ -132,7 +132,7 @@ class Filling:
         return mention.kind == "zone" and (bool(_TIME_BEFORE.search(self._text[: mention.start])) or after.startswith("time"))
 
     def by_kind(self, parameter: Parameter) -> None:
-        """Fill a parameter on its own: by its type, then by the kind of value that its name promises."""
+        """Fill a single parameter: by its type, then by the kind of value that its name suggests."""
         if parameter.options:
             self._option(parameter)
         elif parameter.type == "boolean":
@@ -192,7 +192,7 @@ class Filling:
                 self._put(parameter.name, [one.value for one in mentions], mention.start, mention.end)
 
     def _beside_its_name(self, parameter: Parameter) -> None:
-        """Take a value beside the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
+        """Find a value next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
         names = [parameter.name.replace("_", " ")] + (["folder", "directory", "file"] if parameter.kind == "path" else [])
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
@@ -203,7 +203,7 @@ class Filling:
                     return
 
     def words(self, parameter: Parameter) -> bool:
-        """Take mere words of the request, for a text that anything can be; return whether there are any."""
+        """Use plain words of the request for a free text; return whether there are any."""
         if parameter.type != "string" or parameter.options or parameter.kind not in ("text", "search", ""):
             return False
         if parameter.kind == "":
@@ -223,7 +223,7 @@ class Filling:
         return True
 
     def proper_name(self, parameter: Parameter) -> bool:
-        """Take a name that follows a word such as `in`; return whether there is one."""
+        """Use a name that follows a word such as `in`; return whether there is one."""
         match = _PROPER_NAME.search(self._text)
         if match is None or self.covers(match.start(1), match.end(1)):
             return False
@@ -239,11 +239,11 @@ def fill(
     Args:
         text: The request.
         mentions: The values in it.
-        parameters: The tool's parameters, those that are required first.
-        known: Arguments of an earlier call, for what the request leaves open.
+        parameters: The tool's parameters, required ones first.
+        known: Arguments of an earlier call, for those missing from the request.
 
     Returns:
-        The arguments, and the names of those that are missing. Optional ones are filled only where the request says them.
+        The arguments, and the names of missing ones. Optional ones are filled only if the request mentions them.
     """
     filling = Filling(text, mentions)
     for parameter in parameters:
@@ -253,7 +253,7 @@ def fill(
         filling.by_kind(parameter)
     filling.arguments = {**(known or {}), **filling.arguments}
     for parameter in filling.open(parameters):
-        # Mere words come last, and only where a call is impossible without them.
+        # Plain words come last, and only if a call is impossible without them.
         if parameter.required and not filling.words(parameter):
             filling.missing.append(parameter.name)
         elif parameter.kind == "filter":

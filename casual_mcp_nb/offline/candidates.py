@@ -1,4 +1,4 @@
-"""Which tools fit a need: ranked by the product's own index, and by how many of the request's values they take."""
+"""Rank tools for a need, by the search index and by how many of the request's values they use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
-"""What a word counts that the tool has in another word only."""
+"""Weight of a word that matches only by an expansion."""
 _CHANGING = frozenset(
     terms(
         "clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set "
@@ -31,13 +31,13 @@ _SAYS_LITTLE = ("parameter name", "details")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A tool that may be meant.
+    """A candidate tool.
 
     Args:
         tool: The tool.
         filling: Its arguments.
-        confidence: From 0 to 1: how much of the need the tool's words and parameters take up.
-        rank: What candidates are ordered by.
+        confidence: From 0 to 1: how much of the need the tool's words and parameters cover.
+        rank: The sort key of candidates.
     """
 
     tool: ToolSpec
@@ -57,12 +57,12 @@ class Candidate:
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Return the tools for a need, the best first.
+    """Return the tools for a need, best first.
 
     Args:
-        need: What is wanted.
+        need: The need.
         index: The tools that are loaded.
-        used: The tool that was used last in the conversation with its arguments, for a need that continues from there.
+        used: The last used tool of the conversation with its arguments, for a need that continues from there.
     """
     hits = {hit.tool: hit for hit in index.search(need.query, _MAX_CANDIDATES)}
     top = max((hit.score for hit in hits.values()), default=1.0)
@@ -78,7 +78,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     filling = fill(need.text, mentions, parameters_of(tool.input_schema))
     known = {part.asked or part.term for part in explanation.shares}
     for name, (start, end) in list(filling.loose.items()):
-        # `Sort the lines` names what the tool does, not which lines.
+        # `Sort the lines` says what the tool does, not which lines.
         inside = [word for word in need.words if start <= word.start and word.end <= end]
         holds_a_value = any(start <= mention.start and mention.end <= end for mention in need.mentions)
         if filling.missing or (not holds_a_value and all(known.issuperset(word.terms) for word in inside)):
@@ -95,7 +95,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
 
 
 def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
-    """Return the tool that was used a moment ago where it takes all that is new: it is meant, though no word says so."""
+    """Return the last used tool if it can use all new values: it is implied, even if no word names it."""
     filling = fill(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
     missing = set(index.explain(need.query, tool).missing)
     strange = [word for word in need.words if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)]
@@ -104,14 +104,14 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 
 
 def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
-    """Return whether the name begins with a word for changing something, or for chance, that the person has not said."""
+    """Return whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
     asked = {term for word in need.words for term in word.terms} | {term for word in need.implied for term in terms(word)}
     return verb in _CHANGING and asked.isdisjoint({verb, *synonyms().get(verb, ())})
 
 
 def _for_tool(mention: Mention, tool: ToolSpec) -> Sequence[Mention]:
-    """Return the mention as this tool can take it: `5 + 7` as its two numbers for a tool that adds."""
+    """Return the mention in a form for this tool: `5 + 7` as two numbers for a tool that adds."""
     parts = operation(mention.value) if mention.kind == "expression" else None
     if parts is None or terms(parts[0])[0] not in terms(tool.name):
         return [mention]
@@ -130,7 +130,7 @@ def _confidence(covered: float | None, taken: float | None) -> float:
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation) -> float | None:
-    """Return which part of the need's words the tool has; None where all of its words became arguments."""
+    """Return the share of the need's words that the tool matches; None if all of them became arguments."""
     worth: dict[str, float] = {}
     for part in explanation.shares:
         asked = part.asked or part.term
@@ -139,7 +139,7 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation) -> float |
     wanted = {term for word in words for term in word.terms}
     if not wanted:
         return None
-    # Names of parameters alone, such as `order`, say nothing of what the tool is about.
+    # Parameter names alone, such as `order`, say nothing about the tool's purpose.
     if not any((part.asked or part.term) in wanted and part.field not in _SAYS_LITTLE for part in explanation.shares):
         return 0.0
     first = words[0]

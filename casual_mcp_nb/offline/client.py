@@ -1,4 +1,4 @@
-"""The client of the offline planner: what a session talks to in the place of a model."""
+"""The client of the offline planner, which a session uses in place of a model."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class OfflineClient:
-    """A casual-llm client that asks the planner. The same conversation and tools always get the same answer."""
+    """A casual-llm client backed by the planner. Its answers are deterministic."""
 
     streams = True
-    """Whether a reply arrives in pieces, as a model's does."""
+    """Whether a reply is streamed."""
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Plan the next step of a conversation.
 
         Args:
-            model: Not looked at.
+            model: Ignored.
             messages: The conversation.
-            options: Its `extra["tools"]` are the tools that are offered.
+            options: Its `extra["tools"]` are the offered tools.
 
         Returns:
-            Calls of tools or a reply; never a usage, as nothing was used.
+            Tool calls or a reply, without usage.
         """
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
@@ -64,7 +64,7 @@ class OfflineClient:
 
 
 def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[Plan, int]:
-    """Return the next step and the number of its first call. Called on another thread: a long message takes a while."""
+    """Return the next step and the number of its first call. Called on another thread, because long messages are slow."""
     conversation = read_conversation(messages)
     step = plan(conversation, tools)
     if conversation.cut and not step.calls:

@@ -1,4 +1,4 @@
-"""What a conversation tells the planner: the request, the calls made for it, and what came before."""
+"""Extract what the planner needs from a conversation: the request, its calls, and the earlier context."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 MAX_REQUEST = 4_000
-"""How many characters of a message the planner reads."""
+"""Maximum number of characters of a message that the planner reads."""
 
 
 class PlannedCall(NamedTuple):
-    """A call to make: the tool's name on the wire and its arguments."""
+    """A call to make: the tool's wire name and its arguments."""
 
     name: str
     arguments: dict[str, Any]
@@ -25,7 +25,7 @@ class PlannedCall(NamedTuple):
 
 @dataclass(frozen=True)
 class PastCall:
-    """A call that was made: the tool's name on the wire, the arguments, and the text of the result."""
+    """A completed call: the tool's wire name, the arguments, and the text of the result."""
 
     name: str
     arguments: dict[str, Any]
@@ -39,10 +39,10 @@ class PastCall:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation, sorted.
+    """The parts of a conversation.
 
     Args:
-        request: The text of the person's last message; `cut` characters of it are left out.
+        request: The text of the person's last message, without `cut` characters.
         last_reply: The text of the assistant's last message before it.
         calls: Calls since the request.
         earlier: Calls before it.
@@ -59,7 +59,7 @@ class Conversation:
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
-    """Sort the messages of a conversation."""
+    """Split the messages of a conversation into its parts."""
     last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
     replies = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
     request = _text(messages[last].content) if last < len(messages) else ""

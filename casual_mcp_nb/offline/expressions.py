@@ -11,7 +11,7 @@ _NUMBER_WORDS = """
 two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
 twenty thirty forty fifty sixty seventy eighty ninety hundred
 """
-# Not `one`, which is mostly not a number: `which one`.
+# Not `one`, which is usually not a number: `which one`.
 NUMBER_WORDS: dict[str, int] = dict(zip(_NUMBER_WORDS.split(), [*range(2, 20), *range(20, 101, 10)], strict=True))
 _N = rf"-?(?:{NUMBER})"
 _SPOKEN_OPERATORS = {
@@ -52,7 +52,7 @@ _WHOLE_PHRASES = tuple(
 )
 _MAX_TOKENS = 100
 _MAX_TRIES = 300
-"""How often a text is tried as an expression: otherwise it would be tried at each of its digits."""
+"""Maximum number of attempts to parse an expression in a text, instead of one per digit."""
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
@@ -65,7 +65,7 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def operation(expression: str) -> tuple[str, int | float, int | float] | None:
-    """Return the operation's name and its two numbers where an expression is just that, such as `5 + 7`; else None."""
+    """Return the operation and its two numbers if an expression is as simple as `5 + 7`; else None."""
     match = re.fullmatch(rf"({_N}) (\*\*|[-+*/]) ({_N})", expression)
     return (_OPERATIONS[match[2]], number(match[1]), number(match[3])) if match else None
 
@@ -96,7 +96,7 @@ def _written(text: str) -> Iterator[tuple[int, int, str]]:
     for match in _START.finditer(text):
         if match.start() < end:
             continue
-        # The longest run of tokens from here that can be calculated.
+        # The longest run of tokens from here that can be evaluated.
         run = list(_run(text, match.start()))
         while run and tries < _MAX_TRIES:
             tries += 1

@@ -1,4 +1,4 @@
-"""How the planner gets to tools that are not loaded: by a search, or by browsing likely categories and loading what fits."""
+"""Find tools that are not loaded: by a search, or by browsing likely categories and loading what matches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_PAGES = 5
 _MAX_CATEGORIES = 5
 _MAX_LOADED = 3
 _LEAST = 0.5
-"""Which part of the best tool's score another one of the category must have to be loaded with it."""
+"""Fraction of the best tool's score that another tool of the category needs to be loaded with it."""
 
 
 class ToolFinder:
-    """The tools of the product that lead to others, as far as they are offered.
+    """The synthetic tools for finding others, as far as they are offered.
 
     Args:
-        tools: All tools that are offered. A server's tool has its server in the name, and is never one of these.
+        tools: All offered tools. A server's tool has its server in the name, so it is never one of these.
         calls: The calls since the request.
     """
 
@@ -38,18 +38,18 @@ class ToolFinder:
 
     @property
     def servers(self) -> dict[str, int]:
-        """The servers that have deferred tools, with how many."""
+        """The servers with deferred tools, and how many each has."""
         return servers_in(self._manifests[self.search]) if self.search else categories_in(self._toolkit or "")
 
     def next_call(self, need: Need, searched: bool) -> PlannedCall | None:
-        """Return the next call on the way to tools for a need.
+        """Return the next call for finding tools for a need.
 
         Args:
             need: What is wanted.
-            searched: Whether it was searched for already.
+            searched: Whether a search has been made.
 
         Returns:
-            The call; None where there is no way, or all that is likely is loaded.
+            The call; None if there is no way, or all likely tools are loaded.
         """
         if self.search is not None:
             return None if searched else PlannedCall(self.search, {"query": need.query})
@@ -82,7 +82,7 @@ class ToolFinder:
         return next(answers, None)
 
     def _load(self, names: list[str]) -> PlannedCall | None:
-        """Load tools; where there is no room, unload what was loaded before and try once more with the best one."""
+        """Load tools; if there is no room, unload earlier ones and try again with the best one."""
         tries = [at for at, call in enumerate(self._calls) if call.name == LOAD_TOOLS and names[0] in call.arguments["names"]]
         if not tries:
             return PlannedCall(LOAD_TOOLS, {"names": names})
@@ -96,7 +96,7 @@ class ToolFinder:
 
 
 def _ranked(need: Need, lines: Sequence[BrowseLine]) -> list[str]:
-    """Return the names in lines that fit a need, the best first, without those that fit far less."""
+    """Return the names in lines that match a need, best first, without those that match far less."""
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
     hits = ToolSearchIndex(ToolSpec("", line.name, line.summary) for line in lines).search(need.query, 10)

@@ -1,4 +1,4 @@
-"""The values in a request: numbers, quantities, dates, times, places, paths, addresses, quotations, expressions, SQL."""
+"""Find the values in a request: numbers, quantities, dates, times, places, paths, URLs, quotations, expressions, SQL."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Mention:
     """A value in a request.
 
     Args:
-        kind: What it is: a key of the table of finders below.
-        value: The value; of a quantity the number.
+        kind: Its kind: a key of the table of finders below.
+        value: The value; for a quantity, the number.
         start: Where it begins.
         end: Where it ends.
         marker: The word before it, such as `from` or `to`.
@@ -83,11 +83,11 @@ _PATH = re.compile(
 _PLACE = re.compile(r"[^\W\d_][\w'\u2019./+-]*(?:\s[^\W\d_][\w'\u2019-]*){0,2}")
 _PLACE_MARKERS = ("in", "from", "to", "for", "at", "and", "of")
 _NEAR = 40
-"""How many characters before a value are looked at for the word before it."""
+"""How many characters before a value are searched for the word before it."""
 
 
 def find_mentions(text: str) -> list[Mention]:
-    """Return the values in a text, in order, none inside another, and no more than `MAX_MENTIONS`."""
+    """Return the values in a text, in order and without overlaps, at most `MAX_MENTIONS`."""
     mentions: list[Mention] = []
     taken = bytearray(len(text))
     for kind, find in _FINDERS.items():
@@ -115,7 +115,7 @@ def _is_conversion(text: str, mentions: list[Mention]) -> bool:
 
 
 def _matches(pattern: re.Pattern[str], read: Callable[[re.Match[str]], Any] = lambda match: match[0]) -> Finder:
-    """Return a finder of what a pattern matches, unless `read` makes None of it."""
+    """Return a finder for a pattern's matches, except those for which `read` returns None."""
 
     def find(text: str) -> Iterator[tuple[int, int, Any]]:
         for match in pattern.finditer(text):
@@ -190,7 +190,7 @@ def _shorter(phrase: str) -> Iterator[str]:
         phrase = phrase.rpartition(" ")[0]
 
 
-# The order decides what a stretch of text is taken for.
+# The order decides which kind a span of text gets.
 _FINDERS: dict[str, Finder] = {
     "json": _json,
     "quoted": _matches(_QUOTED, lambda match: next(group for group in match.groups() if group is not None)),

@@ -1,4 +1,4 @@
-"""What a request needs, need by need, in the words of tools."""
+"""Split a request into needs, in the words of tools."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _IMPLIED = {
     "write": re.compile(r"\b(?:create|make)\s+(?:a|an|the)\s+(?:new |text )*file\b", re.I),
 }
 _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
-# Words that say nothing about a tool, beside those that the search leaves out.
+# Words that say nothing about a tool, in addition to the search's stop words.
 _EMPTY = {"does", "each", "exactly", "hey", "made", "much", "now", "one", "say", "says", "still", "thanks", "value"}
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a request that can say something about a tool, with its terms and where it stands."""
+    """A meaningful word of a request, with its terms and its position."""
 
     text: str
     terms: tuple[str, ...]
@@ -79,14 +79,14 @@ class Word:
 
 
 def content_words(text: str) -> list[Word]:
-    """Return the words of a text that can say something about a tool, in order."""
+    """Return the meaningful words of a text, in order."""
     words = [Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end()) for match in _WORD.finditer(text)]
     return [word for word in words if word.terms and word.text not in _EMPTY]
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that the person asks for.
+    """One thing that the person wants.
 
     Args:
         text: The person's words for it.
@@ -101,29 +101,29 @@ class Need:
 
     @cached_property
     def words(self) -> list[Word]:
-        """The words that can say which tool is meant; those of values are not among them."""
+        """The words that can identify a tool, without those of values."""
         spans = [(mention.start, mention.end) for mention in self.mentions]
         words = content_words(self.text)
         return [word for word in words if not any(start < word.end and word.start < end for start, end in spans)]
 
     @property
     def follows(self) -> bool:
-        """Whether it continues what was asked before."""
+        """Whether it continues the previous request."""
         return _FOLLOWS.match(self.text) is not None or not self.words
 
     @property
     def is_talk(self) -> bool:
-        """Whether it asks for nothing: a greeting, thanks."""
+        """Whether it requests nothing: a greeting, thanks."""
         return not self.words and not self.mentions
 
     @property
     def implied(self) -> list[str]:
-        """Words that a question implies without saying them: `how many` is to count, `which files` to list."""
+        """Words that a question implies: `how many` means count, `which files` means list."""
         return [word for word, pattern in _IMPLIED.items() if pattern.search(self.text)] if self.words else []
 
     @cached_property
     def query(self) -> str:
-        """What to search for: the words, and what kind of tool its values point to."""
+        """The search query: the words, and the kind of tool that its values suggest."""
         words = [word.text for word in self.words]
         return " ".join(dict.fromkeys([*self.implied, *self._hints(), *words])) or self.text.strip()[:200]
 
@@ -144,16 +144,16 @@ class Need:
 
 
 def needs_of(text: str) -> list[Need]:
-    """Split a request into what it asks for.
+    """Split a request into its needs.
 
-    Sentences are parted, and `and` or `then` before a verb or a question, but nothing inside a value. A sentence that asks for
-    nothing belongs to what stands before it, or after it at the beginning.
+    It is split at sentences, and at `and` or `then` before a verb or a question, but not inside a value. A sentence that
+    requests nothing belongs to the need before it, or at the beginning, after it.
 
     Args:
         text: The request.
 
     Returns:
-        At most `MAX_NEEDS`, in order, each with phrases such as `the largest number that divides` in the terms of tools.
+        At most `MAX_NEEDS`, in order, with phrases such as `the largest number that divides` translated to tools' terms.
     """
     for pattern, instead in _PHRASES:
         text = pattern.sub(instead, text)
@@ -182,7 +182,7 @@ def _sign(text: str) -> str:
 
 
 def _each_quantity(need: Need) -> list[Need]:
-    """Return `5 miles and 3 km to feet` as the two conversions that it asks for."""
+    """Split `5 miles and 3 km to feet` into two conversions."""
     quantities = [mention for mention in need.mentions if mention.kind == "quantity"]
     units = [mention for mention in need.mentions if mention.kind == "unit"]
     between = [need.text[one.end : other.start].strip() for one, other in pairwise(quantities)]

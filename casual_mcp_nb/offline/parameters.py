@@ -1,4 +1,4 @@
-"""What a tool's parameters want, as far as their schema, name and description tell, and which values they can take."""
+"""Determine what a tool's parameters need from their schema, name and description, and which values they accept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Direction = Literal["source", "target", ""]
 _MAX_TEXT = 2_000
 _SOURCE = {"from", "source", "src", "start", "old", "origin", "min", "minimum", "low", "first", "begin", "since", "before"}
 _TARGET = {"to", "target", "dest", "destination", "end", "new", "max", "maximum", "high", "until", "into", "after"}
-# What a text parameter wants, by a word of its name; then, for names that say nothing, by its description.
+# What a string parameter needs, by a word in its name; else, for meaningless names, by its description.
 _BY_NAME = {
     "zone": "timezone tz zone timezones",
     "unit": "unit units",
@@ -53,16 +53,16 @@ class Parameter:
 
     Args:
         name: Its name.
-        type: Its JSON type; `string` where the schema does not say.
-        kind: What a text is meant to be: a kind of mention, `text`, `search`, or empty where nothing tells.
-        required: Whether a call needs it.
-        direction: Whether it is where something comes from or goes to.
-        options: The values that it may have; empty for any.
+        type: Its JSON type; `string` if unspecified.
+        kind: The meaning of a string: a kind of mention, `text`, `search`, or empty if unknown.
+        required: Whether it is required.
+        direction: Whether it is a source or a destination.
+        options: The allowed values; empty for any.
         item_type: The type of an array's items.
         described: The terms of its description.
-        min_items: How many items an array has at least.
-        minimum: The smallest number that it may be; None for any.
-        maximum: The largest number that it may be; None for any.
+        min_items: Minimum number of items of an array.
+        minimum: The smallest allowed number; None for any.
+        maximum: The largest allowed number; None for any.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Parameter:
     maximum: float | None = None
 
     def value_of(self, mention: Mention) -> Any:
-        """Return a mention as a value of this parameter, or None where it cannot be one."""
+        """Convert a mention to a value of this parameter, or None if that is impossible."""
         if self.type in ("number", "integer"):
             return self.allowed(mention.value)
         value = mention.unit if mention.kind == "quantity" else mention.value
@@ -93,7 +93,7 @@ class Parameter:
         return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
     def allowed(self, value: Any) -> int | float | None:
-        """Return a number that this parameter may be; None for any other value."""
+        """Return a number if this parameter allows it; None for any other value."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         if (self.type == "integer" and value != int(value)) or (self.minimum is not None and value < self.minimum):
@@ -101,7 +101,7 @@ class Parameter:
         return None if self.maximum is not None and value > self.maximum else value
 
     def cast(self, text: str) -> Any:
-        """Return a text that was given for this parameter by name as a value of its type; None where it is not one."""
+        """Convert a text given for this parameter by name to its type; None if that is impossible."""
         text = text.rstrip("?!") if len(text) > 1 else text
         if self.type == "boolean":
             return {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}.get(text.casefold())
@@ -116,7 +116,7 @@ class Parameter:
 
 
 def matching_option(word: str, options: Iterable[Any]) -> Any:
-    """Return the option that a word means: the same word, its plural, or a clear beginning; None where there is none."""
+    """Return the option that a word means: the same word, its plural, or a clear prefix; None if there is none."""
     folded = word.casefold().lstrip("°")
     texts = [option for option in options if isinstance(option, str)]
     for option in texts:
@@ -127,7 +127,7 @@ def matching_option(word: str, options: Iterable[Any]) -> Any:
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
-    """Return the parameters of a tool's schema, those that are required first."""
+    """Return the parameters in a tool's schema, required ones first."""
     reader = SchemaReader(schema)
     parameters = [_parameter(name, part.without_null(), name in reader.required) for name, part in reader.properties.items()]
     return sorted(parameters, key=lambda parameter: not parameter.required)

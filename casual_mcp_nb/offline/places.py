@@ -1,11 +1,11 @@
-"""Time zones as people name them."""
+"""Time zones by the names people use."""
 
 from __future__ import annotations
 
 from functools import cache
 from zoneinfo import available_timezones
 
-# The first region wins where two have a city of the same name; links such as US/Eastern come last.
+# The first region wins if two have a city of the same name; aliases such as US/Eastern come last.
 _REGIONS = ("Europe", "America", "Asia", "Africa", "Australia", "Pacific", "Atlantic", "Indian", "Antarctica", "Arctic")
 _ORDINARY_WORDS = """
 acre casey center central currie davis east easter eastern factory general local mountain nome north pacific reunion south troll
@@ -27,7 +27,7 @@ _OTHER_CITIES = {
 
 @cache
 def zones_by_name() -> dict[str, str]:
-    """Return zones by full name and by city; the names are casefolded and cities have spaces for underscores."""
+    """Return zones by full name and by city, casefolded, with spaces instead of underscores in cities."""
     ordinary = _ORDINARY_WORDS.split()
     zones: dict[str, str] = {}
     for zone in sorted(available_timezones(), key=lambda zone: (_rank(zone), zone), reverse=True):

@@ -1,6 +1,6 @@
-"""Decides what to do next: search for tools, call them, ask for what is missing, or report.
+"""Decide what to do next: search for tools, call them, ask for missing values, or report.
 
-It keeps nothing between requests: all that it knows is in the messages and the tools that are offered.
+It is stateless: everything it knows is in the messages and the offered tools.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLEARLY_BETTER = 0.25
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do next: calls to make, or, where there are none, the reply."""
+    """The next step: calls to make, or if there are none, the reply."""
 
     calls: tuple[PlannedCall, ...] = ()
     reply: str = ""
@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass
 class _Progress:
-    """What can be done for one need, and what was done in this turn."""
+    """The candidates for one need, and what was done for it in this turn."""
 
     need: Need
     candidates: list[Candidate] = field(default_factory=list)
@@ -46,8 +46,8 @@ def plan(conversation: Conversation, definitions: Sequence[Mapping[str, Any]]) -
     """Decide on the next step.
 
     Args:
-        conversation: What was said and done.
-        definitions: The tools that are offered, with `name`, `description` and `parameters`, or the same under `function`.
+        conversation: The conversation.
+        definitions: The offered tools, with `name`, `description` and `parameters`, or the same under `function`.
 
     Returns:
         Calls that can be made at the same time, or the reply.
@@ -67,12 +67,12 @@ class _Planner:
     def __init__(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> None:
         self.conversation = conversation
         self.finder = ToolFinder(tools, conversation.calls)
-        # Nothing here reads on in a result: a report is made of its beginning.
+        # The planner never reads the rest of a cut result: it reports the beginning.
         own = {self.finder.search, READ_RESULT, *BROWSING}
         self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in own)
 
     def next_step(self) -> Plan:
-        """Return the calls that the needs ask for, or the reply when none does."""
+        """Return the calls for the needs, or the reply if there are none."""
         progress = self._progress()
         for call in self.conversation.calls if progress else ():
             self._attribute(call, progress)
@@ -80,7 +80,7 @@ class _Planner:
         made = [PlannedCall(call.name, call.arguments) for call in self.conversation.calls]
         calls: list[PlannedCall] = []
         for step in steps:
-            # Only on the way to tools does a call come twice: to load what there was no room for.
+            # Only a load call is repeated: to load what there was no room for.
             if isinstance(step, PlannedCall) and step not in calls and (step not in made or step.name in BROWSING):
                 calls.append(step)
         if calls:
@@ -93,7 +93,7 @@ class _Planner:
         question = asked_for(self.conversation.last_reply)
         if question is None or not progress or _is_clear(progress[0]):
             return progress
-        # The request is the reply to a question of ours.
+        # The request answers our question.
         text, missing = question
         reply = self.conversation.request.strip()
         one = self._begin(Need(f"{text} {reply}"))
@@ -111,7 +111,7 @@ class _Planner:
         return {loaded[used[-1].name]: used[-1].arguments} if used else {}
 
     def _attribute(self, call: PastCall, progress: list[_Progress]) -> None:
-        """Find the need that a call was made for: the planner would make the same call again."""
+        """Return the need that a call was made for: the planner would make the same call again."""
         if call.name == self.finder.search or call.name in BROWSING:
             for one in progress:
                 if call.name == LOAD_TOOLS or one.need.query == call.arguments.get("query"):
@@ -136,7 +136,7 @@ class _Planner:
         best = next((one for one in fitting if one.complete and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
         if best is not None and best.confidence >= SURE:
             return _call(best)
-        # One that is meant beyond doubt and lacks an argument: the person has it, and no other tool would.
+        # The tool is certain and lacks an argument: ask the person, because no other tool would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
         finding = None if one.need.is_talk or lacking else self.finder.next_call(one.need, bool(one.searches))
         if finding is not None:
@@ -148,7 +148,7 @@ class _Planner:
         return self._cannot("" if one.need.is_talk else one.need.text)
 
     def _after_failure(self, one: _Progress) -> PlannedCall | str:
-        """Search once for a better tool, where that was not done; a tool that is found must be surely right."""
+        """Search once for a better tool, if not done yet; it must be a certain match."""
         failed = one.calls[-1]
         certain = any(fit.tool.wire_name == failed.name and fit.confidence >= CERTAIN for fit in one.candidates)
         finding = None if certain else self.finder.next_call(one.need, bool(one.searches))
@@ -167,7 +167,7 @@ class _Planner:
         for tool in self.index.tools:
             if tool.server:
                 counts[tool.server] = counts.get(tool.server, 0) + 1
-        # What is deferred is counted whole, with the tools that were loaded since.
+        # The count of deferred tools includes those loaded since.
         return cannot(need, counts | self.finder.servers)
 
 
@@ -176,7 +176,7 @@ def _call(candidate: Candidate) -> PlannedCall:
 
 
 def _in_order(calls: Sequence[PlannedCall]) -> Iterator[PlannedCall]:
-    """Yield the calls of one step: one change at most of what is loaded, and no unloading beside a call that may use it."""
+    """Yield the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
     changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
     others = [call for call in calls if call not in changes]
     yield from others
@@ -184,14 +184,14 @@ def _in_order(calls: Sequence[PlannedCall]) -> Iterator[PlannedCall]:
 
 
 def _is_clear(one: _Progress) -> bool:
-    """Return whether a reply to a question of ours is a request by itself."""
+    """Return whether a reply to our question is a new request."""
     best = one.candidates[0] if one.candidates else None
     sure = best is not None and best.complete and best.confidence >= SURE
     return one.need.is_talk or (bool(one.need.words) and (len(one.need.words) > 2 or sure))
 
 
 def _answer(candidate: Candidate, name: str, reply: str) -> None:
-    """Put in the one argument that was asked for, where the reply is nothing but its value."""
+    """Fill the one missing argument if the reply is just its value."""
     if candidate.filling.missing == [name]:
         parameter = next(one for one in parameters_of(candidate.tool.input_schema) if one.name == name)
         value = parameter.cast(reply.strip("\"'").rstrip("."))

@@ -1,6 +1,6 @@
 """Model providers over casual-llm: the factory, a model bound to its client, the offline planner and the scripted model.
 
-Importing this package imports no SDK.
+Importing this package does not import any SDK.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each provider is sent and what its answers mean.
+"""Choose the adapter between casual-llm and a provider's client.
 
-casual-llm builds the requests. The answers are read here, because its own `_chat` drops the reason for the end and cached
-tokens, and cannot take an answer without usage (Ollama) or without choices; its own `_stream` drops calls of tools.
+casual-llm builds the requests. Responses are parsed here, because its own `_chat` drops the finish reason and cached tokens,
+and fails on a response without usage (Ollama) or without choices; its own `_stream` drops tool calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def wire_of(client: Any) -> ProviderAdapter:
-    """How to talk to this client; one that is not known gets OpenAI's shape through casual-llm's protocol."""
+    """Return the adapter of a client; an unknown one is called through casual-llm's protocol, in OpenAI's format."""
     return _wire_of_kind(client.__class__)
 
 
@@ -32,7 +32,7 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
         return ProviderAdapter(offer_plain, _ask_own, _stream_own if getattr(own, "streams", False) else None)
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
-        # A class is None where its SDK is missing. A subclass with a `_chat` of its own wants to be asked through it.
+        # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through it.
         if kind is not None and adapter is not None and issubclass(own, kind):
             return adapter if own._chat is kind._chat else ProviderAdapter(adapter.offer, _ask_protocol)
     return ProviderAdapter(openai.offer, _ask_protocol)

@@ -1,4 +1,4 @@
-"""What the wires have in common: how an answer is put together, and what is no answer."""
+"""Code shared by all wire formats: build responses, and detect invalid ones."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _Whole = TypeVar("_Whole")
 
 
 class InvalidResponse(Exception):
-    """The provider said that all is well and sent something that is no answer; the text is what it sent."""
+    """The provider reported success and sent something that is not a response; the text is what it sent."""
 
 
 class StreamTruncated(Exception):
-    """An answer stopped before its end."""
+    """A response ended early."""
 
 
 class EmptyStream(StreamTruncated):
-    """A stream ended with nothing in it."""
+    """A stream was empty."""
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """Return the error for a stream without its end.
+    """Return the error for a stream that ended early.
 
     Args:
-        how: What is missing.
-        anything: Whether anything of an answer was in it.
+        how: The missing part.
+        anything: Whether it contained any part of an answer.
     """
     return StreamTruncated(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
 
 
 class Reported(Exception):
-    """The provider broke an answer off with an error.
+    """The provider aborted a response with an error.
 
     Args:
-        error: What it said: a text, or an object with a `message`.
-        status: The HTTP status that the error would have had, where it says one.
+        error: The provider's error: a string, or an object with a `message`.
+        status: The HTTP status that the error would have had, if known.
     """
 
     def __init__(self, error: object, status: object = None) -> None:
@@ -63,7 +63,7 @@ class Reported(Exception):
 
 
 class ContentFiltered(Exception):
-    """The provider did not let the model answer; the text is as much as it sent."""
+    """The provider blocked the answer; the text is the part that it sent."""
 
 
 def answer_of(
@@ -74,18 +74,18 @@ def answer_of(
     usage: TokenUsage | None,
     reason: str | None,
 ) -> ModelResponse:
-    """Return an answer, with what its provider wants back of it.
+    """Build a response, with the state that its provider wants back.
 
     Args:
-        wire: Which format the parts are in.
-        model: The model that can read them.
-        parts: The parts of the answer in their order, as `ProviderState` has them.
-        calls: The calls in it.
-        usage: What the provider reported.
-        reason: Why it ended.
+        wire: The wire format of the parts.
+        model: The model that they belong to.
+        parts: The parts of the answer in order, as in `ProviderState`.
+        calls: The tool calls.
+        usage: The reported token usage.
+        reason: The finish reason.
 
     Raises:
-        ContentFiltered: The provider says that it refused.
+        ContentFiltered: The provider reports that it refused.
     """
     from casual_llm import AssistantMessage
 
@@ -97,7 +97,7 @@ def answer_of(
 
 
 def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
-    """Return a call of a tool; arguments that are a text stay as they are."""
+    """Return a tool call; arguments that are a string stay unchanged."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
@@ -107,12 +107,12 @@ def call_of(call_id: str | None, name: str | None, arguments: object) -> Assista
 def usage_of(
     prompt: int | None, completion: int | None, cached: int | None = None, reasoning: int | None = None
 ) -> TokenUsage | None:
-    """Return what the provider reported, or None where it reported nothing."""
+    """Return the reported usage, or None."""
     return None if prompt is None and completion is None else TokenUsage(prompt, completion, cached, reasoning)
 
 
 def plain_usage(usage: TokenUsage | None) -> Usage | None:
-    """Return what casual-llm keeps of the usage."""
+    """Return the part of the usage that casual-llm keeps."""
     from casual_llm.usage import Usage
 
     if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
@@ -121,9 +121,9 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Callable[..., object], request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request in arguments that the SDK takes.
+    """Return the request as arguments of the SDK.
 
-    What it has no argument for, such as temperature in Anthropic's SDK 2, goes into the body as it is: the API can know it.
+    Options without an argument, such as temperature in Anthropic's SDK 2, go directly into the body: the API may accept them.
     """
     known = _parameters(getattr(create, "__func__", create))
     strange = {name: value for name, value in request.items() if name not in known}
@@ -139,7 +139,7 @@ def _parameters(function: Callable[..., object]) -> frozenset[str]:
 
 
 class EventStream(Protocol[_EventOut]):
-    """A stream of an SDK over the response of its server."""
+    """An SDK's stream over its server's response."""
 
     @property
     def response(self) -> Response: ...
@@ -149,16 +149,16 @@ class EventStream(Protocol[_EventOut]):
 
 
 class StreamedAnswer(Protocol[_EventIn]):
-    """A streamed answer as far as it has come."""
+    """A streamed response under construction."""
 
     def take(self, event: _EventIn, /) -> str:
-        """Take an event; the text in it comes back."""
+        """Add an event; return the text in it."""
 
     def answer(self) -> ModelResponse:
-        """Return the whole answer.
+        """Return the complete response.
 
         Raises:
-            StreamTruncated: The stream stopped before its end.
+            StreamTruncated: The stream ended early.
         """
 
 
@@ -169,14 +169,14 @@ async def read_stream(
     construct: Callable[..., _Whole],
     read: Callable[[_Whole], ModelResponse],
 ) -> ModelResponse:
-    """Return the answer in a stream of an SDK; a server that answers in one piece all the same is read too.
+    """Return the response from an SDK's stream, even if the server answers in one piece.
 
     Args:
         events: The SDK's stream.
-        say: What is told of the text while it comes.
-        parts: Takes the events.
-        construct: Makes the SDK's answer in one piece from its fields.
-        read: Reads such an answer.
+        say: Called with the text as it arrives.
+        parts: Collects the events.
+        construct: Builds the SDK's complete response from its fields.
+        read: Parses a complete response.
     """
     async with events:
         whole = await _whole_body(events.response)
@@ -188,7 +188,7 @@ async def read_stream(
 
 
 async def _whole_body(response: Response) -> Any | None:
-    """Return what was sent instead of a stream, read from its JSON; None for a stream.
+    """Return the JSON sent instead of a stream; None for a stream.
 
     Raises:
         InvalidResponse: It is not JSON.
@@ -204,6 +204,6 @@ async def _whole_body(response: Response) -> Any | None:
 
 
 def as_sent(response: object) -> str:
-    """Return an SDK's answer as the text that came."""
+    """Return an SDK's response as the text received."""
     dump = getattr(response, "to_json", None)
     return str(dump(indent=None)) if dump is not None else str(response)

@@ -1,4 +1,4 @@
-"""A model with its client and everything that a request needs to know of both."""
+"""A model bound to its client, with everything that requests need."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 class BoundModel:
-    """One model bound to its client, and how it is asked.
+    """A model bound to its client, with its request options.
 
     Args:
         client: A casual-llm client, shared by its models.
         model: The provider's name of the model.
-        name: Its name in the config; the provider's name where there is none.
+        name: Its name in the config; the default is the provider's name.
         client_name: The client's name in the config.
-        provider: Which provider, for instance `openai`; the class of the client where it is not given.
-        template: The file that makes the system prompt.
-        context_window: How many tokens the model can read; None when not known.
-        default_options: casual-llm's options that go with every request.
-        options: What goes with every request beside them, see `RequestOptions`; it wins over them.
-        key_places: Where the key is looked for, in words, for the error about a key that was refused.
-        timeout: Seconds until an answer must be there, or its first piece where it is streamed, all attempts together; None
-            where only the SDK's own limit holds.
-        retries: How often a request that can succeed later is made again.
-        secrets: Gives the values to mask in errors, beside the client's own key.
-        price: What its tokens cost, by the person's own table.
-        limits: What its client may ask in a minute; None for no limit of ours.
+        provider: The provider, such as `openai`; the default is the client's class.
+        template: The file that generates the system prompt.
+        context_window: The context window in tokens; None if unknown.
+        default_options: casual-llm's options, sent with every request.
+        options: Further options of every request, see `RequestOptions`; they take precedence.
+        key_places: Where the key is looked up, in words, for the error about a rejected key.
+        timeout: Seconds until the answer, or the first chunk of a stream, for all attempts together; None for only the SDK's
+            own limit.
+        retries: How temporary failures are retried.
+        secrets: Returns the values to mask in errors, in addition to the client's key.
+        price: Its price in the user's price table.
+        limits: The rate limits of its client; None for none.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class BoundModel:
 
     @property
     def wanted(self) -> RequestOptions:
-        """The options that are wanted for each request, wherever they were given."""
+        """The requested options, wherever they were set."""
         from casual_mcp_nb.providers._options import options_of
 
         return options_of(self.default_options).overlaid(self.options)
 
     def sendable(self, *, tools: bool) -> Sendable:
-        """Return what of the wanted options a request is sent with, as far as that is known.
+        """Return the options that a request is sent with, as far as known.
 
         Args:
             tools: Whether tools are offered.

@@ -1,4 +1,4 @@
-"""How clients are made from their settings in a config: what the providers have in common."""
+"""Code shared by providers to build clients from their config."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NO_KEY = "no-key-needed"
 
 
 def key_places(name: str, provider: str) -> str:
-    """Return where the key of a client is looked for, in words."""
+    """Return where a client's key is looked up, in words."""
     return ", then ".join([f"clients.{name}.api_key of the config", *key_variables(name, provider)])
 
 
 def key_of(config: ClientConfig) -> str | None:
-    """Return the key to hand to an SDK: with an address of its own and no key, a placeholder, as local servers need none.
+    """Return the key to pass to an SDK: with a `base_url` and no key, a placeholder, because local servers need none.
 
-    Never None for such an address: the SDK would send it the key of the provider from the environment.
+    It is never None with a `base_url`: the SDK would send the provider's key from the environment there.
     """
     if config.api_key is not None and config.api_key.get_secret_value():
         return config.api_key.get_secret_value()
@@ -32,12 +32,12 @@ def key_of(config: ClientConfig) -> str | None:
 
 
 def headers_of(config: ClientConfig) -> dict[str, str]:
-    """Return the headers of a client with their values."""
+    """Return the plain headers of a client."""
     return {name: value.get_secret_value() for name, value in config.headers.items()}
 
 
 def need(name: str, sdk: str, module: str | None = None) -> None:
-    """Import an SDK, from the module of its name or from another one.
+    """Import an SDK, by its name or from another module.
 
     Raises:
         MissingDependencyError: It is not installed.
@@ -49,30 +49,30 @@ def need(name: str, sdk: str, module: str | None = None) -> None:
 
 
 def missing(name: str, sdk: str) -> MissingDependencyError:
-    """Return the error about an SDK that is not installed."""
+    """Return the error for an SDK that is not installed."""
     return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=f"pip install 'casual-mcp-nb[{sdk}]'")
 
 
 def no_key(name: str, provider: str) -> AuthenticationError:
-    """Return the error about a client that has no key."""
+    """Return the error for a client without a key."""
     hint = f"It was looked for in {key_places(name, provider)}."
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
-    """Return a client whose SDK sends the config's headers and does not retry unseen: each attempt is counted here."""
+    """Return a client whose SDK sends the config's headers and does not retry by itself: attempts are counted here."""
     client.client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
     own: LLMClient = client
     return own
 
 
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
-    """Return a client over OpenAI's SDK.
+    """Return a client that uses OpenAI's SDK.
 
     Args:
         name: The client's name in the config.
         config: Its settings.
-        kind: Returns its class, which takes key, address and timeout.
+        kind: Returns its class, which takes key, URL and timeout.
     """
     need(name, "openai")
     from openai import OpenAIError

@@ -1,6 +1,6 @@
-"""Messages in the shape of chat completions, which Ollama's are much like.
+"""Messages in the format of chat completions, which Ollama's resembles.
 
-What is sent of a conversation, and what an answer has beside text and calls.
+Convert the conversation for a request, and collect extra fields of an answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage
 
 _Kind = TypeVar("_Kind")
-# What a stream gives piece by piece; everything else in a part of a list is whole in each piece that has it.
+# Fields that a stream splits into chunks; all others are complete in each chunk.
 _IN_PIECES = ("text", "summary", "thinking", "content", "reasoning")
-# What Gemini takes for the signature of a call that another model made.
+# What Gemini accepts as the signature of another model's call.
 _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
@@ -32,7 +32,7 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
 
 
 def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
-    """Put what this model gave with its answers into `made`, which casual-llm made of the messages that are `sent`."""
+    """Add this model's extra fields to `made`, which casual-llm built from the messages that are `sent`."""
     known = learned(client, model)
     answers = (message for message in sent if message.role == "assistant")
     for message, answer in zip(answers, (one for one in made if one["role"] == "assistant"), strict=True):
@@ -50,20 +50,20 @@ def _allowed(fields: Mapping[str, Any], known: Learned) -> dict[str, Any]:
 def _stand_in(answer: dict[str, Any], known: Learned) -> None:
     if REASONING in known.stand_ins:
         answer.setdefault(REASONING, "")
-    # Of calls side by side Gemini signs the first.
+    # Of parallel calls, Gemini signs only the first.
     if SIGNATURE in known.stand_ins and answer.get("tool_calls"):
         answer["tool_calls"][0].setdefault("extra_content", _ANY_SIGNATURE)
 
 
 def text_in(content: Any) -> str:
-    """Return the text of an answer's content: a text, or with Mistral's thinking models a list of thoughts and texts."""
+    """Return the text of an answer's content: a string, or with Mistral's thinking models, a list of thoughts and texts."""
     if not isinstance(content, list):
         return content or ""
     return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
 
 
 class StreamedFields:
-    """Fields of a streamed answer, put together from its pieces: texts are joined, parts of lists matched by `index`."""
+    """Merges the fields of a streamed answer: strings are joined, list items are matched by `index`."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Any]] = {}
@@ -75,12 +75,12 @@ class StreamedFields:
         return name in self._pieces
 
     def take(self, fields: Mapping[str, Any]) -> None:
-        """Take the fields of one more piece."""
+        """Add the fields of one more chunk."""
         for name, value in fields.items():
             self._pieces.setdefault(name, []).append(value)
 
     def whole(self) -> dict[str, Any]:
-        """Return the fields as an answer in one piece has them."""
+        """Return the fields as in a complete answer."""
         return {name: _joined(values) for name, values in self._pieces.items()}
 
 
@@ -129,7 +129,7 @@ def _groups(parts: Sequence[object]) -> list[list[object]]:
 
 
 def _goes_on(group: Sequence[object], part: object) -> bool:
-    """Whether a part without an index is a piece of the one before it: of its kind, and that one is not signed yet."""
+    """Return whether a part without an index continues the previous one: same type, and that one is not signed yet."""
     last = group[-1]
     if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):
         return False

@@ -1,4 +1,4 @@
-"""The bodies of errors are read to a limit: an SDK parses and prints the whole of one, which takes seconds where it is huge."""
+"""Limit the size of error bodies: SDKs parse and print them completely, which takes seconds for huge ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from httpx import AsyncByteStream, AsyncClient, Response
 
 MAX_BYTES = 65_536
-"""Of the body of an error, as it comes over the wire."""
+"""Maximum size of an error body on the wire."""
 
 
 def limit_error_bodies(client: object) -> None:
-    """Let the SDK of a client read no more than the beginning of an error's body; a client without an SDK stays as it is.
+    """Make a client's SDK read only the beginning of error bodies; a client without an SDK is unchanged.
 
     Args:
         client: A client of casual-llm.
@@ -33,7 +33,7 @@ async def _limit(response: Response) -> None:
 
 @cache
 def _limited_stream(package: str) -> type[Any]:
-    """Return the class of limited streams for httpx, or for the package that an SDK has in its place."""
+    """Return the class of limited streams for httpx, or for the package that an SDK uses instead."""
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What went wrong at a provider, in words that help, and without a key in them."""
+"""Convert provider errors to ours, with helpful messages and without keys."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RequestContext:
-    """What a model was asked, and how far it came.
+    """A request to a model, and its progress.
 
     Args:
         messages: The conversation.
-        tools: The definitions that were offered.
-        attempts: How many requests were made.
-        said: The text that was shown already.
+        tools: The offered definitions.
+        attempts: Number of attempts.
+        said: The text shown so far.
     """
 
     messages: Sequence[ChatMessage]
@@ -58,15 +58,15 @@ class _Finding:
 
 
 def explained(error: Exception, model: BoundModel, asked: RequestContext) -> tuple[ProviderError, Exception | None]:
-    """Make a provider's error ours.
+    """Convert a provider's error to one of ours.
 
     Args:
         error: What the SDK raised.
-        model: The model that was asked.
-        asked: What it was asked.
+        model: The model.
+        asked: The request.
 
     Returns:
-        The error to raise, and the error that it comes from; None where that would carry a key into a traceback.
+        The error to raise, and its cause; None if the cause would leak a key into a traceback.
     """
     secrets = reading.secrets_of(model)
     found = _finding(error, model, asked, secrets)
@@ -106,7 +106,7 @@ def _unstreamed(error: Exception, model: BoundModel, asked: RequestContext, secr
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
     if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
-        return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Put the request in other words.")
+        return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
@@ -118,7 +118,7 @@ def _unstreamed(error: Exception, model: BoundModel, asked: RequestContext, secr
     return _without_status(error, model, secrets, body)
 
 
-# What Ollama's server says when its runner is loading, busy or restarted.
+# Ollama's messages while its runner is loading, busy or restarting.
 _PASSING = re.compile(
     r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no longer running"
     r"|connection (?:reset|refused|closed)",
@@ -136,14 +136,14 @@ def _overflow(body: str, model: BoundModel, asked: RequestContext) -> _Finding:
     window = f", and the model can read {model.context_window:,}" if model.context_window else ""
     tokens = request_tokens(asked.messages, asked.tools)
     size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {tokens:,} tokens{window}."
-    hint = "Start a new conversation, defer tools, or take a model that can read more."
+    hint = "Start a new conversation, defer tools, or use a model with a larger context window."
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
 
 
 def _of_status(status: int, model: BoundModel, text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
-        # In Google's words for it.
+        # Google's wording.
         status = 401
     match status:
         case 401:
@@ -193,9 +193,9 @@ def _duration(seconds: float) -> str:
 
 
 def _says_more(error: Exception, secrets: list[str]) -> bool:
-    """Whether an error must not be seen, or need not be.
+    """Return whether to hide an error.
 
-    It must not with a secret in it, or as long as a body can be; it need not where it says the same as ours.
+    It is hidden if it contains a secret, is as long as a body can be, or says the same as ours.
     """
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) or reading.has_long_body(error):
         return True
@@ -211,7 +211,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _without_frames(error: Exception) -> Exception:
-    """Return the error without its stack: the SDK's frames hold headers and bodies, and IPython can print them."""
+    """Return the error without its traceback: the SDK's frames hold headers and bodies, which IPython may print."""
     for each in _chain(error):
         each.__traceback__ = None
     return error

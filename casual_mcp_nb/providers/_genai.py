@@ -1,4 +1,4 @@
-"""Google's SDK over an HTTP client of ours: what its server sent is seen here, where the SDK fails over it too."""
+"""Google's SDK with our own HTTP client, which sees the server's response even if the SDK fails on it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from httpx2 import Request, Response
 
 answering: ContextVar[Response | None] = ContextVar("answering", default=None)
-"""The HTTP response that the current task reads: the SDK does not give it."""
+"""The HTTP response that the current task reads, which the SDK does not expose."""
 
 
 class Connection:
-    """The SDK, over an HTTP client that follows no redirects: the key would go with them.
+    """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along.
 
     Args:
         api_key: The key.
         base_url: The address.
-        timeout: Seconds of silence.
+        timeout: Seconds without data.
         headers: HTTP headers for each request.
     """
 
@@ -32,7 +32,7 @@ class Connection:
         from google.genai import Client, types
 
         async def limit_silence(request: Request) -> None:
-            # A timeout of the SDK's would also be sent to the server, as the limit of a whole answer.
+            # The SDK's own timeout would also be sent to the server, as the limit of a whole answer.
             request.extensions["timeout"] = httpx2.Timeout(timeout).as_dict()
 
         async def note(response: Response) -> None:
@@ -42,7 +42,7 @@ class Connection:
 
         trusted = httpx2.create_ssl_context()
         self.api_key = api_key
-        # The SDK would find out in the first request that an address is none.
+        # The SDK would only notice an invalid URL in the first request.
         self.base_url = str(httpx2.URL(base_url))
         self._client = httpx2.AsyncClient(
             verify=trusted, event_hooks={"request": [limit_silence], "response": [note]}, headers=headers
@@ -51,12 +51,12 @@ class Connection:
             base_url=self.base_url,
             headers=headers,
             httpx_async_client=self._client,
-            # Never used; the SDK would read the trusted certificates for it once more.
+            # Never used; the SDK would load the trusted certificates again for it.
             httpx_client=httpx2.Client(verify=trusted),
             retry_options=types.HttpRetryOptions(attempts=1),
         )
         self.models = Client(api_key=api_key, vertexai=False, http_options=options).aio.models
-        # The SDK's classes are made when they are first used, which takes too long for a loop.
+        # The SDK's classes are built on first use, which takes too long on the event loop.
         types.GenerateContentConfig(tools=[types.Tool(function_declarations=[])])
         types.GenerateContentResponse.model_validate({"candidates": [{"content": {"parts": [{"text": ""}]}}]})
 
@@ -67,17 +67,17 @@ class Connection:
     async def generate(
         self, model: str, contents: list[types.Content], config: types.GenerateContentConfig, *, stream: bool
     ) -> AsyncGenerator[types.GenerateContentResponse]:
-        """Yield the pieces of an answer, or the whole of it.
+        """Yield the chunks of an answer, or the complete one.
 
         Args:
             model: The model.
             contents: The conversation.
-            config: What else it is asked with.
-            stream: Whether the answer is asked for in pieces.
+            config: The other settings of the request.
+            stream: Whether to stream the answer.
 
         Raises:
-            InvalidResponse: What came is not an answer.
-            Reported: An error came in a stream that had begun well.
+            InvalidResponse: The response is not an answer.
+            Reported: An error arrived within a stream.
         """
         from google.genai import errors
 
@@ -101,7 +101,7 @@ class Connection:
                 raise
             raise Reported(error.details.get("error", error.details), error.code) from None
         except (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            # The SDK fails in many ways over what is neither an answer nor an error of Google's.
+            # The SDK fails in many ways on anything that is neither an answer nor one of Google's errors.
             response = answering.get()
             if response is not None and response.is_error:
                 response.raise_for_status()
@@ -116,7 +116,7 @@ def _is_of_an_answer(response: types.GenerateContentResponse) -> bool:
 
 
 def _body(response: Response | None) -> str | None:
-    """Return what came instead of a stream of events; None for such a stream."""
+    """Return what was sent instead of an event stream; None for a stream."""
     return None if response is None or _streams(response) else response.text
 
 

@@ -1,6 +1,6 @@
-"""A conversation as one provider takes it: names, ids and arguments of calls that it accepts, text that can be encoded.
+"""Adapt a conversation to a provider: names, ids and arguments of calls that it accepts, text that can be encoded.
 
-The conversation itself stays as it was said; what is changed here is only the copy that goes over the wire.
+The conversation itself is unchanged; only the copy that is sent is adapted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BRIDGE = "OK."
 
 @dataclass(frozen=True)
 class IdRule:
-    """Which ids of calls a provider accepts, and what takes the place of others.
+    """Which call ids a provider accepts, and how others are replaced.
 
     Args:
-        accepted: What a whole id must match.
-        made: An id from a digest in hex.
+        accepted: The pattern of valid ids.
+        made: Returns an id for a hex digest.
     """
 
     accepted: re.Pattern[str]
@@ -52,11 +52,11 @@ MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
 
 
 def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
-    """Return the messages with names, ids and arguments of calls as a provider takes them, and without lone surrogates.
+    """Return the messages with call names, ids and arguments that a provider accepts, and without lone surrogates.
 
     Args:
         messages: The conversation.
-        rule: Which ids are accepted. Those that this model made itself are, whatever they look like.
+        rule: Which ids are accepted, besides those that this model made itself.
         wire: The format, as in `ProviderState`.
         model: The provider's name of the model.
     """
@@ -66,7 +66,7 @@ def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: st
 
 @dataclass
 class _Ids:
-    """The ids of one request: each is used once, and results keep to their calls."""
+    """The ids of one request: unique, with results matched to their calls."""
 
     rule: IdRule
     used: set[str] = field(default_factory=set)
@@ -116,15 +116,15 @@ def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
 
 
 def sendable_name(name: str) -> str:
-    """Return the name of a tool with only what every provider takes in one: `[A-Za-z0-9_-]`, 1 to 64 of them."""
+    """Return a tool's name limited to what every provider accepts: 1 to 64 of `[A-Za-z0-9_-]`."""
     return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def sendable_arguments(text: str) -> str:
-    """Return the arguments of a call where they are a JSON object, else `{}`.
+    """Return the arguments of a call if they are a JSON object, else `{}`.
 
-    Servers such as vLLM and llama.cpp parse those of the whole history and refuse a request with others. What is wrong with
-    them is told in the call's result.
+    Servers such as vLLM and llama.cpp parse the arguments of the whole history and refuse a request with invalid ones. The
+    call's result says what is wrong with them.
     """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
     try:
@@ -137,7 +137,7 @@ def sendable_arguments(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text itself where it can be sent as UTF-8, else with `?` for each lone surrogate."""
+    """Return the text, with `?` in place of lone surrogates, so that it can be sent as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -146,10 +146,9 @@ def encodable(text: str) -> str:
 
 
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages in the order that Mistral's API and many chat templates demand.
+    """Return the messages in the order that Mistral's API and many chat templates require.
 
-    One system message, the first; then person and model in turn, and a word of the model between the results of tools and
-    the person.
+    One system message first; then user and assistant alternate, with an assistant message between tool results and the user.
     """
     from casual_llm.message_converters.utils import merge_system_messages
     from casual_llm.messages import AssistantMessage
@@ -169,13 +168,13 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
-    """Return two messages of one role as one; None where they cannot be."""
+    """Merge two messages of the same role; None if they cannot be merged."""
     if first.role == second.role == "user":
         if isinstance(first.content, list) or isinstance(second.content, list):
             return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
         return first.model_copy(update={"content": _lines(first.content, second.content)})
     if first.role == second.role == "assistant" and not first.tool_calls:
-        # What a provider wants back belongs to the whole of one answer: of the first it goes, as its text is another now.
+        # Provider state belongs to one whole answer: the first one's is dropped, because its text has changed.
         return second.model_copy(update={"content": _lines(first.content, second.content)})
     return None
 

@@ -1,7 +1,7 @@
-"""What a model turned out to take and not to take: learnt from its refusals, and heeded in every later request.
+"""What a model accepts, learnt from its refusals and applied to every later request.
 
-A rule here answers a refusal: it finds out from the provider's words what to change, and the same question is asked again in
-that form. Each rule can help once for a model at a client, so that a provider which refuses everything is not asked for ever.
+A rule here handles a refusal: it determines from the provider's message what to change, and the request is repeated in that
+form. Each rule applies once per model and client, so that a provider that refuses everything is not retried forever.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _REFUSALS = (400, 404, 413, 422, 500)
 
 @dataclass
 class Learned:
-    """What is known of a model at a client.
+    """What has been learnt about a model of a client.
 
     Args:
-        streams: Whether it can be asked for a stream.
-        most_images: How many images it takes in a request; 0 where it cannot see.
+        streams: Whether it supports streaming.
+        most_images: Maximum number of images in a request; 0 if it has no vision.
         refused_images: Digests of images that were refused.
-        mistral_ids: Whether ids of calls must be nine letters and digits.
+        mistral_ids: Whether call ids must be nine letters and digits.
         strict_order: Whether messages must be in the order of `_history.in_strict_order`.
-        stand_ins: Fields that it misses in answers of other models, and that it is sent a stand-in for.
-        refused_fields: Fields of its own answers that it does not take back.
-        options: Which options it takes.
+        stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
+        refused_fields: Fields of its own answers that it refuses in a request.
+        options: Which options it accepts.
     """
 
     streams: bool = True
@@ -58,11 +58,11 @@ _known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
 
 
 def learned(client: object, model: str) -> Learned:
-    """Return what is known of this model; at first what its name tells. A client that is gone is forgotten."""
+    """Return what is known about this model, initially from its name. Closed clients are forgotten."""
     try:
         models = _known.setdefault(client, {})
     except TypeError:
-        # A client of a person's own that cannot be a key: nothing is remembered of it.
+        # A custom client that is not hashable: nothing is remembered about it.
         return Learned()
     if model not in models:
         host = urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname or ""
@@ -72,13 +72,13 @@ def learned(client: object, model: str) -> Learned:
 
 
 def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
-    """Return a conversation as a model takes it: names, arguments and ids of calls, which keep to `ids`, and images."""
+    """Adapt a conversation to a model: names, arguments and ids of calls, which follow `ids`, and images."""
     known = learned(client, model)
     return limited(sendable(messages, ids, wire, model), known.most_images, known.refused_images)
 
 
 def adapted(known: Learned, refusal: Refusal) -> str | None:
-    """Learn from a refusal; return in words what is done differently from now on, None where nothing can be."""
+    """Learn from a refusal; return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
     return next((said for rule in _RULES if (said := rule(known, refusal)) is not None), None)

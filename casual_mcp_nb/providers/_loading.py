@@ -1,4 +1,4 @@
-"""Imports that take seconds, on another thread: the SDKs of the providers, and what they import when they are first used."""
+"""Import slow modules on another thread: the providers' SDKs, and what they import on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
-    """Import modules of other packages without holding the loop; nothing happens where that was done before."""
+    """Import modules of other packages without blocking the loop; do nothing if already imported."""
     missing = [name for name in modules if name not in _loaded]
     if missing:
         await asyncio.to_thread(_import, missing)
@@ -19,11 +19,11 @@ async def load(*modules: str) -> None:
 
 
 def touch(provider: str, client: object) -> None:
-    """Have an SDK, and our adapter of it, import and build what they leave for the first request."""
+    """Make an SDK, and our adapter for it, import and build what they would leave for the first request."""
     from casual_mcp_nb.providers._adapter import wire_of
 
     wire_of(client)
-    # Its backend for asyncio is imported in the first request.
+    # Its asyncio backend is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")
     spec = spec_of(provider)
     for path in spec.first_used:

@@ -1,4 +1,4 @@
-"""One question to a model: made again where that can help, with every wait told and bounded."""
+"""Send a request to a model, with retries and rate limits; every wait is reported and bounded."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.limits import RateLimitWait, TokenReservation
 
 MAX_STREAM_BYTES = 256_000_000
-"""What a streamed answer may take on the wire, where each letter can come in an event of hundreds of bytes: the engine bounds
-text, and this bounds arguments and thinking, of which it hears at the end."""
+"""Maximum size of a streamed answer on the wire, where each letter can be an event of hundreds of bytes. The engine limits
+text; this limits arguments and thinking, which the engine sees only at the end."""
 
 
 class ModelRequest:
-    """A question on its way; `answer` is called once.
+    """A request in progress; `answer` is called once.
 
     Args:
-        model: Who is asked.
+        model: The model.
         messages: The conversation.
-        tools: The definitions that are offered.
-        on_event: Gets text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, `RequestAdapted` where the
-            model takes no such request.
-        stream: Whether the answer is asked for piece by piece.
+        tools: The offered definitions.
+        on_event: Called with text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, and `RequestAdapted` if
+            the model refuses a form of request.
+        stream: Whether to stream the answer.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ModelRequest:
         self._spent = 0.0
 
     async def answer(self) -> ModelResponse:
-        """Ask until there is an answer or an error that another attempt does not help."""
+        """Send the request until it succeeds or fails permanently."""
         try:
             return await self._attempt()
         except ProviderError as error:
@@ -80,7 +80,7 @@ class ModelRequest:
         return await self._again(failure)
 
     async def _again(self, failure: ProviderError) -> ModelResponse:
-        """Go on after a first attempt that failed."""
+        """Continue after the first failed attempt."""
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self._model.retries.first_wait
@@ -96,7 +96,7 @@ class ModelRequest:
         earlier = [failure]
 
         async def attempt() -> ModelResponse:
-            # The attempt that was made already counts: its failure says how long the first wait is.
+            # The failed attempt counts: its error determines the first wait.
             if earlier:
                 raise earlier.pop()
             return await self._attempt()
@@ -104,7 +104,7 @@ class ModelRequest:
         return await retrying(attempt)
 
     async def _attempt(self) -> ModelResponse:
-        """Ask once, and once more in each other form that a refusal asks for."""
+        """Send the request, and again in each form that a refusal calls for."""
         answer = await self._request()
         while answer is None:
             answer = await self._request()
@@ -114,7 +114,7 @@ class ModelRequest:
         return answer
 
     async def _request(self) -> ModelResponse | None:
-        """Make one request; None where it is to be made again in another form."""
+        """Make one request; None if it must be repeated in another form."""
         charge = await self._wait_for_the_limits()
         self._attempts += 1
         self._heard = False
@@ -134,22 +134,22 @@ class ModelRequest:
             self._pause_after(failure)
         finally:
             self._spent += loop.time() - began
-        # Raised out here, so that an error which carries a key is not kept as the context of this one.
+        # Raised outside the handler, so that an error with a key is not kept as its context.
         failure.__context__ = origin
-        # An SDK's error says the same in other words; one of a client of the person's own is worth a look.
+        # An SDK's error adds nothing; that of a custom client may be useful.
         raise failure from (None if self._wire.name else origin)
 
     def _has_another_form(self, error: Exception) -> bool:
-        """Whether the model can be asked in a form that it takes; the next request is in that form."""
+        """Return whether there is another form that the model may accept; the next request uses it."""
         if self._said or not self._wire.name:
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
-            # Remembered only if it helps: a stream can also break by accident.
+            # Remembered only if it helps: a stream can also break accidentally.
             self._stream, self._streamed_nothing = None, True
             return True
         if self._streamed_nothing and not self._reconnected and reading.is_lost_connection(error):
-            # A server that failed in a stream closes its connection, which the next request was sent on.
+            # A server that fails within a stream closes the connection that the next request was sent on.
             self._reconnected = True
             return True
         status, text = reading.status_of(error), reading.start_of_body(error)
@@ -167,7 +167,7 @@ class ModelRequest:
         limits = self._model.limits
         if limits is None:
             return None
-        # On a thread, since the definitions of many tools are a long text.
+        # On a thread, because the definitions of many tools are long.
         tokens = await asyncio.to_thread(request_tokens, self._messages, self._tools) if limits.counts_tokens else 0
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
@@ -177,7 +177,7 @@ class ModelRequest:
         return answer
 
     def _pause_after(self, failure: ProviderError) -> None:
-        """Pause the whole client where the provider asks to wait, unless that is longer than anybody waits."""
+        """Pause the whole client if the provider requests a delay, unless it is too long."""
         asked = failure.retry_after if isinstance(failure, RateLimitError) else None
         if asked and self._model.limits is not None and asked <= self._model.retries.most_wait:
             self._model.limits.pause(asked)
@@ -214,7 +214,7 @@ class ModelRequest:
                 f"The stream of model {shown(self._model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",
                 hint="Give the model a smaller max_tokens, or ask for less at a time.",
             )
-        # The provider is at work: from here on only its silence is limited, by the SDK.
+        # The provider has started to answer: from here on, only its silence is limited, by the SDK.
         self._limit.reschedule(None)
         self._heard = True
         if text and self._on_event is not None:

@@ -1,4 +1,4 @@
-"""The options of a request in the words of each provider, and what a provider has no word for."""
+"""Translate request options for each provider, and report those that it does not support."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 @dataclass(frozen=True)
 class Sendable:
-    """What of the options a request is sent with.
+    """The options that a request is sent with.
 
     Args:
-        options: The options that are sent, with the provider's defaults that are ours.
-        notices: What is not sent, in words for the person.
+        options: The options to send, with our defaults for the provider.
+        notices: Descriptions of what is not sent, for the person.
     """
 
     options: RequestOptions
@@ -32,7 +32,7 @@ class Sendable:
 
 
 def options_of(chat: ChatOptions | None) -> RequestOptions:
-    """Return the options that stand in casual-llm's own, for a model that a person made with it."""
+    """Return the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
         return RequestOptions()
     names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
@@ -41,14 +41,14 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
 
 
 def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptions, *, tools: bool) -> Sendable:
-    """Find out what of the options this model is sent.
+    """Determine which options to send to this model.
 
     Args:
-        wire: The format of the request; empty where a client makes its own.
+        wire: The wire format; empty if a client makes its own requests.
         model: The provider's name of the model.
-        options: What the person wants.
-        known: What was learnt of the model.
-        tools: Whether tools are offered; without them nothing can be said of their calls.
+        options: The requested options.
+        known: What has been learnt about the model.
+        tools: Whether tools are offered; without them, options about calls are not sent.
 
     Raises:
         UsageError: A value can never be sent to this provider.
@@ -68,7 +68,7 @@ def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptio
 
 
 def _limited(wire: str, model: str, options: RequestOptions, known: LearnedOptions) -> RequestOptions:
-    """Return the options with the limit of the answer that holds."""
+    """Return the options with the effective limit of the answer."""
     wanted = spec_of(wire).answer_limit(model) if options.max_tokens is None else options.max_tokens
     if wanted is None:
         return options
@@ -77,12 +77,12 @@ def _limited(wire: str, model: str, options: RequestOptions, known: LearnedOptio
 
 
 def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
-    """Build what the request is made from.
+    """Build the input of the request.
 
     Args:
         wire: The format of the request.
-        base: What else the model is asked with.
-        options: The options that are sent.
+        base: The model's other options.
+        options: The options to send.
         offer: The tools, as arguments of the request.
     """
     spec = spec_of(wire)
@@ -98,7 +98,7 @@ def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: d
         extra["extra_headers"] = {**(base.extra.get("extra_headers") or {}), **options.headers()}
     return dataclasses.replace(
         base,
-        # casual-llm's own tools would stand in the way of the raw definitions and cannot carry every schema.
+        # casual-llm's own tools would replace the raw definitions and cannot represent every schema.
         tools=None,
         tool_choice=options.tool_choice,
         temperature=options.temperature,
@@ -111,7 +111,7 @@ def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: d
 
 
 def definitions_of(options: ChatOptions) -> list[dict[str, Any]]:
-    """Return the tools of a request: casual-llm's own where it is asked through it, and the raw definitions."""
+    """Return the tools of a request: casual-llm's own if it makes the request, and the raw definitions."""
     from casual_llm.tool_converters import tools_to_openai
 
     own = tools_to_openai(options.tools) if options.tools else []

@@ -1,4 +1,4 @@
-"""Clients of casual-llm whose requests are made here."""
+"""casual-llm clients whose requests are made here."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class OwnClient:
-    """What a client needs so that casual-llm's `Model` can ask it too; how a request is made is said by its subclass."""
+    """Base of clients that casual-llm's `Model` can use too; subclasses implement the request."""
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Make one request that is answered in one piece."""
+        """Make a request without streaming."""
         raise NotImplementedError
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-        """Make one request that is answered piece by piece."""
+        """Make a streaming request."""
         raise NotImplementedError
 
     async def _chat(

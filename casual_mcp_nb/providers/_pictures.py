@@ -1,4 +1,4 @@
-"""Images that tools return, as the wires take them: how many of them, and where they stand."""
+"""Place tools' images in requests: how many, and in which messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage, ImageContent, TextContent, ToolResultMessage
 
 MAX_CHARACTERS = 16_000_000
-"""Of all images of tools in a request, as base64: Anthropic takes 32 MB for the whole of it."""
+"""Maximum size of all tools' images in a request, as base64: Anthropic accepts 32 MB for the whole request."""
 
 
 def has_images(messages: Sequence[ChatMessage]) -> bool:
-    """Whether a tool returned an image in these messages."""
+    """Return whether a tool returned an image in these messages."""
     return any(images(message) for message in messages)
 
 
@@ -28,17 +28,17 @@ def images(message: ChatMessage) -> tuple[ImageContent, ...]:
 
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:
-    """Check that every image of the person is here: an address is never fetched by us.
+    """Check that every image of the person is included: URLs are never fetched from here.
 
     Args:
         messages: The conversation.
-        why: Why an address cannot be sent.
+        why: Why a URL cannot be sent.
 
     Raises:
-        UsageError: One is not.
+        UsageError: One is a URL.
     """
     if not all(picture.data for picture in pictures_of(messages)):
-        raise UsageError(f"{why}.", hint="Give the image itself: its path or its bytes.")
+        raise UsageError(f"{why}.", hint="Pass the image itself: its path or its bytes.")
 
 
 def data_of(image: ImageContent) -> str:
@@ -47,17 +47,17 @@ def data_of(image: ImageContent) -> str:
 
 
 def digest_of(image: ImageContent) -> str:
-    """Return what an image is known by when it was refused."""
+    """Return the digest by which refused images are remembered."""
     return hashlib.sha256(data_of(image).encode()).hexdigest()
 
 
 def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
-    """Return the messages with the newest images of tools only, and a note in the result for each that is left out.
+    """Return the messages with only the newest tool images, and a note in the result for each one left out.
 
     Args:
         messages: The conversation.
-        most: How many images the model takes in a request; those of the person count, and are all sent.
-        refused: Digests of images that the provider did not take.
+        most: Maximum number of images in a request; the person's images count, and are always sent.
+        refused: Digests of images that the provider refused.
     """
     if not has_images(messages):
         return list(messages)
@@ -84,9 +84,9 @@ def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bo
 
 
 def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
-    """Yield the messages with each image of a tool in a message of the person, once all results of a step are there.
+    """Yield the messages with tools' images moved to a user message after all results of a step.
 
-    The results of chat completions, of Ollama and of many of Google's models are texts.
+    Tool results of chat completions, Ollama and many of Google's models are text only.
     """
     waiting: list[ToolResultMessage] = []
     for message in messages:
@@ -110,5 +110,5 @@ def _shown(results: list[ToolResultMessage]) -> ChatMessage:
 
 
 def label_of(result: ToolResultMessage) -> str:
-    """Return which call images belong to, in words."""
+    """Return in words which call images belong to."""
     return f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"

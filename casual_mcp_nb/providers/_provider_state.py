@@ -1,4 +1,4 @@
-"""Keeping what a provider wants back with an answer: signed thinking, encrypted reasoning, fields that only it knows."""
+"""Keep the state that a provider needs back with an answer: signed thinking, encrypted reasoning, extra fields."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 Part = dict[str, Any]
 Fields = Mapping[str, Any]
 _PLAIN = {"type", "text"}
-# Every provider takes such an id; one that looks otherwise is taken by the one that made it.
+# Every provider accepts such an id; others are accepted only by the provider that made them.
 _COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
-    """Return the message with its parts, where they are more than its text and its calls.
+    """Return the message with its parts, if they contain more than its text and calls.
 
     Args:
         message: The answer.
-        wire: Which format the parts are in.
-        model: The model that can read them.
-        parts: The parts of the answer in their order, as `ProviderState` has them.
+        wire: The wire format of the parts.
+        model: The model that they belong to.
+        parts: The parts of the answer in order, as in `ProviderState`.
     """
-    # No provider takes back an answer that ends with reasoning.
+    # No provider accepts an answer that ends with reasoning.
     last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
     worth = _with_ids(parts[: last + 1], message.tool_calls or ())
     if all(part.keys() <= _PLAIN for part in worth):
@@ -41,7 +41,7 @@ def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
 
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
-    """Return the parts of an answer whose provider gave it and its calls fields beside those that every provider gives.
+    """Return the parts of an answer whose provider added extra fields to it and its calls.
 
     Args:
         text: Its text.
@@ -55,7 +55,7 @@ def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> 
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
-    """Return an answer in parts: as this model gave them, with the calls in their places, else its text and its calls."""
+    """Return an answer's parts: this model's original ones, with the calls in place, or else its text and calls."""
     calls = message.tool_calls or []
     parts = _own_parts(message, wire, model)
     if parts is None:
@@ -66,7 +66,7 @@ def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | As
 
 @dataclass(frozen=True)
 class OwnFields:
-    """What a provider gave a message and its calls beside what every provider gives.
+    """Extra fields that a provider added to a message and its calls.
 
     Args:
         message: Fields of the message.
@@ -78,11 +78,11 @@ class OwnFields:
 
 
 def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
-    """Return what `parts_with_fields` kept, empty where it is of another model, or of another text."""
+    """Return the fields kept by `parts_with_fields`; empty for another model or another text."""
     parts = _own_parts(message, wire, model) or ()
     merged: dict[str, Any] = {}
     for part in parts:
-        # Saved conversations of earlier versions have `reasoning`.
+        # Conversations saved by earlier versions have `reasoning`.
         if part["type"] in ("fields", "reasoning") and isinstance(part.get("fields"), dict):
             merged |= part["fields"]
     calls = [part.get("fields") or {} for part in parts if part["type"] == "call"]
@@ -90,7 +90,7 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
 
 
 def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
-    """Return the ids of calls in a message that this model made itself and that not every provider would take."""
+    """Return the call ids in a message that this model made itself and that not every provider accepts."""
     return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
 
 

@@ -1,4 +1,4 @@
-"""What stands in an SDK's error: status, text, the wait that is asked for, the address; and the secrets that must not."""
+"""Read an SDK's error: status, text, requested delay, URL; and the secrets that must not be in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BODY = 300
 _WINDOW = 16_384
-"""How much of what a provider sent is looked at, in characters."""
+"""How many characters of a provider's message are read."""
 _PLACES = ("error", "message", "detail", "msg", "errors", "error_message", "title", "reason")
 _MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.)+)("?)')
 _DEEPEST = 6
@@ -50,9 +50,9 @@ _REFUSED = re.compile(r"content_filter|content_policy|content management policy|
 
 
 def response_of(error: Exception) -> object:
-    """Return the HTTP response that an error is about, or None.
+    """Return the HTTP response of an error, or None.
 
-    Ollama's SDK drops it, or fails over its body: it is in the error that its own took the place of.
+    Ollama's SDK drops it, or fails on its body: it is in the context of the SDK's error.
     """
     each: BaseException | None = error
     while each is not None:
@@ -65,7 +65,7 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the HTTP status of an error; for one in the middle of a stream, the status that its type stands for elsewhere."""
+    """Return the HTTP status of an error; for one within a stream, the status that its type usually has."""
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -77,28 +77,28 @@ def status_of(error: Exception) -> int | None:
 
 
 def start_of_body(error: Exception) -> str:
-    """Return the beginning of what the provider sent, as it came: for finding words in it, never for showing."""
+    """Return the raw beginning of the provider's message: for matching, never for display."""
     if content := _content_of(error):
         return content[:_WINDOW].decode("utf-8", "replace")
-    # Ollama's error has the text itself, or what was in the JSON; a body that is not JSON stands in the parser's error.
+    # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the parser's error.
     own = getattr(error, "error", None) or getattr(error, "doc", None)
     return _first(json.dumps(own, default=str) if isinstance(own, dict | list) else own or error)
 
 
 def text_of(error: Exception, secrets: list[str]) -> str:
-    """Return what the provider said, in one line with the secrets masked.
+    """Return the provider's message in one line, with secrets masked.
 
-    Its own sentence where that can be found in what it sent, else the beginning of that.
+    It is the sentence in the response if there is one, else the beginning of the response.
     """
     sent = start_of_body(error)
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
     text = redacted(text, secrets)
-    # Where it was cut it can end with a part of a secret, which is not found.
+    # A cut may leave part of a secret, which would not be recognised.
     return start_of(text if whole else text[: -max(map(len, forms_of(secrets)), default=1)])
 
 
 def has_long_body(error: Exception) -> bool:
-    """Whether more came with an error than is looked at: its texts are as long."""
+    """Return whether an error contains more text than is read."""
     texts = (getattr(error, name, None) for name in ("doc", "error", "message"))
     return len(_content_of(error)) > _WINDOW or any(isinstance(text, str) and len(text) > _WINDOW for text in texts)
 
@@ -110,7 +110,7 @@ def _content_of(error: Exception) -> bytes:
     try:
         content = getattr(response, "content", None)
     except Exception:
-        # In the middle of a stream it is not there to be read.
+        # Within a stream, it cannot be read.
         return b""
     return content if isinstance(content, bytes) else b""
 
@@ -120,13 +120,13 @@ def _first(said: object) -> str:
 
 
 def start_of(text: str) -> str:
-    """Return one line of a text, cut. Mask before: half a secret would not be found any more."""
+    """Return one line of a text, cut. Mask secrets first: half a secret would not be recognised."""
     line = " ".join(text.split())
     return f"{line[:_BODY]}…" if len(line) > _BODY else line
 
 
 def _sentence_in(sent: str) -> tuple[str, bool] | None:
-    """Return the provider's own words in a body of JSON, also in one that is cut, and whether they are whole."""
+    """Return the provider's message in a JSON body, even if that is cut, and whether it is complete."""
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -139,7 +139,7 @@ def _sentence_in(sent: str) -> tuple[str, bool] | None:
 
 
 def _unescaped(text: str) -> str | None:
-    """Return the text that a part of a JSON string is; it can be cut in the middle of an escape."""
+    """Decode part of a JSON string, which may be cut within an escape."""
     for end in range(len(text), max(0, len(text) - 6), -1):
         try:
             return str(json.loads(f'"{text[:end]}"', strict=False))
@@ -149,7 +149,7 @@ def _unescaped(text: str) -> str | None:
 
 
 def _sentence(body: object, depth: int = 0) -> str | None:
-    """Return the first text at one of the places where providers put what they have to say."""
+    """Return the first string in one of the fields that providers use for messages."""
     if depth > _DEEPEST:
         return None
     if isinstance(body, str):
@@ -163,40 +163,40 @@ def _sentence(body: object, depth: int = 0) -> str | None:
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), dict) else None
     upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
     own = next((text for name in _PLACES if name in body and (text := _sentence(body[name], depth + 1))), None)
-    # OpenRouter says that a provider failed, and beside this what that one said.
+    # OpenRouter reports that a provider failed, with that provider's message.
     return f"{own}: {upstream}" if own and upstream else own or upstream
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Whether the connection was closed while an answer was waited for; not where there was none, or no answer in time."""
+    """Return whether the connection was closed while waiting; false if there was none, or on a timeout."""
     names = {kind.__name__ for each in (error, error.__cause__) if each is not None for kind in type(each).__mro__}
     return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
 
 
 def broke_off(error: Exception) -> bool:
-    """Whether a stream was closed before its end, as by a server that fails while it streams."""
+    """Return whether a stream was closed early, as by a server that fails while streaming."""
     return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)
 
 
 def speaks_of_overflow(error: Exception, text: str) -> bool:
-    """Whether a body says, in one of the providers' wordings, that the request is more than the model can read."""
+    """Return whether a body says, in any provider's wording, that the request exceeds the context window."""
     return not hasattr(error, "doc") and _OVERFLOW.search(text) is not None
 
 
 def speaks_of_refused_content(text: str) -> bool:
-    """Whether it says that a filter of content stopped the request."""
+    """Return whether it says that a content filter stopped the request."""
     return _REFUSED.search(text) is not None
 
 
 def is_half_an_answer(error: Exception) -> bool:
-    """Whether a body began as a JSON object and did not come to its end."""
+    """Return whether a body starts as a JSON object and is incomplete."""
     return isinstance(error, json.JSONDecodeError) and error.doc.lstrip().startswith("{")
 
 
 def asked_wait(error: Exception) -> float | None:
-    """Return the seconds that the provider asks to wait; None where it does not say.
+    """Return the delay in seconds that the provider requests, if any.
 
-    They stand in `retry-after-ms`, in `Retry-After`, or with Google in the body, as `google.rpc.RetryInfo`.
+    It is in `retry-after-ms`, in `Retry-After`, or for Google in the body, as `google.rpc.RetryInfo`.
     """
     headers: Mapping[str, str] = getattr(response_of(error), "headers", None) or {}
     milliseconds = _number(headers.get("retry-after-ms"))
@@ -225,7 +225,7 @@ def _until(date: str | None) -> float | None:
 
 
 def secrets_of(model: BoundModel) -> list[str]:
-    """Return every secret that is known where this model is asked."""
+    """Return every secret known to this model and its client."""
     sdk = getattr(model.client, "client", None)
     headers: Mapping[str, str] = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(_raw_address(model.client)).password
@@ -242,7 +242,7 @@ def secrets_of(model: BoundModel) -> list[str]:
 
 
 def address_of(client: object) -> str:
-    """Return where a client asks, without credentials."""
+    """Return a client's URL, without credentials."""
     parts = urlsplit(_raw_address(client))
     if not parts.hostname:
         return "the provider"

@@ -1,6 +1,6 @@
-"""Options that a model refuses: found in the provider's words, left out or changed, and remembered.
+"""Detect options that a model refuses in the provider's message, drop or change them, and remember that.
 
-The wordings are those of the live APIs, as they are quoted in issues of projects that met them.
+The wordings are those of the live APIs, as quoted in issues of other projects.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Refusal:
 
     Args:
         status: The HTTP status.
-        text: What the provider said.
-        wire: Which format it was asked in.
+        text: The provider's message.
+        wire: The wire format.
         model: The provider's name of the model.
         messages: The conversation.
-        options: The options that were sent.
+        options: The options sent.
     """
 
     status: int | None
@@ -46,14 +46,14 @@ _MARGIN = 16
 
 @dataclass
 class LearnedOptions:
-    """What is known of the options that a model takes.
+    """What is known about the options that a model accepts.
 
     Args:
-        left_out: The options that it refused, each with what the person is told.
-        token_field: The field for the limit of an answer; None while nothing was learnt.
-        most_tokens: The highest limit of an answer that it takes; None where that is not known.
-        room: What the conversation of the present question leaves for an answer; None where that is not known.
-        no_stream_options: Whether it refuses `stream_options`, by which the usage of a stream is asked for.
+        left_out: The options that it refused, each with the notice for the person.
+        token_field: The field for the limit of an answer, once learnt.
+        most_tokens: The highest limit of an answer that it accepts, if known.
+        room: The tokens that the current conversation leaves for an answer, if known.
+        no_stream_options: Whether it refuses `stream_options`, which requests the usage of a stream.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
@@ -64,19 +64,19 @@ class LearnedOptions:
 
 
 def token_field_of(known: LearnedOptions, model: str) -> str:
-    """Return the field in which chat completions take the limit of an answer."""
+    """Return the field for the limit of an answer in chat completions."""
     return known.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
 
 
 def adapt_options(known: LearnedOptions, refusal: Refusal) -> str | None:
-    """Learn from a refusal which option to leave out or to change; return it in words, None where no option is refused."""
+    """Learn from a refusal which option to drop or change; return a description, or None if no option is refused."""
     if refusal.status not in (400, 422):
         return None
     return _room(known, refusal) or _token_field(known, refusal) or _most_tokens(known, refusal) or _dropped(known, refusal)
 
 
 _EXCEEDED = (
-    # Of Anthropic, with the limit that was sent; of OpenAI; of vLLM.
+    # Anthropic, with the limit that was sent; OpenAI; vLLM.
     re.compile(r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"),
     re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the messages", re.DOTALL),
     re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input tokens", re.DOTALL),
@@ -143,7 +143,7 @@ _UNSUPPORTED = re.compile(
     r"|expected tags|additional properties",
     re.IGNORECASE,
 )
-# Where a refusal names two, the first of them here is what the other one stands against.
+# If a refusal names two, the first one here is the cause of the conflict.
 _NAMES = {
     "top_p": re.compile(r"\btop_?p\b", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),

@@ -1,4 +1,4 @@
-"""JSON schemas in the strict form of OpenAI: every property is required, and what was optional may be null instead."""
+"""Convert JSON schemas to OpenAI's strict form: every property is required, and optional ones may be null."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from casual_mcp_nb.types.schema import SchemaReader
 
 MAX_DEPTH = 10
-"""How deep OpenAI lets objects be nested in a strict schema."""
+"""OpenAI's limit on nesting in a strict schema."""
 MAX_CHOICES = 250
 
 _TOLD = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
@@ -29,22 +29,22 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 class _NotStrict(Exception):
-    """A schema says something that the strict form cannot say."""
+    """A schema that the strict form cannot express."""
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the strict form of a schema, or None where there is none: open maps, keywords that it does not know.
+    """Return the strict form of a schema, or None if there is none: open maps, unsupported keywords.
 
     Args:
         schema: The schema of an object.
 
     Returns:
-        A schema that is shared with other callers: it must not be changed.
+        A schema shared with other callers, which must not be modified.
     """
     return _made(json.dumps(schema, default=str))
 
 
-# Each request offers the same tools.
+# Cached, because each request offers the same tools.
 @lru_cache(maxsize=4_096)
 def _made(text: str) -> dict[str, Any] | None:
     schema = json.loads(text)
@@ -59,7 +59,7 @@ def _made(text: str) -> dict[str, Any] | None:
 
 
 def all_required(schema: Any) -> Any:
-    """Return a schema in which no property is optional: for an answer of which every part is wanted."""
+    """Return a schema without optional properties, for an answer that needs every part."""
     if isinstance(schema, list):
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -70,11 +70,11 @@ def all_required(schema: Any) -> Any:
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Return arguments that were made for the strict form, without the nulls that stand for what was left out.
+    """Return arguments in the strict form without the nulls that represent omitted ones.
 
     Args:
-        arguments: What the model wrote; what is no JSON object stays as it is.
-        schema: The schema as it was before.
+        arguments: The model's arguments; anything but a JSON object is returned unchanged.
+        schema: The original schema.
     """
     try:
         given = json.loads(arguments)
@@ -142,12 +142,12 @@ def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any
     options = schema[choice]
     if choice == "allOf" and len(options) != 1:
         raise _NotStrict
-    # The strict form knows no oneOf; the server still checks that only one fits.
+    # The strict form has no oneOf; the server still checks that exactly one matches.
     return _described(schema) | {"anyOf": [_strict(option, depth) for option in options]}
 
 
 def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema of several types as a choice of schemas of one type."""
+    """Return a schema with several types as a choice of single-type schemas."""
     types = [{"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}} for kind in _kinds(schema)]
     of_types = {"type", *(name for kind in _kinds(schema) for name in _OF_TYPE[kind])}
     return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
@@ -159,7 +159,7 @@ def _only(schema: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Title and description; what the strict form refuses and a server checks anyway is told in words."""
+    """Return title and description, with the keywords that the strict form refuses described in words."""
     made = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
     told = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
@@ -180,7 +180,7 @@ def _kinds(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a strict schema that takes null too."""
+    """Return a strict schema that also allows null."""
     if _takes_null(schema):
         return schema
     if "anyOf" in schema:
@@ -206,7 +206,7 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
         return [_dropped(item, fitting[0], root) for item in value] if fitting else value
     if not isinstance(value, dict):
         return value
-    # In the strict form an object has all properties of the alternative that the model took.
+    # In the strict form, an object has all properties of the alternative that the model chose.
     chosen = next((kind for kind in kinds if kind.get("properties", {}).keys() == value.keys()), None)
     if chosen is None:
         return value

@@ -1,4 +1,4 @@
-"""Which models think before they answer, and what they take no more then."""
+"""Which models reason before answering, and which options they then refuse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?
 
 
 def is_reasoning_model(model: str) -> bool:
-    """Whether a name is one of OpenAI's reasoning models: they refuse `temperature` and count their thinking as output."""
+    """Return whether a name is one of OpenAI's reasoning models, which refuse `temperature` and count reasoning as output."""
     return _REASONING.search(model) is not None
 
 
 def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
-    """Return the options that one of OpenAI's models is not sent because it reasons, or `thinks` whatever its name tells."""
+    """Return the options not sent to one of OpenAI's models because it reasons, by its name or by `thinks`."""
     given = options.given() if thinks or is_reasoning_model(model) else {}
     reason = f"Model {shown(model)} is asked to reason, and takes no"
     return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}

@@ -1,4 +1,4 @@
-"""How requests are made again, and what is told of it meanwhile."""
+"""Retry settings, and the events of retries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RetryScheduled:
-    """A request failed and is made again after a wait.
+    """A request failed and will be retried after a delay.
 
     Args:
-        attempt: How many requests were made so far.
-        seconds: The wait that begins now.
-        reason: What went wrong, in few words.
+        attempt: Number of attempts so far.
+        seconds: The delay.
+        reason: What went wrong, in short.
     """
 
     attempt: int
@@ -22,10 +22,10 @@ class RetryScheduled:
 
 @dataclass(frozen=True)
 class RequestAdapted:
-    """A request is made again in another form, since the model does not take the first one.
+    """A request is repeated in another form, because the model refused the first one.
 
     Args:
-        notice: What is done differently from now on, in words for the person.
+        notice: Description of the change for the person.
     """
 
     notice: str
@@ -33,14 +33,14 @@ class RequestAdapted:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how patiently a request is made again. Where the provider says how long to wait, that holds.
+    """How often and with which delays requests are retried. A delay requested by the provider takes precedence.
 
     Args:
-        most: How often at most.
-        first_wait: Seconds of the first wait where the provider does not say; each further one is twice as long, and all are
-            lengthened by chance.
-        most_wait: Seconds of the longest single wait; a provider that asks for more is not waited for.
-        most_waits: Seconds of all waits together.
+        most: Maximum number of retries.
+        first_wait: The first delay in seconds, unless the provider requests one; each further delay is twice as long, plus
+            random jitter.
+        most_wait: The longest single delay in seconds; a longer request of a provider is an error.
+        most_waits: The total of all delays in seconds.
     """
 
     most: int = 0

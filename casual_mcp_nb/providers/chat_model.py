@@ -1,4 +1,4 @@
-"""A model that can be asked."""
+"""The model interface of the engine."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class ChatModel(BoundModel):
-    """One model bound to its client: the only way in which the engine meets a provider. See `BoundModel` for its arguments."""
+    """A model bound to its client: the engine's only interface to providers. See `BoundModel` for its arguments."""
 
     @classmethod
     def of(cls, model: Model, name: str | None = None) -> ChatModel:
-        """Bind a model that the person made: any `casual_llm.Model`, also over a client of their own.
+        """Bind a model that the user created: any `casual_llm.Model`, even with a custom client.
 
         Args:
-            model: The model; its options are used, its own bookkeeping of usage is not.
-            name: What to call it; the provider's name by default.
+            model: The model; its options are used, but not its own usage tracking.
+            name: Its name; the default is the provider's name.
         """
         options = model.default_options
         if model.system_message_handling and not (options and options.system_message_handling):
@@ -47,42 +47,42 @@ class ChatModel(BoundModel):
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
     ) -> ModelResponse:
-        """Ask the model, and again where the provider can answer later; see `Retries`.
+        """Send a request to the model, with retries; see `Retries`.
 
         Args:
             messages: The whole conversation, the system message first.
-            tools: What is offered: definitions with `name`, `description` and `parameters`, sent as they are.
-            on_event: Gets what happens before the answer is complete: its text piece by piece where the provider can do that,
-                `RetryScheduled` before the wait for another attempt, `RateLimitWait` before one for the client's limits, and
-                `RequestAdapted` where the request is made again in a form that the model takes.
-            stream: False asks for the answer in one piece.
+            tools: The offered definitions with `name`, `description` and `parameters`, sent unchanged.
+            on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
+                `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
+                and `RequestAdapted` if the request is repeated in another form.
+            stream: False requests the answer in one piece.
 
         Returns:
             The answer with its own usage.
 
         Raises:
-            ProviderError: The provider cannot be reached, refused the request, or answered something that cannot be used; see
-                its subclasses. Where text was given to `on_event` before, it is an `IncompleteStreamError` that has it.
+            ProviderError: The provider cannot be reached, refused the request, or returned an unusable response; see its
+                subclasses. After text was passed to `on_event`, it is an `IncompleteStreamError` with that text.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
         return await ModelRequest(self, messages, tools, on_event, stream).answer()
 
     def with_options(self, options: RequestOptions) -> ChatModel:
-        """Return this model, asked with other options; what is learnt of it is shared."""
+        """Return this model with other options; what is learnt about it is shared."""
         changed = copy.copy(self)
         changed.options = self.options.overlaid(options)
         return changed
 
     def unforced(self) -> ChatModel:
-        """Return this model, free to answer: without a choice of tools that would make it call one again and again."""
+        """Return this model without a forced tool choice, so that it can answer."""
         if self.wanted.tool_choice in (None, "auto", "none"):
             return self
         return self.with_options(RequestOptions(tool_choice="auto"))
 
     @property
     def spec(self) -> ProviderSpec:
-        """What is known of its provider, also for a client that the person made."""
+        """The spec of its provider, even for a custom client."""
         kinds = ((spec, spec.client()) for spec in specs().values())
         return next((spec for spec, kind in kinds if kind and isinstance(self.client, kind)), spec_of(self.provider))
 

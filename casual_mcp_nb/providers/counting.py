@@ -1,4 +1,4 @@
-"""Counting tokens with a provider's own vocabulary, where it lies on this machine. Nothing is ever fetched."""
+"""Count tokens with a provider's own vocabulary, if it is on this machine. Nothing is ever fetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from casual_mcp_nb.providers.registry import spec_of
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
-# Where tiktoken gets its vocabularies, which names them in its cache, and what they must hash to; else it fetches them anew.
+# The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes; otherwise it fetches them.
 _SOURCE = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
 _HASHES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
@@ -23,12 +23,12 @@ _HASHES = {
 
 
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
-    """Return what counts the tokens of a text as this model does, or None where that cannot be had without a network.
+    """Return a function that counts tokens as this model does, or None if that needs a network.
 
-    Takes up to a second the first time: call it on another thread.
+    The first call takes up to a second: call it on another thread.
 
     Args:
-        model: The model. OpenAI's are counted by tiktoken, where it is installed and its vocabulary is in its cache.
+        model: The model. OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached.
     """
     if not spec_of(model.provider).counted_by_tiktoken:
         return None
@@ -44,7 +44,7 @@ def counter_for(model: ChatModel) -> Callable[[str], int] | None:
 
 
 def _is_here(name: str) -> bool:
-    """Whether tiktoken has this vocabulary in its cache, whole."""
+    """Return whether tiktoken has this vocabulary in its cache, complete."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")

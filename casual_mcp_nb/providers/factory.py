@@ -1,4 +1,4 @@
-"""Clients and models from a config: a client is made once and shared by its models."""
+"""Create clients and models from a config. A client is created once and shared by its models."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _Named = TypeVar("_Named")
 _ANSWER_TOKENS = 4_096
-"""What a model that has a budget for thinking may answer beside it, unless the config says."""
+"""The default answer limit, in addition to a thinking budget."""
 
 
 class ModelFactory:
-    """Makes the clients and models of a config when they are first asked for.
+    """Creates the clients and models of a config on first use.
 
     Args:
-        config: The config. Keys stand in it already; this class reads no environment.
+        config: The config, with its keys; this class does not read the environment.
     """
 
     def __init__(self, config: Config) -> None:
@@ -43,17 +43,17 @@ class ModelFactory:
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
         self._making = threading.Lock()
-        # Held from the beginning on, so that closing and going on does not begin a new minute.
+        # Created once, so that closing and reopening does not reset the limits.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def get_client(self, name: str) -> LLMClient:
         """Return the client of that name in the config.
 
         Raises:
-            UnknownNameError: There is none; the closest names are in the message.
+            UnknownNameError: There is none; the message suggests the closest names.
             UsageError: Its provider is not supported.
             MissingDependencyError: Its SDK is not installed.
-            ProviderError: It has no key, or its SDK refuses its settings.
+            ProviderError: It has no key, or its SDK rejects its settings.
         """
         if name not in self._clients:
             config = _known("client", name, self._config.clients)
@@ -67,7 +67,7 @@ class ModelFactory:
         return self._clients[name]
 
     def get_model(self, name: str) -> Model:
-        """Return the casual-llm model of that name in the config. Raises what `get_client` raises."""
+        """Return the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
         if name not in self._models:
             from casual_llm import Model
 
@@ -79,14 +79,14 @@ class ModelFactory:
         return self._models[name]
 
     def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Return what the engine asks.
+        """Return the model for the engine.
 
         Args:
-            name: A model of the config, a `casual_llm.Model` of the person's own, a `ChatModel` (comes back as it is), or None
-                for the first model of the config.
+            name: A model of the config, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for the first
+                model of the config.
 
         Raises:
-            UsageError: The config has no model. Beside this, what `get_client` raises.
+            UsageError: The config has no model. Also raises the errors of `get_client`.
         """
         if isinstance(name, ChatModel):
             return name
@@ -95,11 +95,11 @@ class ModelFactory:
             own.price = price_of(self._config.prices, own.name)
             return own
         if name is None and not self._config.models:
-            raise UsageError("The config has no model.", hint="Add one under 'models', or hand in a casual_llm.Model.")
+            raise UsageError("The config has no model.", hint="Add one under 'models', or pass a casual_llm.Model.")
         return self._bound(next(iter(self._config.models)) if name is None else name)
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Return what `chat_model` returns, without holding the caller's loop.
+        """Return the same as `chat_model`, without blocking the caller's loop.
 
         The first model of a provider imports its SDK, which takes seconds.
         """
@@ -134,14 +134,14 @@ class ModelFactory:
             key_places=key_places(config.client, client.provider),
             timeout=client.timeout,
             retries=Retries(client.max_retries),
-            # Not the values: what is kept here can be shown.
+            # Not the values, because this can be shown.
             secrets=lambda: self._config.secrets(),
             price=price_of(self._config.prices, name, model.name),
             limits=self._limits[config.client],
         )
 
     async def close(self) -> None:
-        """Close the connections of all clients that were made. They are made anew when they are used again."""
+        """Close the connections of all clients. They are created again on next use."""
         clients = list(self._clients.values())
         self._clients.clear()
         self._models.clear()
@@ -165,23 +165,23 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
         raise
     except Exception as error:
         reason = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300]
-    # Raised out here: the frames of the SDK's error hold the key.
+    # Raised outside the handler, because the frames of the SDK's error hold the key.
     raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
 
 
 @contextmanager
 def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
-    """Mask secrets in what is logged while a client is made.
+    """Mask secrets in the log while a client is created.
 
     Args:
-        secrets: What is masked.
+        secrets: The values to mask.
     """
 
     def mask(record: logging.LogRecord) -> bool:
         record.msg, record.args = redacted(record.getMessage(), secrets), ()
         return True
 
-    # A filter sees the records of its own logger only, and not those of the loggers below it.
+    # A logger's filter does not see the records of its child loggers.
     making = [logging.getLogger(f"casual_llm.providers.{name}") for name in loggers()]
     for logger in making:
         logger.addFilter(mask)
@@ -193,7 +193,7 @@ def _masked_logs(secrets: Collection[str]) -> Iterator[None]:
 
 
 def _options(config: ModelConfig, provider: str) -> ChatOptions:
-    """Return what goes with each request beside the options that every model has."""
+    """Return the provider-specific options of each request."""
     from casual_llm import ChatOptions
 
     spec, budget = spec_of(provider), config.thinking_tokens

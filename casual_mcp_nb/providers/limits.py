@@ -1,4 +1,4 @@
-"""What a client may ask in a minute, and the pause that its provider asks for: shared by all models and chats that use it."""
+"""Rate limits of a client, and pauses requested by its provider, shared by all models and chats that use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.config import ClientConfig
 
 PERIOD = 60.0
-"""Seconds that a limit is for: in any such span, wherever it begins, it is kept."""
+"""The period of a limit in seconds, as a sliding window."""
 
 _ENTRIES = 10_000
 _SECONDS_BETWEEN_LOOKS = 0.02
@@ -27,11 +27,11 @@ _NOT_WORTH_SAYING = 0.05
 
 @dataclass(frozen=True)
 class RateLimitWait:
-    """A request waits before it is made.
+    """A request is delayed.
 
     Args:
-        seconds: The wait that begins now; another one can follow it.
-        reason: What for, in few words.
+        seconds: The delay; another one can follow.
+        reason: Why, in short.
     """
 
     seconds: float
@@ -40,27 +40,27 @@ class RateLimitWait:
 
 @dataclass
 class TokenReservation:
-    """What a request was charged for its tokens before it was made: the estimate, and its entry among the others."""
+    """The tokens reserved for a request before it is made: the estimate, and its entry in the bucket."""
 
     tokens: int
     entry: RateItem | None = None
 
 
 class _Window:
-    """So many units in any `PERIOD`."""
+    """A limit of units in any `PERIOD`."""
 
     def __init__(self, limit: int) -> None:
         from pyrate_limiter import InMemoryBucket, Rate
 
-        # The bucket holds an entry for each unit, so that many tokens are made one unit.
+        # The bucket has one entry per unit, so a unit is many tokens.
         self._size = math.ceil(limit / _ENTRIES)
         self._most = max(1, limit // self._size)
         self._bucket = InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
     def take(self, amount: int) -> RateItem | float:
-        """Return the entry for this amount; or, where there is no room for it, the seconds until there can be some.
+        """Return an entry for this amount, or the seconds until there may be room for it.
 
-        More than the whole limit goes once everything else has passed.
+        An amount above the whole limit passes when the bucket is empty.
         """
         item = _entry(min(self._units(amount), self._most))
         self._bucket.leak(item.timestamp)
@@ -78,7 +78,7 @@ class _Window:
             del items[first : first + min(self._units(amount), entry.weight)]
 
     def add(self, amount: int) -> None:
-        """Count an amount that was used already, whether there is room for it or not; at most the whole limit."""
+        """Record an amount already used, even if there is no room for it; at most the whole limit."""
         item = _entry(min(self._units(amount), self._most))
         self._bucket.items.extend([item] * item.weight)
 
@@ -93,12 +93,12 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Lets the requests of one client pass, one after the other in the order in which they came.
+    """Admits the requests of one client in order of arrival.
 
     Args:
         client: The client's name in the config.
-        requests: How many requests in a minute; None for any number.
-        tokens: How many tokens in a minute, of requests and answers; None for any number.
+        requests: Maximum requests per minute; None for no limit.
+        tokens: Maximum input and output tokens per minute; None for no limit.
     """
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
@@ -108,7 +108,7 @@ class ClientLimits:
         self._words = {
             "requests": f"the limit of client {name}: {requests or 0:,} request{'s' if requests != 1 else ''} a minute",
             "tokens": f"the limit of client {name}: {tokens or 0:,} tokens a minute",
-            "pause": f"the provider of client {name}, which asked for a pause",
+            "pause": f"the provider of client {name}, which requested a pause",
         }
         self._most_tokens = tokens or 0
         self._paused_until = 0.0
@@ -121,15 +121,15 @@ class ClientLimits:
         return self._tokens is not None
 
     def pause(self, seconds: float) -> None:
-        """Let nothing pass for so long: the provider said that it has had enough of this client."""
+        """Pause all requests for some seconds, as the provider requested."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     async def turn(self, tokens: int, say: Callable[[RateLimitWait], None]) -> TokenReservation:
-        """Wait until a request may be made. It can be cancelled; nothing is charged then.
+        """Wait until a request may be made. If it is cancelled, nothing is charged.
 
         Args:
-            tokens: What it will take, by estimate.
-            say: Told of each wait that a person can notice.
+            tokens: Its estimated tokens.
+            say: Called with each noticeable wait.
         """
         ticket = object()
         self._line.append(ticket)
@@ -143,7 +143,7 @@ class ClientLimits:
             self._line.remove(ticket)
 
     def settle(self, charge: TokenReservation, used: int | None) -> None:
-        """Correct a charge by what the provider reported; None leaves the estimate."""
+        """Correct a reservation by the reported usage; None keeps the estimate."""
         if self._tokens is None or charge.entry is None or used is None:
             return
         if used < charge.tokens:
@@ -179,7 +179,7 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
-    """Return the limits of a client: the same ones for every session of this process that has it in its config.
+    """Return the limits of a client, shared by every session of this process with the same client.
 
     Args:
         name: Its name in the config.

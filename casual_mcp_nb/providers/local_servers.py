@@ -64,10 +64,10 @@ class RunningServer:
 
 
 def running_servers(seconds: float | None = None, servers: Iterable[LocalServer] | None = None) -> tuple[RunningServer, ...]:
-    """Return the model servers that answer on this computer, asked side by side. Only 127.0.0.1 is asked, and without a key.
+    """Return the model servers that answer on this computer, asked concurrently, only on 127.0.0.1 and without a key.
 
     Args:
-        seconds: How long they are waited for together; None for `SECONDS`.
+        seconds: How long to wait for all of them; None for `SECONDS`.
         servers: Which ones; None for `LOCAL_SERVERS`.
     """
     servers = tuple(LOCAL_SERVERS if servers is None else servers)
@@ -101,7 +101,7 @@ def _models_of(server: LocalServer, seconds: float) -> tuple[str, ...]:
 
 
 def _names_in(answer: Any) -> tuple[str, ...]:
-    # Anything can listen on these ports: what is no list of models has no names.
+    # Anything can listen on these ports: without a list of models, there are no names.
     if not isinstance(answer, dict):
         return ()
     entries = answer.get("models") if isinstance(answer.get("models"), list) else answer.get("data")

@@ -1,7 +1,7 @@
-"""The providers: those that ship with the package, and those that other packages add.
+"""Registry of providers: those that ship with the package, and those that other packages add.
 
-Importing this module imports no SDK. A package adds a provider by an entry point of the group `casual_mcp_nb.providers` that
-leads to a `ProviderSpec`.
+Importing this module does not import any SDK. A package adds a provider with an entry point in the group
+`casual_mcp_nb.providers` that refers to a `ProviderSpec`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _logger = logging.getLogger(GROUP)
 
 @cache
 def specs() -> Mapping[str, ProviderSpec]:
-    """Return every provider by name. One that ships with the package is not replaced by another of its name."""
+    """Return every provider by name. Bundled providers cannot be replaced."""
     found: dict[str, ProviderSpec] = {}
     for spec in (*_built_in().values(), *_added()):
         if found.setdefault(spec.name, spec) is not spec:
-            _logger.warning("There are two providers %s: the first one counts.", shown(spec.name))
+            _logger.warning("There are two providers %s: the first one is used.", shown(spec.name))
     return MappingProxyType(found)
 
 
@@ -47,18 +47,18 @@ def _added() -> Iterator[ProviderSpec]:
         try:
             spec: Any = entry.load()
         except Exception as error:
-            # A package that is broken takes nothing else with it.
+            # A broken package does not affect the others.
             _logger.warning("The provider %s cannot be loaded: %s", shown(entry.name), type(error).__name__)
             continue
         if isinstance(spec, ProviderSpec):
             yield spec
         else:
-            _logger.warning("The provider %s is no ProviderSpec.", shown(entry.name))
+            _logger.warning("The provider %s is not a ProviderSpec.", shown(entry.name))
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Return the provider of that name; for a client of another kind, what holds for a server in OpenAI's format."""
-    # Looking for entry points reads the metadata of every package that is installed.
+    """Return the provider of that name; for an unknown client, the spec of an OpenAI-compatible server."""
+    # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
 
@@ -77,7 +77,8 @@ def loggers() -> list[str]:
 def client_variable(client: str) -> str:
     """Return the environment variable for the key of one client.
 
-    It is the client's name in upper case, with `_` for every character but A to Z and 0 to 9: `STRASSE_API_KEY` for `straße`.
+    It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9: `STRASSE_API_KEY` for
+    `straße`.
 
     Args:
         client: The client's name in the config.
@@ -86,9 +87,9 @@ def client_variable(client: str) -> str:
 
 
 def key_variables(client: str, provider: str) -> tuple[str, ...]:
-    """Return the environment variables in which a client's key is looked for; the first that is set wins.
+    """Return the environment variables for a client's key; the first one that is set wins.
 
-    Whatever is found goes to the address that the client is configured with, also the key from the provider's own variable.
+    The key is sent to the client's configured URL, even if it is from the provider's own variable.
 
     Args:
         client: The client's name in the config.
@@ -99,27 +100,27 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
-    """Return the hosts of the provider whose own variable this is; none for any other variable."""
+    """Return the hosts of the provider that this variable belongs to; none for any other variable."""
     return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
-    """Return the options that this model is not sent, as far as its provider and its name tell, each with the reason.
+    """Return the options not sent to this model, judging by its provider and name, each with the reason.
 
     Args:
         provider: The provider, as in the config.
         model: The provider's name of the model.
-        options: What the person wants.
+        options: The requested options.
     """
     spec = spec_of(provider)
     given = options.given()
     if spec.offers_none and options.tool_choice in ("auto", "none"):
-        # The one is what it does anyway, and for the other no tools are offered.
+        # `auto` is the default, and with `none` no tools are offered.
         given.pop("tool_choice")
     unsent = {name: f"{spec.api} has no {name}: it is not sent." for name in spec.lacking if name in given}
     return unsent | spec.unsent(model, options)
 
 
 def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
-    """Return what a person should know about the options of a model before it is asked; arguments as for `not_sent`."""
+    """Return notices about a model's options before a request; takes the same arguments as `not_sent`."""
     return [*not_sent(provider, model, options).values(), *spec_of(provider).notes(model, options)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool that a scripted answer makes: the tool's name on the wire and its arguments."""
+    """A tool call of a scripted answer: the tool's wire name and its arguments."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """What a scripted model was given: the messages, and the definitions of the tools."""
+    """A request to a scripted model: the messages and the tool definitions."""
 
     messages: tuple[ChatMessage, ...]
     tools: tuple[Mapping[str, Any], ...]
@@ -41,17 +41,17 @@ def call(name: str, /, **arguments: Any) -> Call:
 
 
 def calls(*made: Call) -> tuple[Call, ...]:
-    """Return an answer that calls several tools at once, such as `calls(call("a__x"), call("b__y", n=1))`."""
+    """Return an answer that calls several tools, such as `calls(call("a__x"), call("b__y", n=1))`."""
     return made
 
 
 class ScriptedClient:
-    """A casual-llm client that plays a list.
+    """A casual-llm client that plays a list of answers.
 
     Args:
-        answers: One item for each request. A text or a message is the answer; `call(...)` and `calls(...)` make calls of
-            tools; a `ModelResponse` has usage too; an exception is raised; a function, plain or async, is given the messages
-            and tools and returns one of those.
+        answers: One item per request. A string or a message is the answer; `call(...)` and `calls(...)` make tool calls; a
+            `ModelResponse` also has usage; an exception is raised; a function, plain or async, takes the messages and tools and
+            returns one of these.
     """
 
     def __init__(self, answers: Iterable[Any] = ()) -> None:
@@ -60,7 +60,7 @@ class ScriptedClient:
         self.requests: list[ScriptedRequest] = []
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Play the next answer and note the request.
+        """Play the next answer and record the request.
 
         Raises:
             UsageError: There are no more answers.
@@ -70,7 +70,7 @@ class ScriptedClient:
         try:
             item = next(self._answers)
         except StopIteration:
-            item = UsageError(f"The script has no answer for request {len(self.requests)}.", hint="Give it one more.")
+            item = UsageError(f"The script has no answer for request {len(self.requests)}.", hint="Add another answer.")
         if callable(item):
             item = item(request.messages, request.tools)
             item = await item if inspect.isawaitable(item) else item
@@ -105,7 +105,7 @@ class ScriptedClient:
 
 
 def scripted_model(*answers: Any, name: str = "scripted") -> ChatModel:
-    """Return a model that plays these answers; `model.client.requests` has what it was asked.
+    """Return a model that plays these answers; `model.client.requests` records its requests.
 
     Args:
         *answers: What `ScriptedClient` takes.

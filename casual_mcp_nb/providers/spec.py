@@ -1,4 +1,4 @@
-"""What the package knows of a provider: everything that differs from one to the next, in one value."""
+"""The description of a provider: everything specific to it, in one value."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Definitions = Sequence[Mapping[str, Any]]
 
 
 class OnText(Protocol):
-    """What is told of an answer while it comes."""
+    """Receives an answer's text as it arrives."""
 
     def __call__(self, text: str, response: object = None, /) -> None:
-        """Take the next piece of text; an empty one means that something else arrived.
+        """Receive the next chunk of text; an empty one means that something else arrived.
 
-        With the response that it came in, how much has come altogether is bounded too.
+        With the response that it came in, the total size is limited too.
         """
 
 
 @dataclass(frozen=True)
 class ProviderAdapter:
-    """How to talk to one kind of client.
+    """Functions that make requests with one kind of client.
 
     Args:
         offer: Tool definitions to extra arguments of the request.
@@ -46,12 +46,12 @@ class ProviderAdapter:
 
 
 def offer_plain(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request as they are, for a client that puts them in its own words."""
+    """Return the definitions unchanged as request arguments, for a client that converts them itself."""
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
-    """Return which tools may be called, and whether several at once, in OpenAI's words."""
+    """Return tool choice and parallel calls in OpenAI's format."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls
     said: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
     if choice is None:
@@ -61,47 +61,47 @@ def choose_tools(options: RequestOptions) -> dict[str, Any]:
 
 
 def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
-    """Return how much a model is to think, in OpenAI's word for chat completions."""
+    """Return the reasoning effort in OpenAI's format for chat completions."""
     return {"reasoning_effort": effort}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderSpec:
-    """A provider; what is not given is as with a server that speaks OpenAI's chat completions.
+    """A provider. The defaults are those of a server compatible with OpenAI's chat completions.
 
     Args:
-        name: Its name in a config; also the format of its requests, as what is kept for later requests has it.
-        about: What it is, for lists of providers.
-        place: Where it stands in lists of those that ship with the package.
-        build: The client for a name and its settings in a config.
-        adapter: How to talk to its client; None where the client makes its own requests (it has `answer`).
-        client: The class of its client, None where its SDK is missing; by it a client of the person's own is known too.
-        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None where it needs none.
-        key_variable: The environment variable in which its key is looked for after the client's own.
-        homes: The hosts to which that key belongs, the provider's own first.
+        name: Its name in a config; also the wire format in `ProviderState`.
+        about: A short description, for lists of providers.
+        place: Its position in lists of bundled providers.
+        build: Returns the client for a name and its config.
+        adapter: How to make requests with its client; None if the client makes its own requests (it has `answer`).
+        client: The class of its client, None if its SDK is missing; also identifies the provider of a custom client.
+        sdk: The package of its SDK, which is also our extra and, with `_`, the name of its logger; None if it needs none.
+        key_variable: The environment variable for its key, looked up after the client's own.
+        homes: The hosts that the key belongs to, the provider's own first.
         example_model: One of its models that calls tools, for those who have not chosen one.
-        needs_key: Whether it cannot be asked without a key.
+        needs_key: Whether it requires a key.
         is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
-        api: What is said to lack an option.
-        lacking: The options that it has no field for.
-        unsent: More options that a model is not sent, each with the reason.
-        notes: What a person should know about the options of a model.
-        highest_temperature: What it takes at most, where that is less than others take, with whose models they are.
-        choose_tools: Which tools may be called, in its words.
-        offers_none: Whether no tools are offered where none may be called.
-        effort: How much to think, in its words.
-        think: Asks its server for what it takes for an effort, as the argument `think`; None where it cannot think.
-        takes_thinking_tokens: Whether a budget for thinking can be set.
-        answer_limit: The limit of an answer where the person gives none; None where none must be sent.
-        window_option: The argument that tells it a model's window.
-        window_note: What happens where that is not told.
+        api: The API's name in notices about unsupported options.
+        lacking: The options that it does not support.
+        unsent: Further options that are not sent to a model, each with the reason.
+        notes: Notices about the options of a model.
+        highest_temperature: Its maximum temperature if lower than others', with the name of its models.
+        choose_tools: The tool choice in its format.
+        offers_none: Whether no tools are offered if none may be called.
+        effort: The reasoning effort in its format.
+        think: Asks its server for the value of the argument `think` for an effort; None if it cannot think.
+        takes_thinking_tokens: Whether a thinking budget can be set.
+        answer_limit: The default limit of an answer; None to send none.
+        window_option: The argument for a model's context window.
+        window_note: What happens without it.
         overflow: What happens to a conversation that is too long.
-        takes_format: Whether it can be told to answer with JSON.
-        chat_messages: Whether it has messages in the shape of chat completions, with the quirks of many servers.
-        renames_max_tokens: Whether the limit of an answer has another name for some of its models.
-        counted_by_tiktoken: Whether tiktoken knows its vocabularies.
-        first_used: What its SDK imports when it is first looked at, as attributes of its client.
-        warm_up: Has its SDK build what it leaves for its first answer.
+        takes_format: Whether it has a JSON mode.
+        chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
+        renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
+        counted_by_tiktoken: Whether tiktoken has its vocabularies.
+        first_used: Attributes of its client that its SDK imports on first access.
+        warm_up: Makes its SDK build what it would leave for the first answer.
     """
 
     name: str

@@ -165,7 +165,7 @@ def test_an_address_of_an_image_is_never_fetched(asking: Callable[..., Any]) -> 
         image = ImageContent(source=f"{elsewhere.url}/secret.png")
         turn = session.chat([UserMessage(content=[TextContent(text="What?"), image])])
         assert turn.status == "failed"
-        assert "Ollama takes no addresses" in str(turn.error)
+        assert "Ollama does not accept image URLs" in str(turn.error)
         assert elsewhere.seen == server.seen == []
         assert elsewhere.url not in mimebundle(turn)["text/html"]
 

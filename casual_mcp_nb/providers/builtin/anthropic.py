@@ -1,4 +1,4 @@
-"""Anthropic's messages."""
+"""Provider for Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ WIRE = "anthropic"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request."""
+    """Return the definitions as request arguments."""
     offered = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
 async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
+    """Make a request without streaming."""
     create = client.client.messages.create
-    # With a timeout of its own the SDK does not refuse a request whose answer can be long.
+    # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
     request = {"timeout": client.client.timeout, **_request(client, model, messages, options)}
     return _read(await create(**request), model)
 
@@ -65,10 +65,10 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
 async def stream(
     client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
+    """Make a streaming request; a server that answers in one piece is handled too."""
     from anthropic.types import Message
 
-    # The SDK's own `messages.stream` parses arguments on the way, broken ones included.
+    # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
     events = await client.client.messages.create(**_request(client, model, messages, options), stream=True)
     return await read_stream(events, say, _MessageStream(model), Message.construct, partial(_read, model=model))
 
@@ -94,7 +94,7 @@ def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
 
 
 def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
-    """Return the result of a call. One that failed has text only, and some: "content cannot be empty if `is_error` is true"."""
+    """Return the result of a call. A failed one has only text: "content cannot be empty if `is_error` is true"."""
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
@@ -114,10 +114,10 @@ def _image(image: ImageContent) -> dict[str, Any]:
 
 
 def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with those of one role joined and no empty text, which is refused.
+    """Return the messages with consecutive ones of a role merged, and without empty text, which is refused.
 
-    The results of calls that were made side by side must be in one message, before anything else that the person says: a
-    model that gets them apart makes no such calls.
+    Results of parallel calls must be in one message, before any user text: a model that gets them separately stops making
+    parallel calls.
     """
     joined: list[dict[str, Any]] = []
     for message in messages:
@@ -136,10 +136,10 @@ def _is_no_result(block: Mapping[str, object]) -> bool:
 
 
 def _mark_for_cache(request: dict[str, Any]) -> None:
-    """Mark the end of a request's tools, of its system prompt and of its conversation.
+    """Mark the end of a request's tools, system prompt and conversation for the cache.
 
-    Three, since each ends a part that can be the same while the next one differs: a tool that is found by search changes
-    everything behind it.
+    There are three marks, because each part can stay the same while the next one changes: a tool found by search changes
+    everything after it.
     """
     last = request["messages"][-1]["content"] if request["messages"] else []
     for blocks in (request.get("tools"), request.get("system"), last):
@@ -150,7 +150,7 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
 def _read(response: Message, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
         raise InvalidResponse(as_sent(response))
-    # Servers that speak as Anthropic does leave fields out.
+    # Compatible servers may omit fields.
     made = [block for block in response.content if block.type == "tool_use"]
     calls = [call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in made]
     parts = [part for block in response.content if (part := _part(block)) is not None]
@@ -158,7 +158,7 @@ def _read(response: Message, model: str) -> ModelResponse:
 
 
 def _part(block: ContentBlock) -> Part | None:
-    """Return what the provider is sent back of a block."""
+    """Return the part of a block that is sent back to the provider."""
     match block.type:
         case "text":
             return _text(block.text) if getattr(block, "text", None) else None
@@ -175,19 +175,19 @@ def _usage(usage: Usage | None) -> TokenUsage | None:
     prompt = getattr(usage, "input_tokens", None)
     read = getattr(usage, "cache_read_input_tokens", None)
     if prompt is not None:
-        # Anthropic counts what was read from and written to the cache apart from the rest of the request.
+        # Anthropic counts tokens read from and written to the cache separately.
         prompt += (read or 0) + (getattr(usage, "cache_creation_input_tokens", None) or 0)
     thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
     return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking)
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
-"""The field of each kind of block that is streamed in pieces."""
+"""The field of each type of block that is streamed in chunks."""
 
 
 @dataclass
 class _MessageStream:
-    """A streamed answer as far as it has come."""
+    """A streamed response under construction."""
 
     model: str
     blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class _MessageStream:
     ended: bool = False
 
     def take(self, event: RawMessageStreamEvent) -> str:
-        """Take an event; the text in it comes back."""
+        """Add an event; return the text in it."""
         match event.type:
             case "message_start":
                 self._count(getattr(event.message, "usage", None))
@@ -247,10 +247,10 @@ class _MessageStream:
 
 
 _DEFAULT_MOST = 32_000
-"""For a model that is not listed. One that takes less says so, and is asked again with what it takes."""
+"""For unlisted models. One with a lower limit reports it, and the request is repeated with that."""
 
-# "Max output" in https://platform.claude.com/docs/en/about-claude/models/overview, and the limit that the API names when a
-# request is over it; as of August 2026. The first that a name begins with.
+# "Max output" in https://platform.claude.com/docs/en/about-claude/models/overview, and the limit that the API reports when a
+# request exceeds it; as of August 2026. The first matching prefix applies.
 _MOST = {
     "claude-fable-5": 128_000,
     "claude-opus-4-8": 128_000,
@@ -267,7 +267,7 @@ _MOST = {
 
 
 def _answer_limit(model: str) -> int:
-    """Return the limit for an answer of this model: its own maximum where that is known."""
+    """Return the limit of this model's answers: its own maximum if known."""
     name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
     return next((most for start, most in _MOST.items() if name.startswith(start)), _DEFAULT_MOST)
 
@@ -281,7 +281,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     try:
         client: Any = AnthropicClient(api_key=key_of(config), base_url=config.base_url, timeout=config.timeout)
     except AnthropicError as error:
-        # Without a key the SDK looks for a profile of its own; what is wrong with one stands in the cause.
+        # Without a key, the SDK looks for its own profile; the cause says what is wrong with that.
         raise no_key(name, WIRE) from error
     if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
         raise no_key(name, WIRE)
@@ -295,14 +295,14 @@ def _client() -> type[Any] | None:
     return casual_llm.AnthropicClient
 
 
-# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 take no temperature but 1.
+# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 accept no temperature but 1.
 _FIXED_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[7-9]|[5-9])|(?:sonnet|haiku|fable|mythos)-[5-9])", re.IGNORECASE)
 
 
 def _notes(model: str, options: RequestOptions) -> list[str]:
     temperature = options.temperature
     if temperature is not None and temperature > 1:
-        return ["Anthropic's models take a temperature of 0 to 1."]
+        return ["Anthropic's models accept a temperature of 0 to 1."]
     if temperature not in (None, 1) and _FIXED_TEMPERATURE.search(model):
         return [f"Anthropic says that {shown(model)} takes no temperature but 1: where it is refused, it is left out."]
     return []

@@ -1,4 +1,4 @@
-"""Google's Gemini API, as a client of casual-llm over the SDK `google-genai`."""
+"""Provider for Google's Gemini API: a casual-llm client that uses the SDK `google-genai`."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ WIRE = "gemini"
 SDK = "google-genai"
 _HOME = "https://generativelanguage.googleapis.com"
 _SIGNATURE = "thought_signature"
-# https://ai.google.dev/gemini-api/docs/thought-signatures: what takes the place of a signature of Gemini's own, as base64.
+# https://ai.google.dev/gemini-api/docs/thought-signatures: the substitute for one of Gemini's own signatures, as base64.
 _ANY_SIGNATURE = "skip_thought_signature_validator"
-# https://ai.google.dev/api/generate-content#FinishReason: the answer was stopped for what is in it, or could not be read.
+# https://ai.google.dev/api/generate-content#FinishReason: the answer was stopped because of its content, or could not be
+# parsed.
 _FILTERED = re.compile(r"SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED_CONTENT|SPII|MODEL_ARMOR")
 _UNREADABLE = re.compile(r"MALFORMED|UNEXPECTED_TOOL_CALL|TOO_MANY_TOOL_CALLS|MISSING_THOUGHT_SIGNATURE")
-# https://ai.google.dev/gemini-api/docs/openai#thinking: Gemini 3 takes levels, the models before it a budget in tokens.
+# https://ai.google.dev/gemini-api/docs/openai#thinking: Gemini 3 accepts levels, earlier models a token budget.
 _LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 _TAKES_BUDGETS = re.compile(r"gemini-(?:1|2)(?!\d)")
 
 
 class GeminiClient(OwnClient):
-    """A client of casual-llm for Google's Gemini API.
+    """A casual-llm client for Google's Gemini API.
 
     Args:
         api_key: The key.
-        base_url: Another address than Google's.
-        timeout: Seconds of silence.
+        base_url: A URL to use instead of Google's.
+        timeout: Seconds without data.
         headers: HTTP headers for each request.
     """
 
@@ -60,11 +61,11 @@ class GeminiClient(OwnClient):
         self.client = Connection(api_key, base_url or _HOME, timeout, dict(headers or {}))
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Make one request that is answered in one piece."""
+        """Make a request without streaming."""
         return await self._answer(model, messages, options)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-        """Make one request that is answered piece by piece."""
+        """Make a streaming request."""
         return await self._answer(model, messages, options, say)
 
     async def _answer(
@@ -83,12 +84,12 @@ class GeminiClient(OwnClient):
 def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[types.Content]:
     from google.genai import types
 
-    refuse_addresses(messages, "Google's API takes no addresses of images")
+    refuse_addresses(messages, "Google's API does not accept image URLs")
     contents: list[types.ContentDict] = []
     for message in after_results(messages_for(client, model, messages, WIRE, RESPONSES_IDS)):
         role = "model" if message.role == "assistant" else "user"
         parts = list(_parts(message, model)) if message.role != "system" else []
-        # The results of calls that were made side by side must be in one content.
+        # Results of parallel calls must be in one content.
         if parts and contents and contents[-1]["role"] == role:
             contents[-1]["parts"] = [*(contents[-1]["parts"] or ()), *parts]
         elif parts:
@@ -101,7 +102,7 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
     if message.role == "assistant":
         yield from _said(message, model)
     elif message.role == "tool":
-        # Text and nothing else: Google reads `$ref` in an object as a reference of its own (vercel/ai#14369).
+        # Only text: Google interprets `$ref` in an object as its own kind of reference (vercel/ai#14369).
         result = {"error" if getattr(message, "failed", False) else "output": message.content}
         yield {"function_response": {"id": message.tool_call_id, "name": _wire_name(message.name), "response": result}}
     else:
@@ -115,9 +116,9 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
 
 
 def _said(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
-    """Yield the parts of an answer with the signatures that this model gave them.
+    """Yield the parts of an answer with this model's signatures.
 
-    Of the calls of a step Gemini 3 signs the first, and refuses it without a signature.
+    Gemini 3 signs the first call of a step, and refuses it without its signature.
     """
     of_calls = iter(kept_fields(message, WIRE, model).calls)
     stand_in: str | None = _ANY_SIGNATURE
@@ -138,7 +139,7 @@ def _bytes(signature: str | None) -> bytes | None:
 
 
 def _wire_name(name: str) -> str:
-    """Return a name as Google takes it: it must not begin with a digit or a dash."""
+    """Return a name that Google accepts: it must not begin with a digit or a dash."""
     return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
 
 
@@ -195,7 +196,7 @@ def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) 
 
 @dataclass
 class _Answer:
-    """An answer as far as it has come."""
+    """A response under construction."""
 
     model: str
     messages: Sequence[ChatMessage]
@@ -206,14 +207,14 @@ class _Answer:
     why: str | None = None
 
     def take(self, response: types.GenerateContentResponse) -> str:
-        """Take a piece; the text in it comes back."""
+        """Add a chunk; return the text in it."""
         feedback = response.prompt_feedback
         if feedback is not None and feedback.block_reason is not None:
             raise ContentFiltered(feedback.block_reason_message or feedback.block_reason.value)
         self.usage = _usage(response.usage_metadata) or self.usage
         if not response.candidates:
             return ""
-        # Nothing else is asked for than one.
+        # Only one candidate is requested.
         candidate = response.candidates[0]
         self.reason = candidate.finish_reason.value if candidate.finish_reason else self.reason
         self.why = candidate.finish_message or self.why
@@ -222,11 +223,11 @@ class _Answer:
         return "".join(part.text or "" for part in new)
 
     def whole(self) -> ModelResponse:
-        """Return the answer.
+        """Return the response.
 
         Raises:
-            StreamTruncated: There was no reason for the end, or one that leaves no answer.
-            ContentFiltered: Google stopped it for what is in it.
+            StreamTruncated: There was no finish reason, or one that means there is no answer.
+            ContentFiltered: Google stopped it because of its content.
         """
         if self.reason is None:
             raise ended_early("without a reason for its end", anything=bool(self.parts))
@@ -242,7 +243,7 @@ class _Answer:
                 calls.append(self._call(part.function_call, len(calls)))
                 own.append({"type": "call", **({"fields": {_SIGNATURE: signature}} if signature else {})})
             elif signature:
-                # A signature may come with an empty text; it goes back where it was.
+                # A signature may come with an empty text; it is sent back in the same position.
                 own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
             elif part.text:
                 own.append({"type": "text", "text": part.text})
@@ -251,12 +252,12 @@ class _Answer:
     def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
         names = {_wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)}
         earlier = sum(len(getattr(message, "tool_calls", None) or ()) for message in self.messages)
-        # Not all of Google's models give their calls an id.
+        # Not all of Google's models give their calls ids.
         return call_of(call.id or f"call_{earlier + before + 1}", names.get(call.name or "", call.name), call.args or {})
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts with pieces of a text as one, but for those with a signature."""
+    """Return the parts with adjacent pieces of text merged, except those with a signature."""
     joined: list[Part] = []
     for part in parts:
         if joined and joined[-1].keys() == part.keys() == {"type", "text"}:
@@ -270,7 +271,7 @@ def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsa
     if usage is None:
         return None
     answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
-    # Google counts thoughts beside the answer, and bills them as one.
+    # Google counts thoughts separately from the answer, but bills them together.
     completion = None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0)
     return usage_of(usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts)
 

@@ -1,4 +1,4 @@
-"""Some hundred providers through LiteLLM, as a client of casual-llm."""
+"""Provider for LiteLLM, which reaches about a hundred providers, as a casual-llm client."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.model_response import ModelResponse
 
 WIRE = "litellm"
-# At its import LiteLLM would fetch a table of prices and read a .env file into the environment; later, a table of headers.
+# On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a table of headers.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
 }
-# Names of its errors before what the provider said, and advice behind it.
+# LiteLLM's error names before the provider's message, and its advice after it.
 _OWN_WORDS = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - ))+|\. Handle with `litellm\.\w+`\.$")
 _UNREADABLE = re.compile(r"invalid response|\bjson\b", re.IGNORECASE)
 _UNREACHED = re.compile(r"connect|payload is not completed|timed? ?out", re.IGNORECASE)
 
 
 class LiteLLMClient(OwnClient):
-    """A client of casual-llm that asks through LiteLLM. Its connections are LiteLLM's own, which keeps and closes them.
+    """A casual-llm client that uses LiteLLM, which manages its own connections.
 
     Args:
-        api_key: The key; where it is not given LiteLLM looks for the one of the model's provider in the environment.
-        base_url: Another address than the provider's own. There, a model whose name says no provider is asked in OpenAI's
-            format.
+        api_key: The key; by default, LiteLLM reads the model provider's key from the environment.
+        base_url: A URL to use instead of the provider's own. There, a model name without a provider uses OpenAI's format.
         timeout: Seconds without an answer.
         headers: HTTP headers for each request.
     """
@@ -69,7 +68,7 @@ class LiteLLMClient(OwnClient):
         return request
 
     async def _complete(self, request: dict[str, Any]) -> Any:
-        """Ask LiteLLM; raises its errors as ours."""
+        """Send a request through LiteLLM; raise its errors as ours."""
         address = self.client
         own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
         headers = {**address.headers, **(request.pop("extra_headers", None) or {})}
@@ -86,14 +85,14 @@ class LiteLLMClient(OwnClient):
             )
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Make one request that is answered in one piece."""
+        """Make a request without streaming."""
         answer = read(await self._complete(_request(self, model, messages, options)), model, _READING)
-        # LiteLLM makes zeros of usage that is not reported.
+        # LiteLLM reports missing usage as zeros.
         reported = answer.usage is not None and (answer.usage.prompt_tokens or answer.usage.completion_tokens)
         return answer if reported else replace(answer, usage=None)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-        """Make one request that is answered piece by piece."""
+        """Make a streaming request."""
         request = _request(self, model, messages, options, stream=True)
         if not learned(self, model).options.no_stream_options:
             request.setdefault("stream_options", {"include_usage": True})
@@ -102,7 +101,7 @@ class LiteLLMClient(OwnClient):
             with _translated():
                 async for chunk in chunks:
                     say(parts.take(chunk))
-        # LiteLLM makes up a reason for the end and the usage where the provider gave none.
+        # LiteLLM invents a finish reason and usage if the provider sent none.
         if chunks.received_finish_reason is None:
             raise ended_early("without a reason for its end", anything=parts.anything)
         answer = parts.answer()
@@ -111,18 +110,18 @@ class LiteLLMClient(OwnClient):
 
 @dataclass
 class _Address:
-    """Where a client asks."""
+    """Return a client's URL."""
 
     api_key: str | None = field(repr=False)
     base_url: str | None
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
     async def close(self) -> None:
-        """There is nothing of its own to close."""
+        """Do nothing, because LiteLLM owns the connections."""
 
 
 class LiteLLMError(Exception):
-    """What LiteLLM says about a request that failed."""
+    """Return LiteLLM's message about a failed request."""
 
     def __init__(self, text: str, status: int | None, headers: Mapping[str, str] | None) -> None:
         super().__init__(text)
@@ -131,7 +130,7 @@ class LiteLLMError(Exception):
 
 
 def quiet_litellm() -> Any:
-    """LiteLLM, imported without a request to anywhere and without printing advice when something fails."""
+    """Import LiteLLM without any network request and without its printed advice on errors."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     import litellm
@@ -140,7 +139,7 @@ def quiet_litellm() -> Any:
     return litellm
 
 
-# They are sent OpenAI's own format, addresses of images included.
+# They accept OpenAI's own format, including image URLs.
 _TAKE_ADDRESSES = ("openai", "azure", "openrouter")
 
 
@@ -149,24 +148,24 @@ def _request(
 ) -> dict[str, Any]:
     prefix, slash, _ = model.partition("/")
     if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
-        refuse_addresses(messages, "LiteLLM would fetch the address of an image from here")
+        refuse_addresses(messages, "LiteLLM would fetch the image URL from this machine")
     request = request_for(client, model, messages, options, WIRE, **more)
     sent: list[dict[str, object]] = request["messages"]
     for made in sent:
         if made["role"] == "assistant" and not made["content"]:
-            # LiteLLM would put words of its own in the place of an empty text.
+            # LiteLLM would replace an empty text with its own words.
             made["content"] = None
     return request
 
 
 def _reasoning(said: object) -> dict[str, Any]:
-    """Reasoning and its signatures, which go back in the fields of LiteLLM's own messages."""
+    """Return reasoning and its signatures, which are sent back in the fields of LiteLLM's messages."""
     names = ("reasoning_content", "thinking_blocks", "reasoning_details")
     return {name: value for name in names if (value := getattr(said, name, None))}
 
 
 def _signature(call: object) -> dict[str, Any]:
-    """Gemini's signature of a call; what else LiteLLM notes of a provider is for reading only."""
+    """Return Gemini's signature of a call; LiteLLM's other provider fields are read-only."""
     own = getattr(call, "provider_specific_fields", None)
     signed = isinstance(own, dict) and own.get("thought_signature")
     return {"provider_specific_fields": {"thought_signature": signed}} if signed else {}
@@ -177,19 +176,19 @@ _READING = Reading(WIRE, _reasoning, _signature)
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise LiteLLM's errors in words and kinds that are read like those of other SDKs."""
+    """Raise LiteLLM's errors as types and messages like those of other SDKs."""
     failure = None
     try:
         yield
     except Exception as error:
         failure = _failure(getattr(error, "original_exception", None) or error)
     if failure is not None:
-        # Raised out here: the frames of LiteLLM's error hold the key.
+        # Raised outside the handler, because the frames of LiteLLM's error hold the key.
         raise failure
 
 
 def _keys_of_the_environment() -> list[str]:
-    """Return what LiteLLM may have sent by itself, and a provider may send back."""
+    """Return the secrets that LiteLLM may have sent by itself, and a provider may echo."""
     return [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))]
 
 
@@ -204,7 +203,7 @@ def _failure(error: Exception) -> Exception:
         return LiteLLMError(f"context_length_exceeded: {text}", status, headers)
     if kind == "Timeout":
         return TimeoutError(text)
-    # For LiteLLM a broken way to the provider, and an answer that it cannot read, are errors of the server too.
+    # LiteLLM also reports connection failures and unreadable answers as server errors.
     came_from_nobody = kind == "APIConnectionError" or (status == 500 and not headers)
     if came_from_nobody and _UNREACHED.search(text):
         return ConnectionError(text)

@@ -1,4 +1,4 @@
-"""The offline planner as a provider: it needs no key, no network and no SDK."""
+"""Provider for the offline planner, which needs no key, network or SDK."""
 
 from __future__ import annotations
 

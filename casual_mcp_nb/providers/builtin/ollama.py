@@ -1,4 +1,4 @@
-"""Ollama's chat."""
+"""Provider for Ollama's chat API."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ if TYPE_CHECKING:
 
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
-"""The option for the model's window, in tokens. Without it the server cuts longer prompts at a window of its own and says
-nothing."""
+"""The option for the context window in tokens. Without it, the server silently cuts longer prompts to its default."""
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request."""
+    """Return the definitions as request arguments."""
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
 
 
 async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
+    """Make a request without streaming."""
     from ollama import ChatResponse
 
     request, headers = await _request(client, model, messages, options)
-    # The SDK's `chat` reads the tools into a class of its own, which drops what it does not know: $ref, anyOf, limits.
+    # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref, anyOf, limits.
     response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
     said = response.message
     return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
@@ -49,14 +48,14 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """Make one request that is answered piece by piece.
+    """Make a streaming request.
 
     Raises:
-        StreamTruncated: The end mark is missing.
+        StreamTruncated: The end marker is missing.
     """
     request, headers = await _request(client, model, messages, options, stream=True)
     said = _Said()
-    # Read here, as the SDK fails on an error that is no text and on a line that is no object.
+    # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
     async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
         if response.is_error:
             await response.aread()
@@ -74,7 +73,7 @@ async def stream(
 
 @dataclass
 class _Said:
-    """An answer as far as it has come."""
+    """A response under construction."""
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
@@ -87,7 +86,7 @@ class _Said:
 
 
 async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
-    """Read to the end, so that the connection is used again; a server that sends none is not waited for."""
+    """Read to the end, so that the connection can be reused, but do not wait for a server that never ends."""
     with suppress(Exception):
         async with asyncio.timeout(0.1):
             await anext(lines, None)
@@ -96,14 +95,14 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
 async def _request(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the body of a request, and its headers beside the client's own."""
-    # casual-llm would fetch it, from wherever the address says.
-    refuse_addresses(messages, "Ollama takes no addresses of images")
+    """Return the body of a request, and its additional headers."""
+    # casual-llm would fetch it, from whatever URL it is.
+    refuse_addresses(messages, "Ollama does not accept image URLs")
     sent = conversation(client, model, messages, WIRE)
     request: dict[str, Any] = await client._build_request_kwargs(model, sent, options, stream=stream)
     give_back(client, model, sent, request["messages"], WIRE)
     if NUM_CTX in request:
-        # casual-llm puts what it does not know beside the options.
+        # casual-llm puts unknown fields next to the options.
         request["options"][NUM_CTX] = request.pop(NUM_CTX)
     made: list[dict[str, object]] = request["messages"]
     for message in made:
@@ -132,7 +131,7 @@ def _answer(model: str, messages: list[ChatMessage], said: _Said, last: ChatResp
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
         for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)
     ]
-    # Templates of models that think between calls, such as gpt-oss and qwen3, put it back where it was.
+    # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
     thinking = "".join(said.thinking)
     fields = {"thinking": thinking} if thinking else {}
     parts = parts_with_fields("".join(said.text), fields, [{} for _ in made])
@@ -150,7 +149,7 @@ _shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyD
 
 
 async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
-    """Return what `/api/show` says about a model, asked once; empty where the server does not say.
+    """Return the response of `/api/show` for a model, requested once; empty if the server does not answer.
 
     Args:
         client: A casual-llm client for Ollama, which forgets it when it is gone.
@@ -163,14 +162,14 @@ async def _facts_of(client: OllamaClient, model: str) -> Mapping[str, Any]:
             response.raise_for_status()
             facts = response.json()
         except Exception:
-            # Where this is more than an old server, the request for an answer fails too, and says so.
+            # If this is not just an old server, the chat request fails too, and reports it.
             return {}
         models[model] = facts if isinstance(facts, dict) else {}
     return models[model]
 
 
 def _thinks(facts: Mapping[str, Any]) -> bool | None:
-    """Whether a model can think; None where the server does not say."""
+    """Return whether a model can think; None if the server does not say."""
     values = _values(facts)
     if values is not None:
         return any(value is not False for value in values)
@@ -179,19 +178,19 @@ def _thinks(facts: Mapping[str, Any]) -> bool | None:
 
 
 def _think_value(facts: Mapping[str, Any], effort: str) -> bool | str | None:
-    """Return the value of `think` for an effort; None where nothing is to be sent.
+    """Return the value of `think` for an effort; None to send nothing.
 
-    Only models of the gpt-oss family, and those whose server lists levels, take a level; all others true or false.
+    Only models of the gpt-oss family, and those whose server lists levels, accept a level; all others true or false.
 
     Args:
-        facts: What the server says about the model.
+        facts: The server's information about the model.
         effort: As of `RequestOptions.reasoning_effort`.
     """
     if _thinks(facts) is False:
         return None
     levels = _levels(facts)
     if effort == "none":
-        # A model with levels alone cannot leave it.
+        # A model that only has levels cannot turn thinking off.
         values = _values(facts)
         return levels[0] if levels and (values is None or False not in values) else False
     if not levels:
@@ -226,7 +225,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     made = OllamaClient(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
     key, headers = key_of(config), headers_of(config)
     if key is not None and not any(name.lower() == "authorization" for name in headers):
-        # Also for the placeholder: without a header the SDK sends OLLAMA_API_KEY to any address.
+        # Also for the placeholder: without a header, the SDK sends OLLAMA_API_KEY to any URL.
         headers["Authorization"] = f"Bearer {key}"
     if headers:
         made.client = AsyncClient(host=made.host, timeout=config.timeout, headers=headers)

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, which many other servers speak too."""
+"""Provider for OpenAI's chat completions, which many other servers support too."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ WIRE = "openai"
 
 
 def offer(tools: Definitions) -> dict[str, Any]:
-    """Return the definitions as arguments of a request."""
+    """Return the definitions as request arguments."""
     if not tools:
         return {}
     return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools], "tool_choice": "auto"}
 
 
 async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-    """Make one request that is answered in one piece."""
+    """Make a request without streaming."""
     create = client.client.chat.completions.create
     return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
 
@@ -55,7 +55,7 @@ async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], opt
 async def stream(
     client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText
 ) -> ModelResponse:
-    """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
+    """Make a streaming request; a server that answers in one piece is handled too."""
     from openai.types.chat import ChatCompletion
 
     create = client.client.chat.completions.create
@@ -69,9 +69,9 @@ async def stream(
 def request_for(
     client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, wire: str = WIRE, **more: Any
 ) -> dict[str, Any]:
-    """Return the request that casual-llm builds, of messages as this model takes them and with what it wants back.
+    """Return casual-llm's request for the messages adapted to this model, with the state that it needs back.
 
-    A reasoning model is sent no sampling options, which it refuses.
+    Sampling options are not sent to reasoning models, which refuse them.
     """
     sent = conversation(client, model, messages, wire)
     request: dict[str, Any] = client._build_request_kwargs(model, sent, options, **more)
@@ -83,20 +83,20 @@ def request_for(
 
 
 def unknown_fields(part: object) -> dict[str, Any]:
-    """Return what a provider gave a message, a call or a piece of one beside what OpenAI gives: thinking, signatures."""
+    """Return the fields of a message, call or chunk that OpenAI does not have: thinking, signatures."""
     extra: Mapping[str, object] = getattr(part, "model_extra", None) or {}
-    # The index is for putting a stream together.
+    # The index is only for merging a stream.
     return {name: value for name, value in extra.items() if value is not None and name != "index"}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What of an answer is kept for its provider.
+    """Which parts of an answer are kept for its provider.
 
     Args:
-        wire: The format in which it is kept.
-        of_message: The fields of a message, or of a piece of one.
-        of_call: The fields of a call, or of a piece of one.
+        wire: The wire format.
+        of_message: Returns the fields of a message, or of a chunk.
+        of_call: Returns the fields of a call, or of a chunk.
     """
 
     wire: str
@@ -108,21 +108,21 @@ _READING = Reading(WIRE, unknown_fields, unknown_fields)
 
 
 def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> ModelResponse:
-    """Return the answer in a completion.
+    """Return the response from a completion.
 
     Args:
         response: The completion.
-        model: The model that was asked.
-        reading: What is kept for its provider.
+        model: The model.
+        reading: Which parts to keep for its provider.
 
     Raises:
-        InvalidResponse: There is none in it.
+        InvalidResponse: It contains no choice.
     """
     if not getattr(response, "choices", None):
         raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
     said = choice.message
-    # Nothing else is offered.
+    # No other type is offered.
     made = cast("list[ChatCompletionMessageFunctionToolCall]", said.tool_calls or [])
     calls = [call_of(call.id, call.function.name, call.function.arguments) for call in made]
     text = text_in(said.content) or getattr(said, "refusal", None) or ""
@@ -153,7 +153,7 @@ class _Call:
 
 
 def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
-    """Whether a piece without an id begins a call, as the one before it is complete."""
+    """Return whether a chunk without an id starts a new call, because the previous one is complete."""
     if part.id or part.function is None or not part.function.name or not call.arguments:
         return False
     try:
@@ -165,11 +165,11 @@ def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
 
 @dataclass
 class Parts:
-    """A streamed answer as far as it has come.
+    """A streamed response under construction.
 
     Args:
-        model: The model that was asked.
-        reading: What is kept for its provider.
+        model: The model.
+        reading: Which parts to keep for its provider.
     """
 
     model: str
@@ -182,7 +182,7 @@ class Parts:
     _by_index: dict[int | None, _Call] = field(default_factory=dict)
 
     def take(self, chunk: ChatCompletionChunk) -> str:
-        """Take a chunk; the text in it comes back."""
+        """Add a chunk; return the text in it."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
         said = ""
         # Some servers send chunks without the field.
@@ -210,7 +210,7 @@ class Parts:
 
     def _take_call(self, part: ChoiceDeltaToolCall) -> None:
         call = self._by_index.get(part.index)
-        # Some servers number all calls 0 and tell them apart by id, or only by a new name; others repeat both with each piece.
+        # Some servers number all calls 0 and distinguish them by id, or only by a new name; others repeat both with each chunk.
         if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):
             call = self._by_index[part.index] = _Call()
             self.calls.append(call)
@@ -223,14 +223,14 @@ class Parts:
 
     @property
     def anything(self) -> bool:
-        """Whether there is anything of an answer yet."""
+        """Whether any part of an answer has arrived."""
         return any(self.text) or bool(self.calls or self.fields)
 
     def answer(self) -> ModelResponse:
-        """Return the whole answer.
+        """Return the complete response.
 
         Raises:
-            StreamTruncated: There was no reason for the end.
+            StreamTruncated: There was no finish reason.
         """
         if self.reason is None:
             raise ended_early("without a reason for its end", anything=self.anything)

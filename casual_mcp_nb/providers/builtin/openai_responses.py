@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, as a client of casual-llm."""
+"""Provider for OpenAI's Responses API, as a casual-llm client."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_stor
 
 
 class ResponsesClient(OwnClient):
-    """A client of casual-llm for OpenAI's Responses API.
+    """A casual-llm client for OpenAI's Responses API.
 
     Args:
-        api_key: The key; `OPENAI_API_KEY` where it is not given.
-        base_url: Another address than OpenAI's own.
+        api_key: The key; the default is `OPENAI_API_KEY`.
+        base_url: A URL to use instead of OpenAI's.
         timeout: Seconds without an answer.
     """
 
@@ -68,13 +68,13 @@ class ResponsesClient(OwnClient):
         self.client = AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout)
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
-        """Make one request that is answered in one piece."""
+        """Make a request without streaming."""
         create = self.client.responses.create
         response = await create(**taken_by(create, _request(self, model, messages, options)))
         return _read(response, model, options)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
-        """Make one request that is answered piece by piece; a server that answers it in one piece is read too."""
+        """Make a streaming request; a server that answers in one piece is handled too."""
         from openai.types.responses import Response
 
         create = self.client.responses.create
@@ -84,10 +84,10 @@ class ResponsesClient(OwnClient):
 
 
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """Return what `responses.create` is called with. Nothing is stored at OpenAI: each request has the whole conversation.
+    """Return the arguments of `responses.create`. Nothing is stored at OpenAI: each request has the whole conversation.
 
-    A reasoning model is sent no `temperature` and no `top_p`, which it refuses. What the API does not have (`stop`, `seed`,
-    penalties) is left out.
+    `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the API lacks (`stop`, `seed`,
+    penalties) are left out.
     """
     messages = messages_for(client, model, messages, WIRE, RESPONSES_IDS)
     if options.system_message_handling == "merge":
@@ -177,7 +177,7 @@ def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
 
 
 def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
-    """Return the answer in a response at its end; `items` is its output where that came piece by piece."""
+    """Return the response from a completed event; `items` is its output if it was streamed."""
     output: list[ResponseOutputItem] | None = items or getattr(response, "output", None)
     status = getattr(response, "status", None)
     if status == "failed":
@@ -209,7 +209,7 @@ def _part(item: ResponseOutputItem) -> Part | None:
             return {"type": "text", "text": text, **({"phase": phase} if phase else {})} if text else None
         case "reasoning" if getattr(item, "encrypted_content", None) or getattr(item, "content", None):
             own: Part = item.to_dict(exclude_none=True)
-            # The status is for reading only.
+            # The status is read-only.
             own.pop("status", None)
             return own
     return None
@@ -234,7 +234,7 @@ def _usage(usage: ResponseUsage | None) -> TokenUsage | None:
 
 @dataclass
 class _ResponseStream:
-    """A streamed answer as far as it has come."""
+    """A streamed response under construction."""
 
     model: str
     options: ChatOptions
@@ -243,7 +243,7 @@ class _ResponseStream:
     anything: bool = False
 
     def take(self, event: ResponseStreamEvent) -> str:
-        """Take an event; the text in it comes back."""
+        """Add an event; return the text in it."""
         self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
@@ -271,7 +271,7 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
 
 
 def _build_events() -> None:
-    """Build the classes of streamed events: the SDK builds them all at the first one, and holds the loop meanwhile."""
+    """Build the classes of streamed events, which the SDK would build at the first event, blocking the loop."""
     from openai.types.responses import ResponseStreamEvent
 
     for kind in (kind for part in get_args(ResponseStreamEvent)[:1] for kind in get_args(part)):
