@@ -21,7 +21,7 @@ from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.display.records import budget_view, direct_call_view, direct_calls_view, log_view, messages_view
-from casual_mcp_nb.display.request import diff_view, request_view, step_view
+from casual_mcp_nb.display.request import diff_view, folded_request_view, request_view, step_view
 from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
 from casual_mcp_nb.display.session import clients_view, models_view, selection_view, session_view, system_prompt_view
@@ -66,6 +66,7 @@ __all__ = [
     "live_bundle",
     "mimebundle",
     "page",
+    "request_html",
     "style",
     "transcript_html",
     "turn_bundle",
@@ -170,6 +171,11 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
     """
     forms = _drawn(turn, _bare_html, lambda noun, limits: transcript_view(noun, limits, now))
     return forms["text/html"]
+
+
+def request_html(request: Request) -> str:
+    """Return what is sent to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
+    return _drawn(request, _bare_html, folded_request_view)["text/html"]
 
 
 def page(noun: Any, title: str) -> str:

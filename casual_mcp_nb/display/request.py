@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import format as words
@@ -31,6 +32,13 @@ def request_view(request: Request, limits: DisplayLimits) -> View:
 def request_words(request: Request) -> str:
     """Return what a request holds: `3 messages, 7 tools, ≈ 824 tokens`."""
     return f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
+
+
+def folded_request_view(request: Request, limits: DisplayLimits) -> View:
+    """Return the same without a heading, its parts folded, for a place where there is little room."""
+    blocks = request_blocks(request, limits)
+    folded = tuple(replace(block, fold="closed") if isinstance(block, Section) else block for block in blocks)
+    return View("request", "", folded)
 
 
 def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = True) -> tuple[Block, ...]:

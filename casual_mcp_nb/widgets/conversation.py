@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from weakref import WeakSet
 
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.display import request_html
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.notebook.interaction.questions import StepQuestion
@@ -159,7 +159,7 @@ class ConversationState(State):
         steps = self._turns.runner.turns[self._index(turn)].steps
         if not 1 <= step <= len(steps):
             raise UsageError(f"This turn has no step {step}.")
-        return (await asyncio.to_thread(mimebundle, steps[step - 1].request))["text/html"]
+        return await asyncio.to_thread(request_html, steps[step - 1].request)
 
     @command
     async def coming_request(self, question: str) -> str:
@@ -174,7 +174,7 @@ class ConversationState(State):
         pause = self.session.questions.by_id(question)
         if not isinstance(pause, StepQuestion):
             raise UsageError("This question is not about a request.")
-        return (await asyncio.to_thread(mimebundle, pause.request))["text/html"]
+        return await asyncio.to_thread(request_html, pause.request)
 
     @command
     async def image(self, turn: str, index: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import nbformat
 import pytest
 from kit.lab import Lab
 from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, violations, written
+from kit.pictures import DOT
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
@@ -202,6 +204,68 @@ def test_what_each_step_sent_unfolds_under_its_turn(page: Any, axe: Path) -> Non
     reads(turn.get_by_test_id("request"), "Weigh the hat")
 
 
+def test_answer_arguments_result_and_python_are_copied(page: Any) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    send(page, "Add", "call('math__subtract', a=5, b=3)", "'**Two**'")
+    at(page, "approve").click()
+    turn = ended(page, 1)
+    turn.locator("details[data-step='1'] > summary").click()
+    texts = []
+    for name in ("copy-answer", "copy-python", "copy-arguments", "copy-call-python", "copy-result"):
+        button = turn.get_by_test_id(name).first
+        button.click()
+        sync_api.expect(button).to_have_attribute("data-copied", "true")
+        texts.append(page.evaluate("() => navigator.clipboard.readText()"))
+    answer, python, arguments, call_python, result = texts
+    assert (answer, python) == ("**Two**", 'session.chat("Add")')
+    assert json.loads(arguments) == {"a": 5, "b": 3}
+    assert call_python == 'session.call_tool("math:subtract", a=5, b=3)'
+    assert result == value(page, "session.turns[0].tool_calls[0].result")
+
+
+def test_an_example_is_sent_with_a_click_and_then_there_are_none(page: Any) -> None:
+    execute(page, "plays.append('391')")
+    at(page, "example").click()
+    turn = ended(page, 1)
+    assert turn.get_by_test_id("prompt").inner_text() == "What is 17 * 23?"
+    gone(page, "examples")
+
+
+def test_images_are_chosen_pasted_removed_and_sent(page: Any, axe: Path) -> None:
+    files = [{"name": "dot.png", "mimeType": "image/png", "buffer": DOT}]
+    at(page, "attach-files").set_input_files(files)
+    at(page, "message").evaluate(
+        """(box, data) => {
+            const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+            const clipboardData = new DataTransfer();
+            clipboardData.items.add(new File([bytes], "pasted.png", { type: "image/png" }));
+            box.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+        }""",
+        base64.b64encode(DOT).decode(),
+    )
+    sync_api.expect(page.get_by_test_id("remove-image")).to_have_count(2)
+    assert violations(page, axe, PANEL) == []
+    page.get_by_label("Remove dot.png").click()
+    sync_api.expect(page.get_by_test_id("remove-image")).to_have_count(1)
+    at(page, "attach-files").set_input_files([{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"}])
+    reads(at(page, "alert"), "notes.txt is not a PNG, JPEG, GIF or WebP image.")
+    send(page, "What is this?", "'A dot.'")
+    turn = ended(page, 1)
+    gone(page, "attachments")
+    assert turn.get_by_test_id("prompt-image").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+    assert value(page, "len(session.turns[0].asked[0].content)") == 2
+
+
+def test_the_panel_keeps_its_height_and_the_message_box_stays_in_sight(page: Any) -> None:
+    before = at(page, "message").bounding_box()
+    send(page, "x", "'line\\n\\n' * 100")
+    ended(page, 1)
+    assert at(page, "message").bounding_box()["y"] <= before["y"] + 40, "the examples above it are gone, and that is all"
+    whole = page.locator(f"{PANEL} .cmn-chat").bounding_box()
+    box = at(page, "message").bounding_box()
+    assert whole["y"] < box["y"] < box["y"] + box["height"] < whole["y"] + whole["height"]
+
+
 def test_a_button_leads_to_the_newest_when_the_transcript_is_scrolled_up(page: Any) -> None:
     send(page, "x", "'line\\n\\n' * 60")
     ended(page, 1)
@@ -330,7 +394,8 @@ def test_what_is_open_scrolled_and_focused_stays_while_a_turn_is_redrawn(page: A
     reads(turn, "at it")
     summary = turn.locator("details summary").first
     summary.click()
-    summary.click()
+    if not turn.locator("details").first.evaluate("part => part.open"):
+        summary.click()
     assert turn.locator("details").first.evaluate("part => part.open")
     turn.locator("details pre").first.evaluate("pre => { pre.scrollTop = 100; window.kept = pre; }")
     summary.focus()
@@ -343,6 +408,15 @@ def test_what_is_open_scrolled_and_focused_stays_while_a_turn_is_redrawn(page: A
     assert not turn.locator("details").first.evaluate("part => part.open")
     at(page, "stop").click()
     ended(page, 1, "stopped")
+
+
+def test_the_reason_of_a_denial_reaches_the_model(page: Any) -> None:
+    send(page, "Add", "ADD", "'ok'")
+    at(page, "deny-reason").fill("Work it out by yourself.")
+    at(page, "deny-reason").press("Enter")
+    ended(page, 1)
+    assert value(page, "session.turns[0].tool_calls[0].status") == "denied"
+    assert "Work it out by yourself." in value(page, "session.turns[0].steps[1].request.messages[-1].content")
 
 
 # --- what servers ask, and the step mode

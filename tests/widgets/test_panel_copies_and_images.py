@@ -147,5 +147,5 @@ def test_a_paused_step_shows_the_request_that_it_is_about_to_send(told: Told) ->
     assert "Weigh the hat" in told.do("coming_request", question=question)
     told.do("answer", question=question, answer="run")
     told.idle()
-    with pytest.raises(UsageError, match="not open any more"):
+    with pytest.raises(UsageError, match="no longer open"):
         told.do("coming_request", question=question)

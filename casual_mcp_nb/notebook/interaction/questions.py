@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
-from casual_mcp_nb.display.format import count
+from casual_mcp_nb.display.request import request_words
 from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
@@ -236,9 +236,7 @@ class StepQuestion(Question):
     @property
     def summary(self) -> str:
         """What is about to be sent, in one line."""
-        messages, tools, tokens = len(self.request.messages), len(self.request.tools), self.request.tokens
-        counts = f"{count(messages, 'message')}, {count(tools, 'tool')}"
-        return f"{counts}, {'≈ ' if tokens.origin == 'estimated' else ''}{count(tokens.total, 'token')}"
+        return request_words(self.request)
 
     @property
     def text(self) -> str:

@@ -30,10 +30,10 @@ export function Transcript({ conversation, onDone, handle }: Props) {
   const last = turns.at(-1)?.row.number ?? 0;
   const waits = Object.keys(questions).length > 0;
   return (
-    <div class="cmn-transcript-box">
+    <div class="cmn-scroller-box">
       <section
         ref={box}
-        class="cmn-transcript"
+        class="cmn-scroller"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard
         tabIndex={0}
         aria-label="Transcript"
@@ -56,8 +56,8 @@ export function Transcript({ conversation, onDone, handle }: Props) {
             ))}
           </div>
           {pending && (
-            <div class="cmn-prompt-row">
-              <div class="cmn-prompt" data-testid="pending">
+            <div class="cmn-bubble-row">
+              <div class="cmn-bubble" data-testid="pending">
                 {pending}
               </div>
             </div>

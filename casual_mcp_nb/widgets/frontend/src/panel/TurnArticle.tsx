@@ -56,15 +56,15 @@ export function TurnArticle({ turn, row, after, busy, onSent }: Props) {
   };
   return (
     <article
-      class="cmn-turn"
+      class="cmn-chat-turn"
       aria-label={`Turn ${row.number}`}
       aria-busy={!finished}
       data-status={row.status}
       data-testid={`turn-${row.number}`}
     >
       {edited === null ? (
-        <div class="cmn-prompt-row" ref={prompt}>
-          <div class="cmn-prompt">
+        <div class="cmn-bubble-row" ref={prompt}>
+          <div class="cmn-bubble">
             <div data-testid="prompt">{row.prompt || "(no text)"}</div>
             <PromptImages turn={turn} images={row.images} />
             {row.before !== undefined && (
@@ -95,7 +95,7 @@ export function TurnArticle({ turn, row, after, busy, onSent }: Props) {
       ) : (
         <PromptEditor text={edited} note={replaces(after)} onSend={rerun} onLeave={leave} />
       )}
-      <Drawn testid="turn-body" class="cmn-turn-body" html={row.html} decorate={decorate} onAction={onAction} />
+      <Drawn testid="turn-body" class="cmn-turn-drawn" html={row.html} decorate={decorate} onAction={onAction} />
       {step !== null && <Requests turn={turn} steps={row.steps} step={Math.min(step, row.steps)} onStep={setStep} />}
     </article>
   );

@@ -24,7 +24,9 @@ export function addButtons(content: DocumentFragment, turn: number, finished: bo
   for (const step of content.querySelectorAll<HTMLElement>("details[data-step]")) {
     const number = step.dataset.step;
     const label = `Show the request of step ${number} of turn ${turn}`;
-    step.lastElementChild?.append(buttons(`step-${number}`, [{ action: "request", text: "Request", label, step: number }]));
+    const lines = step.querySelectorAll(":scope > .cmn-body > .cmn-line");
+    const place = lines.item(lines.length - 1) ?? step.lastElementChild;
+    place?.append(buttons(`step-${number}`, [{ action: "request", text: "Request", label, step: number }]));
   }
   for (const text of content.querySelectorAll<HTMLElement>("[data-call]:is([data-part=arguments], [data-part=result])")) {
     const { call, part } = text.dataset;
