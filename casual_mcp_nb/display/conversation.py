@@ -67,7 +67,7 @@ def _turn(number: int, turn: Turn, limits: DisplayLimits, turns: int) -> Section
 
 
 def _prompt(turn: Turn, limits: DisplayLimits, limit: int | None) -> Section:
-    return Section("", prompt_blocks(turn, ImageBudget(limits.images), limit), look="prompt", data=(("part", "prompt"),))
+    return Section("Prompt", prompt_blocks(turn, ImageBudget(limits.images), limit), look="prompt", data=(("part", "prompt"),))
 
 
 def _repairs(conversation: Conversation) -> tuple[Section, ...]:

@@ -132,4 +132,4 @@ def system_prompt_view(prompt: SystemPrompt, limits: DisplayLimits) -> View:
             ("Tokens", words.tokens(prompt.tokens, "estimated")),
         )
     )
-    return View("prompt", "System prompt", (facts, Section("Text as the model reads it", (text,))))
+    return View("prompt", "System prompt", (facts, Section("As the model reads it", (text,))))

@@ -111,7 +111,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
         *saving_row(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
-    blocks = (KeyValues(price), Section("Text as the model reads it", (text,)))
+    blocks = (KeyValues(price), Section("As the model reads it", (text,)))
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
 

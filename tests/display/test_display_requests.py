@@ -87,7 +87,7 @@ def test_a_step_tells_what_it_took_said_and_called(make: Any) -> None:
 def test_a_conversation_shows_each_turn_answer_first_and_the_sum(make: Any) -> None:
     text = plain(make("conversation"))
     assert "Conversation · 2 turns" in text
-    assert re.search(r"Turn 1\n +│ What is the weather\n +│ in Oslo\?\n +✗ .*\n +│ It rains in Oslo\.", text)
+    assert re.search(r"Turn 1\n +Prompt\n +│ What is the weather\n +│ in Oslo\?\n +✗ .*\n +│ It rains in Oslo\.", text)
     assert "≈ 2,000 tokens" in text
     assert "No turns yet." in plain(Conversation())
 

@@ -49,11 +49,11 @@ def kernel() -> Iterator[Kernel]:
         ("%mcp selection", "deferred"),
         ("%mcp server math", "Capabilities"),
         ("%mcp step", "The whole request"),
-        ("%mcp step 1", "Search"),
+        ("%mcp step 1", "search_tools"),
         ("%mcp request 2", "Tools offered"),
         ("%mcp diff 1.2", "+ time__convert_time"),
         ("%mcp lint", "Catalog lint"),
-        ("%mcp strategy", "search: deferred tools are found by search"),
+        ("%mcp strategy", "How the model finds tools"),
         ("%mcp help strategy", "search | browse"),
         ("%mcp help diff", "%mcp diff 2"),
         ("%mcp help", "Troubleshooting"),
@@ -98,8 +98,8 @@ def test_a_mistake_is_one_line_and_the_cell_is_an_error(kernel: Kernel, code: st
 
 
 def test_a_strategy_is_chosen_and_shown(kernel: Kernel) -> None:
-    assert "browsing categories" in kernel.run("%mcp strategy browse").text()
-    assert "found by browsing" in kernel.run("%mcp status").text()
+    assert "browse" in kernel.run("%mcp strategy browse").text()
+    assert "browses deferred tools" in kernel.run("%mcp status").text()
     kernel.run("%mcp strategy search;")
     assert kernel.run("session.selection.strategy").text() == "'search'"
 
