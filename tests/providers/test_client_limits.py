@@ -178,7 +178,7 @@ async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_cli
     tasks += [ask("large") for _ in range(3)]
     told += [await events.get() for _ in range(3)]
     assert [(type(event), event.seconds) for event in told] == [(RetryScheduled, 20), *[(RateLimitWait, 20)] * 3]
-    assert told[1].reason == "the provider of client 'desk', which asked for a pause"
+    assert told[1].reason == "the provider of client 'desk', which requested a pause"
     assert len(server.seen) == 1
     clock.goes_on.set()
     await asyncio.gather(*tasks)
