@@ -52,16 +52,16 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
     if name.lower().endswith(".docx"):
         text = docx_text(stream)
         next_offset = offset + limit if offset + limit < len(text) else None
-        known = {"kind": "docx", "size": size, "note": _note(len(text), offset, next_offset)}
-        return {**known, "next_offset": next_offset, "text": text[offset : offset + limit]}
+        details = {"kind": "docx", "size": size, "note": _note(len(text), offset, next_offset)}
+        return {**details, "next_offset": next_offset, "text": text[offset : offset + limit]}
     # A character has up to four bytes; with fewer, a part could be empty.
     part = read_part(stream, offset, max(limit, 4))
     if part is None:
         note = f"A binary file of {size} bytes; its content is not shown."
         return {"kind": "binary", "size": size, "note": note, "next_offset": None, "text": ""}
     next_offset = part.end if part.end < size else None
-    known = {"kind": "text", "size": size, "note": _note(size, offset, next_offset), "encoding": part.encoding}
-    return {**known, "next_offset": next_offset, "text": part.text}
+    details = {"kind": "text", "size": size, "note": _note(size, offset, next_offset), "encoding": part.encoding}
+    return {**details, "next_offset": next_offset, "text": part.text}
 
 
 def media_type(name: str) -> str:

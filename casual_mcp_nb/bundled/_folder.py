@@ -71,14 +71,14 @@ class Folder:
         """Return the status of an entry, or of the folder itself, without following a link."""
         if name is None:
             return os.stat(self._path) if self._fd is None else os.fstat(self._fd)
-        place, at = self._at(name)
-        return os.stat(place, follow_symlinks=False, **at)
+        path, at = self._at(name)
+        return os.stat(path, follow_symlinks=False, **at)
 
     def scan(self) -> list[os.DirEntry[str]]:
         """Return the entries, by name."""
         with os.scandir(self._path if self._fd is None else self._fd) as entries:
-            found: list[Any] = sorted(entries, key=lambda entry: entry.name)
-        return found
+            names: list[Any] = sorted(entries, key=lambda entry: entry.name)
+        return names
 
     def open(self, name: str) -> BinaryIO:
         """Open a regular file for reading.
@@ -87,9 +87,9 @@ class Folder:
             OSError: It is missing, or a link.
             IsADirectoryError: It is not a regular file.
         """
-        place, at = self._at(name)
+        path, at = self._at(name)
         # A pipe without a writer would hold an open that blocks.
-        fd = os.open(place, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **at)
+        fd = os.open(path, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **at)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(21, "Not a regular file", name)
@@ -101,22 +101,22 @@ class Folder:
         Raises:
             FileExistsError: An entry of this name exists.
         """
-        place, at = self._at(name)
+        path, at = self._at(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
-        return os.fdopen(os.open(place, flags, 0o666, **at), "wb")
+        return os.fdopen(os.open(path, flags, 0o666, **at), "wb")
 
     def make(self, name: str) -> None:
         """Make a folder."""
-        place, at = self._at(name)
-        os.mkdir(place, **at)
+        path, at = self._at(name)
+        os.mkdir(path, **at)
 
     def remove(self, name: str) -> None:
         """Remove a file, a link or an empty folder."""
-        place, at = self._at(name)
+        path, at = self._at(name)
         if stat.S_ISDIR(self.stat(name).st_mode):
-            os.rmdir(place, **at)
+            os.rmdir(path, **at)
         else:
-            os.unlink(place, **at)
+            os.unlink(path, **at)
 
     def put(self, name: str, folder: Folder, new: str) -> None:
         """Move an entry to another folder under a new name, replacing any entry there."""
@@ -124,12 +124,12 @@ class Folder:
         os.replace(source, target, src_dir_fd=at.get("dir_fd"), dst_dir_fd=to.get("dir_fd"))
 
     def _below(self, name: str) -> Folder:
-        place, at = self._at(name)
+        path, at = self._at(name)
         if not _BY_DESCRIPTOR:
             if not stat.S_ISDIR(self.stat(name).st_mode):
                 raise NotADirectoryError(20, "Not a folder", name)
             return Folder(self._path / name, None)
-        return Folder(self._path / name, os.open(place, _FOLDER, **at))
+        return Folder(self._path / name, os.open(path, _FOLDER, **at))
 
     def _at(self, name: str) -> tuple[str, dict[str, Any]]:
         if self._fd is None:

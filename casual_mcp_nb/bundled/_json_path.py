@@ -17,10 +17,10 @@ def pick(value: Any, path: str) -> Any:
         ToolError: The path is not valid, or leads to nothing; the message names what is there.
     """
     steps = _steps(path)
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if step == "*":
-            rest = path_of(steps[place + 1 :])
-            return [pick(item, rest) for item in _items(value)]
+            remaining = path_of(steps[index + 1 :])
+            return [pick(item, remaining) for item in _items(value)]
         value = _child(value, step)
     return value
 
@@ -32,14 +32,14 @@ def path_of(steps: list[str | int]) -> str:
 
 def _steps(path: str) -> list[str | int]:
     steps: list[str | int] = []
-    rest = path.strip().removeprefix("$")
-    while rest:
-        match = _STEP.match(rest)
+    remaining = path.strip().removeprefix("$")
+    while remaining:
+        match = _STEP.match(remaining)
         if match is None:
-            raise ToolError(f"The path is not valid at {rest[:40]!r}; write it like users[0].name or users[*].name.")
+            raise ToolError(f"The path is not valid at {remaining[:40]!r}; write it like users[0].name or users[*].name.")
         index = match["index"]
         steps.append(match["key"] if index is None else "*" if index == "*" else int(index))
-        rest = rest[match.end() :]
+        remaining = remaining[match.end() :]
     return steps
 
 

@@ -69,12 +69,12 @@ def time_zone(name: str) -> tzinfo:
     wanted = name.strip().replace(" ", "_").casefold()
     if wanted in ("utc", "z", "gmt"):
         return UTC
-    found = _zones_by_name().get(wanted)
+    zone = _zones_by_name().get(wanted)
     try:
-        if found is not None:
-            return ZoneInfo(found)
+        if zone is not None:
+            return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, OSError, ValueError) as error:
-        raise ToolError(f"The time zone {found} cannot be read on this system.") from error
+        raise ToolError(f"The time zone {zone} cannot be read on this system.") from error
     raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(_zones_by_name()))}")
 
 

@@ -48,12 +48,12 @@ def _ipv4_address(name: str) -> str | None:
 
 
 def _ipv6_addresses() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     try:
         lines = Path("/proc/net/if_inet6").read_text().splitlines()
     except OSError:
-        return found
+        return addresses
     for words in (line.split() for line in lines):
         address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
-        found.setdefault(words[5], []).append(str(address))
-    return found
+        addresses.setdefault(words[5], []).append(str(address))
+    return addresses

@@ -30,9 +30,9 @@ class Root:
         if not self.folder.is_dir():
             raise ValueError(f"the root is not an existing folder: {folder}")
 
-    def relative(self, place: Path) -> str:
+    def relative(self, path: Path) -> str:
         """Return a path relative to the folder, with `/` between the parts."""
-        return place.relative_to(self.folder).as_posix()
+        return path.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
         """Resolve a path, following links; it need not exist.
@@ -53,8 +53,8 @@ class Root:
         """
         if self.resolve(path) == self.folder:
             raise ToolError("The root folder itself cannot be changed; name something inside it.")
-        place = self._inside(path)
-        return self._real(place.parent) / place.name
+        target = self._inside(path)
+        return self._real(target.parent) / target.name
 
     @contextmanager
     def folder_at(self, place: Path, *, create: bool = False) -> Iterator[Folder]:
@@ -82,9 +82,9 @@ class Root:
         return self.folder / path
 
     @staticmethod
-    def _real(place: Path) -> Path:
+    def _real(path: Path) -> Path:
         try:
-            return Path(os.path.realpath(place))
+            return Path(os.path.realpath(path))
         except (OSError, ValueError) as error:
             raise ToolError(REFUSED) from error
 

@@ -39,22 +39,22 @@ def running() -> list[dict[str, Any]]:
     if not (_PROC / "self" / "stat").exists():
         return _from_psutil()
     page = os.sysconf("SC_PAGE_SIZE")
-    found = (_from_stat(place, page) for place in _PROC.iterdir() if place.name.isdigit())
-    return [process for process in found if process is not None]
+    processes = (_from_stat(folder, page) for folder in _PROC.iterdir() if folder.name.isdigit())
+    return [process for process in processes if process is not None]
 
 
-def _from_stat(place: Path, page: int) -> dict[str, Any] | None:
+def _from_stat(folder: Path, page: int) -> dict[str, Any] | None:
     try:
-        text = (place / "stat").read_text(errors="replace")
+        text = (folder / "stat").read_text(errors="replace")
     except OSError:
         return None
     # The name is in parentheses and may itself contain spaces and parentheses.
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    fields = rest.split()
+    name, _, stat_fields = text.partition("(")[2].rpartition(")")
+    fields = stat_fields.split()
     state = _STATES.get(fields[0], fields[0])
     memory = int(fields[21]) * page
     return {
-        "pid": int(place.name),
+        "pid": int(folder.name),
         "parent": int(fields[1]),
         "name": name,
         "state": state,

@@ -19,9 +19,9 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
     """Yield the regular files in a folder and below, in order of name, at most `MAX_FILES`."""
     waiting, count = [folder], 0
     while waiting:
-        place = waiting.pop()
+        directory = waiting.pop()
         try:
-            with root.folder_at(place) as opened:
+            with root.folder_at(directory) as opened:
                 entries = [(entry.name, entry.stat(follow_symlinks=False).st_mode) for entry in opened.scan()]
         except OSError:
             continue
@@ -30,8 +30,8 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
                 count += 1
                 if count > MAX_FILES:
                     return
-                yield place / name
-        waiting += [place / name for name, mode in reversed(entries) if stat.S_ISDIR(mode)]
+                yield directory / name
+        waiting += [directory / name for name, mode in reversed(entries) if stat.S_ISDIR(mode)]
 
 
 def matches(relative: str, pattern: str) -> bool:
@@ -41,20 +41,20 @@ def matches(relative: str, pattern: str) -> bool:
     return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))
 
 
-def matching_lines(root: Root, place: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
+def matching_lines(root: Root, file: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
     """Yield the number and beginning of each line of a text file that contains a string.
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """
     wanted = text.casefold() if ignore_case else text
-    for number, line in enumerate(_lines(root, place), start=1):
+    for number, line in enumerate(_lines(root, file), start=1):
         if wanted in (line.casefold() if ignore_case else line):
             yield number, line.strip()[:_LINE_CHARACTERS]
 
 
-def _lines(root: Root, place: Path) -> list[str]:
+def _lines(root: Root, file: Path) -> list[str]:
     try:
-        with root.folder_at(place.parent) as folder, folder.open(place.name) as stream:
+        with root.folder_at(file.parent) as folder, folder.open(file.name) as stream:
             data = stream.read(MAX_SEARCHED_BYTES + 1)
     except OSError:
         return []

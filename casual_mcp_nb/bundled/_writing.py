@@ -35,7 +35,7 @@ class Writer:
         self._root = root
         self._changing = threading.Lock()
 
-    def save(self, place: Path, name: str, content: str, overwrite: bool) -> tuple[int, bool]:
+    def save(self, target: Path, name: str, content: str, overwrite: bool) -> tuple[int, bool]:
         """Write text to a file; return its size in bytes and whether the file is new.
 
         Raises:
@@ -47,16 +47,16 @@ class Writer:
             raise ToolError("The content has characters that UTF-8 cannot hold (lone surrogates).") from error
         if len(data) > MAX_BYTES:
             raise ToolError(f"The content has {len(data)} bytes; at most {MAX_BYTES} are written.")
-        return self._put(place, name, overwrite, lambda file: file.write(data))
+        return self._put(target, name, overwrite, lambda file: file.write(data))
 
-    def copy(self, origin: Path, place: Path, name: str, overwrite: bool) -> int:
+    def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
         """Copy a file; return its size in bytes.
 
         Raises:
             ToolError: It exceeds a size or time limit, the path exists, or the system refuses.
         """
         with self._root.folder_at(origin.parent) as folder, folder.open(origin.name) as source:
-            return self._put(place, name, overwrite, lambda file: _copy(source, file))[0]
+            return self._put(target, name, overwrite, lambda file: _copy(source, file))[0]
 
     def move(self, origin: Path, place: Path, name: str, overwrite: bool) -> None:
         """Move a file or folder.
@@ -71,28 +71,28 @@ class Writer:
                 _check_free(target, place.name, name, overwrite)
                 source.put(origin.name, target, place.name)
 
-    def _parent(self, place: Path, name: str) -> _Parent:
-        return _Parent(self._root, place, name)
+    def _parent(self, target: Path, name: str) -> _Parent:
+        return _Parent(self._root, target, name)
 
-    def _put(self, place: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
+    def _put(self, target: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
         """Fill a temporary file beside the path and move it there; return its size and whether the path was free."""
         temporary = f".{secrets.token_hex(8)}.part"
-        with short_errors("write", name), self._parent(place, name) as folder:
-            _check_free(folder, place.name, name, overwrite)
+        with short_errors("write", name), self._parent(target, name) as folder:
+            _check_free(folder, target.name, name, overwrite)
             try:
                 with folder.create(temporary) as file:
                     size = fill(file)
                     file.flush()
                     os.fsync(file.fileno())
                     with self._changing:
-                        free = _check_free(folder, place.name, name, overwrite)
+                        free = _check_free(folder, target.name, name, overwrite)
                         if not free and hasattr(os, "fchmod"):
-                            os.fchmod(file.fileno(), stat.S_IMODE(folder.stat(place.name).st_mode))
+                            os.fchmod(file.fileno(), stat.S_IMODE(folder.stat(target.name).st_mode))
                         if os.name != "nt":
-                            folder.put(temporary, folder, place.name)
+                            folder.put(temporary, folder, target.name)
                 if os.name == "nt":
                     # An open file cannot be moved on Windows.
-                    folder.put(temporary, folder, place.name)
+                    folder.put(temporary, folder, target.name)
             finally:
                 with suppress(FileNotFoundError):
                     folder.remove(temporary)
@@ -102,8 +102,8 @@ class Writer:
 class _Parent:
     """Open the folder of a path; the error for a missing one names the tool that creates it."""
 
-    def __init__(self, root: Root, place: Path, name: str) -> None:
-        self._opened = root.folder_at(place.parent)
+    def __init__(self, root: Root, target: Path, name: str) -> None:
+        self._opened = root.folder_at(target.parent)
         self._name = name
 
     def __enter__(self) -> Folder:

@@ -70,9 +70,9 @@ class Files:
 
         A large file comes in parts: next_offset tells where the next one begins. A binary file is only named.
         """
-        place = self._regular_file(path)
-        with short_errors("read", path), self._root.folder_at(place.parent) as folder, folder.open(place.name) as stream:
-            return {"path": path, "type": media_type(place.name), **read_document(stream, place.name, offset, limit)}
+        file = self._regular_file(path)
+        with short_errors("read", path), self._root.folder_at(file.parent) as folder, folder.open(file.name) as stream:
+            return {"path": path, "type": media_type(file.name), **read_document(stream, file.name, offset, limit)}
 
     def write_file(
         self,
@@ -86,8 +86,8 @@ class Files:
 
     def list_directory(self, path: FolderPath = ".") -> dict[str, Any]:
         """List the files and folders in a folder. Returns name, kind and size of each."""
-        place = self._root.resolve(path)
-        with short_errors("list", path), self._root.folder_at(place) as folder:
+        directory = self._root.resolve(path)
+        with short_errors("list", path), self._root.folder_at(directory) as folder:
             entries = folder.scan()
             listed = [_entry(entry) for entry in entries[:_MAX_ENTRIES]]
         return {
@@ -105,9 +105,9 @@ class Files:
     ) -> dict[str, Any]:
         """Find files by name in a folder and all folders below it. Returns their paths."""
         folder = self._folder(path)
-        places = (self._root.relative(place) for place in self._matching(folder, pattern))
-        found = list(islice(places, limit + 1))
-        return {"pattern": pattern, "files": found[:limit], "truncated": len(found) > limit}
+        places = (self._root.relative(file) for file in self._matching(folder, pattern))
+        matches = list(islice(places, limit + 1))
+        return {"pattern": pattern, "files": matches[:limit], "truncated": len(matches) > limit}
 
     def search_text(
         self,
@@ -123,26 +123,26 @@ class Files:
         """
         folder = self._folder(path)
         lines = (
-            {"path": self._root.relative(place), "line": number, "text": line}
-            for place in self._matching(folder, pattern)
-            for number, line in matching_lines(self._root, place, text, ignore_case)
+            {"path": self._root.relative(file), "line": number, "text": line}
+            for file in self._matching(folder, pattern)
+            for number, line in matching_lines(self._root, file, text, ignore_case)
         )
-        found = list(islice(lines, limit + 1))
-        return {"text": text, "matches": found[:limit], "truncated": len(found) > limit}
+        matches = list(islice(lines, limit + 1))
+        return {"text": text, "matches": matches[:limit], "truncated": len(matches) > limit}
 
     def file_info(self, path: FilePath) -> dict[str, Any]:
         """Show the details of a file or folder: kind, size in bytes, type and time of the last change."""
-        place = self._root.resolve(path)
-        status = self._status(path, place, "inspect")
+        target = self._root.resolve(path)
+        status = self._status(path, target, "inspect")
         modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-        known = {"path": path, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
-        return {**known, "type": media_type(place.name) if stat.S_ISREG(status.st_mode) else None}
+        details = {"path": path, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
+        return {**details, "type": media_type(target.name) if stat.S_ISREG(status.st_mode) else None}
 
     def create_directory(self, path: FolderPath) -> dict[str, Any]:
         """Create a folder, and the folders above it where they are missing."""
-        place = self._root.resolve(path)
-        created = not place.exists()
-        with short_errors("create", path), self._root.folder_at(place, create=True):
+        folder = self._root.resolve(path)
+        created = not folder.exists()
+        with short_errors("create", path), self._root.folder_at(folder, create=True):
             pass
         return {"path": path, "created": created}
 
@@ -164,33 +164,33 @@ class Files:
 
     def delete_file(self, path: FilePath) -> dict[str, Any]:
         """Delete a file or an empty folder, for good."""
-        place = self._root.entry(path)
-        with short_errors("delete", path), self._root.folder_at(place.parent) as folder:
-            folder.remove(place.name)
+        target = self._root.entry(path)
+        with short_errors("delete", path), self._root.folder_at(target.parent) as folder:
+            folder.remove(target.name)
         return {"path": path, "deleted": True}
 
     def _regular_file(self, path: str) -> Path:
-        place = self._root.resolve(path)
-        mode = self._status(path, place, "read").st_mode
+        target = self._root.resolve(path)
+        mode = self._status(path, target, "read").st_mode
         if not stat.S_ISREG(mode):
             raise ToolError(f"{path!r} is a {_kind(mode)}, not a file.")
-        return place
+        return target
 
     def _folder(self, path: str) -> Path:
-        place = self._root.resolve(path)
-        if not stat.S_ISDIR(self._status(path, place, "search").st_mode):
+        target = self._root.resolve(path)
+        if not stat.S_ISDIR(self._status(path, target, "search").st_mode):
             raise ToolError(f"{path!r} is not a folder. list_directory shows what there is.")
-        return place
+        return target
 
-    def _status(self, path: str, place: Path, action: str) -> os.stat_result:
-        if place == self._root.folder:
-            return place.stat()
-        with short_errors(action, path), self._root.folder_at(place.parent) as folder:
-            return folder.stat(place.name)
+    def _status(self, path: str, target: Path, action: str) -> os.stat_result:
+        if target == self._root.folder:
+            return target.stat()
+        with short_errors(action, path), self._root.folder_at(target.parent) as folder:
+            return folder.stat(target.name)
 
     def _matching(self, folder: Path, pattern: str) -> Iterator[Path]:
         places = walk_files(self._root, folder)
-        return (place for place in places if matches(place.relative_to(folder).as_posix(), pattern))
+        return (file for file in places if matches(file.relative_to(folder).as_posix(), pattern))
 
 
 def _entry(entry: os.DirEntry[str]) -> dict[str, Any]:

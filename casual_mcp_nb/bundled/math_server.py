@@ -138,14 +138,14 @@ def prime_factors(
     number: Annotated[int, Field(description="A whole number from 2 to 1,000,000,000,000", ge=2, le=_MAX_FACTORED)],
 ) -> dict[str, Any]:
     """Factor a whole number into primes. Returns the factors and whether the number is prime."""
-    factors, rest, candidate = [], number, 2
-    while candidate * candidate <= rest:
-        while rest % candidate == 0:
+    factors, remaining, candidate = [], number, 2
+    while candidate * candidate <= remaining:
+        while remaining % candidate == 0:
             factors.append(candidate)
-            rest //= candidate
+            remaining //= candidate
         candidate += 1 if candidate == 2 else 2
-    if rest > 1:
-        factors.append(rest)
+    if remaining > 1:
+        factors.append(remaining)
     return {"number": number, "factors": factors, "is_prime": factors == [number]}
 
 
@@ -208,8 +208,8 @@ def _real_roots(a: int | float, b: int | float, c: int | float, discriminant: in
 def _in_base(value: int, base: int) -> str:
     if value == 0:
         return "0"
-    digits, rest = [], abs(value)
-    while rest:
-        rest, digit = divmod(rest, base)
+    digits, remaining = [], abs(value)
+    while remaining:
+        remaining, digit = divmod(remaining, base)
         digits.append(_DIGITS[digit])
     return "-" * (value < 0) + "".join(reversed(digits))

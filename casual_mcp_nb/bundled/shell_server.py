@@ -161,12 +161,12 @@ def _end(pid: int, mark: str) -> None:
 
 def marked_processes(mark: str) -> list[int]:
     """Return the ids of running processes with this setting in their environment; none without /proc."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    ids = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
-                found.append(int(place.name))
-    return found
+            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                ids.append(int(folder.name))
+    return ids
 
 
 def _kill_group(pid: int) -> None:

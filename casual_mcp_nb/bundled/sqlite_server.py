@@ -57,7 +57,7 @@ class Tables:
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""
         with self._database.connect(guard=False) as connection:
-            found = [
+            tables = [
                 {
                     "name": name,
                     "kind": kind,
@@ -66,7 +66,7 @@ class Tables:
                 }
                 for name, kind in _names(connection).items()
             ]
-        return {"tables": found}
+        return {"tables": tables}
 
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
@@ -109,22 +109,22 @@ class Tables:
 
 
 def _names(connection: sqlite3.Connection) -> dict[str, str]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
         "ESCAPE '\\' ORDER BY name"
     )
-    return dict(found.fetchall())
+    return dict(rows.fetchall())
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
     try:
-        found = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
+        columns = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
     except sqlite3.OperationalError:
         # A view of a dropped table has no columns; the other tables are still usable.
         return []
     return [
         {"name": name, "type": kind, "required": bool(required), "primary_key": bool(key)}
-        for _, name, kind, required, _, key in found
+        for _, name, kind, required, _, key in columns
     ]
 
 

@@ -53,17 +53,17 @@ def cpu_info() -> dict[str, Any]:
 
 def memory_info() -> dict[str, Any]:
     """Show the main memory and swap in bytes: total, available and used. What is unknown here is null."""
-    known = _processes.meminfo()
-    total = known.get("MemTotal") or _physical_memory()
-    available = known.get("MemAvailable")
+    memory = _processes.meminfo()
+    total = memory.get("MemTotal") or _physical_memory()
+    available = memory.get("MemAvailable")
     used = total - available if total is not None and available is not None else None
     return {
         "total_bytes": total,
         "available_bytes": available,
         "used_bytes": used,
         "used_percent": round(used / total * 100, 1) if used is not None and total else None,
-        "swap_total_bytes": known.get("SwapTotal"),
-        "swap_free_bytes": known.get("SwapFree"),
+        "swap_total_bytes": memory.get("SwapTotal"),
+        "swap_free_bytes": memory.get("SwapFree"),
     }
 
 
@@ -71,11 +71,11 @@ def disk_info() -> dict[str, Any]:
     """Show total, used and free disk space in bytes, for the system's disk and the working folder's."""
     places = dict.fromkeys((Path.cwd().anchor, str(Path.cwd())))
     disks = []
-    for place in places:
-        usage = shutil.disk_usage(place)
+    for path in places:
+        usage = shutil.disk_usage(path)
         percent = round(usage.used / usage.total * 100, 1) if usage.total else None
         sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
-        disks.append({"path": place, **sizes, "used_percent": percent})
+        disks.append({"path": path, **sizes, "used_percent": percent})
     return {"disks": disks}
 
 
@@ -91,13 +91,13 @@ def list_processes(
 ) -> dict[str, Any]:
     """List running processes with id, parent, name, state and memory, without their arguments."""
     wanted = name.casefold()
-    found = [process for process in _processes.running() if wanted in process["name"].casefold()]
+    processes = [process for process in _processes.running() if wanted in process["name"].casefold()]
     keys: dict[str, Any] = {
         "memory": lambda process: -(process["memory_bytes"] or 0),
         "name": lambda process: process["name"].casefold(),
         "pid": lambda process: process["pid"],
     }
-    return {"total": len(found), "processes": sorted(found, key=keys[sort_by])[:limit]}
+    return {"total": len(processes), "processes": sorted(processes, key=keys[sort_by])[:limit]}
 
 
 def _posix() -> bool:

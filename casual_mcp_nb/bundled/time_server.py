@@ -189,10 +189,10 @@ def _calendar_difference(early: datetime, late: datetime) -> dict[str, int]:
     months = (late.year - early.year) * 12 + late.month - early.month
     if shift_months(early, months) > late:
         months -= 1
-    years, rest = divmod(months, 12)
-    return {"years": years, "months": rest, "days": (late - shift_months(early, months)).days}
+    years, months_left = divmod(months, 12)
+    return {"years": years, "months": months_left, "days": (late - shift_months(early, months)).days}
 
 
 def _weekdays(first: date, last: date) -> int:
-    weeks, rest = divmod((last - first).days, 7)
-    return weeks * 5 + sum((first.weekday() + day) % 7 < 5 for day in range(rest))
+    weeks, days_left = divmod((last - first).days, 7)
+    return weeks * 5 + sum((first.weekday() + day) % 7 < 5 for day in range(days_left))

@@ -72,11 +72,11 @@ def _unit(name: str) -> Unit:
     if wanted in EXACT:
         return EXACT[wanted]
     # Some units differ only in case (MB, Mb), so a name in another case must still be unambiguous.
-    found = {unit for known, unit in EXACT.items() if known.casefold() == wanted.casefold()}
-    if len(found) == 1:
-        return found.pop()
-    if found:
-        raise ToolError(f"{name!r} is ambiguous: {', '.join(sorted(unit.symbol for unit in found))}.")
+    units = {unit for spelling, unit in EXACT.items() if spelling.casefold() == wanted.casefold()}
+    if len(units) == 1:
+        return units.pop()
+    if units:
+        raise ToolError(f"{name!r} is ambiguous: {', '.join(sorted(unit.symbol for unit in units))}.")
     raise ToolError(f"Unknown unit {name[:40]!r}. {closest(wanted, list(EXACT))} list_units shows all.")
 
 

@@ -157,8 +157,8 @@ def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
     try:
         return Document(tomllib.loads(text), path)
     except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at line ")
-        line, column = ([*map(int, re.findall(r"\d+", place)), 1, 1])[:2] if place else (1, 1)
+        reason, _, where = str(error).partition(" (at line ")
+        line, column = ([*map(int, re.findall(r"\d+", where)), 1, 1])[:2] if where else (1, 1)
     except (RecursionError, ValueError):
         reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
     return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
@@ -167,13 +167,13 @@ def _parsed_toml(text: str, path: Path) -> Document | ConfigError:
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
     """Return the position of each key and list item in valid JSON, and any duplicate keys."""
     starts = _line_starts(text)
-    found: dict[KeyPath, Position] = {}
+    positions: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}
     for path, offset in _walk(text):
-        if path in found and not any(path[:size] in doubles for size in range(1, len(path) + 1)):
+        if path in positions and not any(path[:size] in doubles for size in range(1, len(path) + 1)):
             doubles[path] = None
-        found[path] = _position(starts, offset)
-    return found, list(doubles)
+        positions[path] = _position(starts, offset)
+    return positions, list(doubles)
 
 
 def _walk(text: str) -> Iterator[tuple[KeyPath, int]]:

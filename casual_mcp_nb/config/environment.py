@@ -72,8 +72,8 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
     if not isinstance(environ, Mapping | None):
         raise ConfigError("environ must map names to strings.")
     merged = Environment(os.environ if environ is None else environ)
-    for place in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
-        path = place / ".env"
+    for directory in dict.fromkeys((folder or Path.cwd(), Path.cwd())):
+        path = directory / ".env"
         if path.is_file():
             merged = merged.behind(env_entries(path, merged))
     return merged

@@ -109,11 +109,11 @@ def _where(adapted: AdaptedConfig, name: str) -> str:
 
 
 def _switch(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
-    said = {key: server.pop(key) for key in _SWITCHES if key in server}
-    for key, value in said.items():
+    switches = {key: server.pop(key) for key in _SWITCHES if key in server}
+    for key, value in switches.items():
         if not isinstance(value, bool):
             adapted.problem((*at, key), "must be true or false")
-    if any(value is _SWITCHES[key] for key, value in said.items()):
+    if any(value is _SWITCHES[key] for key, value in switches.items()):
         server["enabled"] = False
 
 
@@ -168,15 +168,15 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
     if adapted.of_host and isinstance(server.get("include_tools"), list) and isinstance(server.get("exclude_tools"), list):
         exclude(server, server.pop("exclude_tools"))
     if isinstance(tools, dict):
-        exclude(server, [name for name, said in tools.items() if said is False or _is_off(said)])
-        if any(set(said) - {"enabled", "disabled"} for said in tools.values() if isinstance(said, dict)):
+        exclude(server, [name for name, switch in tools.items() if switch is False or _is_off(switch)])
+        if any(set(switch) - {"enabled", "disabled"} for switch in tools.values() if isinstance(switch, dict)):
             _remark(adapted, at, "tools (beyond switching them off)")
     elif tools is not None and not isinstance(tools, list):
         adapted.problem((*at, "tools"), "must be a list of tool names")
 
 
-def _is_off(said: Any) -> bool:
-    return isinstance(said, dict) and (said.get("enabled") is False or said.get("disabled") is True)
+def _is_off(switch: Any) -> bool:
+    return isinstance(switch, dict) and (switch.get("enabled") is False or switch.get("disabled") is True)
 
 
 def _defer(server: dict[str, Any]) -> None:
@@ -246,13 +246,13 @@ def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
 def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """Drop every key that is not ours. A near-miss of a key that restricts something is an error."""
     at: KeyPath = ("servers", name)
-    known = [*ServerConfig.model_fields, ENV_FILE]
-    for key in sorted(set(server) - set(known)):
+    keys = [*ServerConfig.model_fields, ENV_FILE]
+    for key in sorted(set(server) - set(keys)):
         if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
             adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
         else:
-            near: Iterable[str] = [] if key in _HOST_KEYS else closest(key, known, 1)
-            _remark(adapted, at, f"{dotted((key,))}{f' ({did_you_mean(list(near), known)})' if near else ''}")
+            near: Iterable[str] = [] if key in _HOST_KEYS else closest(key, keys, 1)
+            _remark(adapted, at, f"{dotted((key,))}{f' ({did_you_mean(list(near), keys)})' if near else ''}")
         del server[key]
     if name in adapted.remarks:
         adapted.notes.append(f"{_where(adapted, name)}: {adapted.remarks[name]} ignored.")

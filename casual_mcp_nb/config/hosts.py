@@ -94,28 +94,28 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
 def _sections(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
     """Remove and return every section of servers that uses another host's key, with its key path."""
     data = adapted.data
-    found: list[tuple[KeyPath, Any]] = []
+    sections: list[tuple[KeyPath, Any]] = []
     for key in list(data):
         spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
         if spelling in _SPELLINGS or key == "mcp.servers":
-            found.append(((key,), data.pop(key)))
+            sections.append(((key,), data.pop(key)))
     if isinstance(data.get("mcp"), dict):
-        found += _in_settings(adapted, data.pop("mcp"))
-    if not found and "servers" not in data and _is_all_servers(data):
-        found = [((), {name: data.pop(name) for name in list(data) if name not in _FILE_KEYS})]
-    adapted.of_host = adapted.of_host or bool(found)
-    return found
+        sections += _in_settings(adapted, data.pop("mcp"))
+    if not sections and "servers" not in data and _is_all_servers(data):
+        sections = [((), {name: data.pop(name) for name in list(data) if name not in _FILE_KEYS})]
+    adapted.of_host = adapted.of_host or bool(sections)
+    return sections
 
 
 def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
     """Return the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name (opencode)."""
     _take_inputs(adapted, mcp.get("inputs"))
-    found: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
+    sections: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
     named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
-    rest = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
-    if rest:
-        adapted.notes.append(f"mcp: {', '.join(map(_word, rest))} ignored.")
-    return [*found, (("mcp",), named)] if named else found
+    ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
+    if ignored:
+        adapted.notes.append(f"mcp: {', '.join(map(_word, ignored))} ignored.")
+    return [*sections, (("mcp",), named)] if named else sections
 
 
 def _is_server(entry: Any) -> bool:
@@ -130,18 +130,18 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
 
 def _ignore_file_keys(adapted: AdaptedConfig) -> None:
     """Drop keys that belong to other programs; in a host's own file, that means every unknown key."""
-    known = Config.model_fields.keys()
-    ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in known)]
+    keys = Config.model_fields.keys()
+    ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
     for key in ignored:
         del adapted.data[key]
-    words = [word for key in ignored if key != "$schema" for word in [_word(key, known if key not in _FILE_KEYS else ())]]
+    words = [word for key in ignored if key != "$schema" for word in [_word(key, keys if key not in _FILE_KEYS else ())]]
     if words:
         more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
         adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
 
 
-def _word(key: str, known: Any = ()) -> str:
-    near = closest(key, known, 1)
+def _word(key: str, keys: Any = ()) -> str:
+    near = closest(key, keys, 1)
     return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
 
 
@@ -173,5 +173,5 @@ def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):
-        return [(place, each["name"], each) for place, each in enumerate(section)]
+        return [(index, each["name"], each) for index, each in enumerate(section)]
     return [] if section is None else None

@@ -42,20 +42,20 @@ class Input:
     runs: bool = False
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Input:
+    def of(cls, entry: Mapping[str, Any]) -> Input:
         """Read an entry of `inputs`; what is malformed in it is ignored."""
-        options = said.get("options")
+        options = entry.get("options")
         values = (
             [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
         )
-        default = said.get("default")
+        default = entry.get("default")
         return cls(
-            id=str(said.get("id", "")),
-            description=str(said.get("description") or ""),
-            secret=bool(said.get("password")) or said.get("type") not in ("promptString", "pickString"),
+            id=str(entry.get("id", "")),
+            description=str(entry.get("description") or ""),
+            secret=bool(entry.get("password")) or entry.get("type") not in ("promptString", "pickString"),
             default=default if isinstance(default, str) else None,
             options=tuple(map(str, values)),
-            runs=said.get("type") == "command",
+            runs=entry.get("type") == "command",
         )
 
     @property
@@ -106,10 +106,10 @@ class Inputs:
             return SecretStr(self._environ[wanted.variable])
         if not self._ask:
             return SecretStr(wanted.options[0] if wanted.options else "stand-in")
-        asked = None if wanted.runs else _asked(wanted)
-        if asked is not None and not asked.get_secret_value() and wanted.default is not None:
+        answer = None if wanted.runs else _asked(wanted)
+        if answer is not None and not answer.get_secret_value() and wanted.default is not None:
             return SecretStr(wanted.default)
-        return asked
+        return answer
 
 
 def _asked(wanted: Input) -> SecretStr | None:

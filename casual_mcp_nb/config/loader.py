@@ -70,10 +70,10 @@ def check_config(text: str, path: str | Path, *, environ: Mapping[str, str] | No
     Raises:
         ConfigError: The config is not valid, as for `load_config`.
     """
-    place = _path(path)
-    document = parse_document(text, place)
+    file = _path(path)
+    document = parse_document(text, file)
     del text
-    return _checked(document, read_environment(place.parent, environ), ask=False)
+    return _checked(document, read_environment(file.parent, environ), ask=False)
 
 
 def _path(source: str | Path) -> Path:
@@ -111,12 +111,12 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
         _resolve_paths(data, document.folder)
     origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
     try:
-        config, found = Config.model_validate(data, context=origin), []
+        config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
     except ValidationError as error:
-        config, found = Config(), problems_of(error)
-    found += cross_problems(data, found)
-    return config, _as_written([*document.problems, *adapted.problems], substitution.problems, found, adapted), failure
+        config, problems = Config(), problems_of(error)
+    problems += cross_problems(data, problems)
+    return config, _as_written([*document.problems, *adapted.problems], substitution.problems, problems, adapted), failure
 
 
 def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
@@ -144,12 +144,12 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 
 
 def _as_written(
-    early: Iterable[Problem], missing: Iterable[Problem], found: Iterable[Problem], adapted: AdaptedConfig
+    early: Iterable[Problem], missing: Iterable[Problem], problems: Iterable[Problem], adapted: AdaptedConfig
 ) -> list[Problem]:
     """Return all problems under their original keys, without those that only follow from a missing variable."""
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
-    later = [*unset, *(problem for problem in found if problem.path not in above)]
+    later = [*unset, *(problem for problem in problems if problem.path not in above)]
     return [*early, *(Problem(adapted.as_written(problem.path), _in_full(problem, adapted)) for problem in later)]
 
 

@@ -34,13 +34,13 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
         raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
     document = Document(dict(source)) if isinstance(source, Mapping) else read_document(Path(source).expanduser().absolute())
     try:
-        prices, found = TypeAdapter(PriceTable).validate_python(document.data), []
+        prices, errors = TypeAdapter(PriceTable).validate_python(document.data), []
     except ValidationError as error:
-        prices, found = {}, problems_of(error, within=("prices",))
+        prices, errors = {}, problems_of(error, within=("prices",))
     # In a config, the table's keys are below `prices`; in a separate file they are at the top level.
     within = 1 if document.path else 0
     shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
-    problems = [Problem(problem.path[within:], f"{problem.text}. {shape}") for problem in found]
+    problems = [Problem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors]
     raise_problems([*document.problems, *problems], path=str(document.path) if document.path else None, locate=document.locate)
     return prices
 

@@ -75,14 +75,14 @@ def raise_problems(
     Raises:
         ConfigError: There are problems. Its path, line, column and key are those of the first.
     """
-    found = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
-    if not found:
+    located = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
+    if not located:
         return
-    found.sort(key=lambda item: item[0] or (0, 0))
-    (position, first), *rest = found
-    more = "".join(f"\n{_error(problem, path, at)}" for at, problem in rest[:MAX_PROBLEMS])
-    if len(rest) > MAX_PROBLEMS:
-        more += f"\n… and {len(rest) - MAX_PROBLEMS:,} more"
+    located.sort(key=lambda item: item[0] or (0, 0))
+    (position, first), *others = located
+    more = "".join(f"\n{_error(problem, path, at)}" for at, problem in others[:MAX_PROBLEMS])
+    if len(others) > MAX_PROBLEMS:
+        more += f"\n… and {len(others) - MAX_PROBLEMS:,} more"
     raise _error(first, path, position, more=more)
 
 
@@ -113,8 +113,8 @@ def problems_of(error: ValidationError, within: KeyPath = ()) -> list[Problem]:
     """
     # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
-    found = [item for item in items if item["type"] != "unknown_reference"]
-    return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in found]
+    errors = [item for item in items if item["type"] != "unknown_reference"]
+    return [_problem((*within, *item["loc"]), item["type"], item["msg"]) for item in errors]
 
 
 def _problem(loc: KeyPath, kind: str, message: str) -> Problem:

@@ -108,19 +108,19 @@ class RegistryEntry:
     def _filled(self, text: str, where: Mapping[str, Any]) -> str:
         """Replace the placeholders `{name}` in a string, escaping it so that it is not expanded again."""
         variables = _get(where, "variables")
-        known = variables if isinstance(variables, Mapping) else {}
+        entries = variables if isinstance(variables, Mapping) else {}
 
         def fill(match: re.Match[str]) -> str:
-            said = known.get(match[1])
-            return (self._value(said, match[1]) or "") if isinstance(said, Mapping) else match[0]
+            entry = entries.get(match[1])
+            return (self._value(entry, match[1]) or "") if isinstance(entry, Mapping) else match[0]
 
         return _PLACEHOLDER.sub(fill, text.replace("${", "$${"))
 
-    def _input(self, said: Mapping[str, Any], name: str) -> str:
-        choices = _get(said, "choices")
+    def _input(self, entry: Mapping[str, Any], name: str) -> str:
+        choices = _get(entry, "choices")
         options = tuple(map(str, choices)) if isinstance(choices, list) else ()
-        secret = bool(_get(said, "isSecret"))
-        self.inputs.append(Input(name, str(_get(said, "description") or ""), secret, options=options))
+        secret = bool(_get(entry, "isSecret"))
+        self.inputs.append(Input(name, str(_get(entry, "description") or ""), secret, options=options))
         return f"${{input:{name}}}"
 
 

@@ -46,10 +46,10 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
     """
     if not name.strip():
         raise UsageError("A toolset needs a name.")
-    place = path.resolve()
+    file = path.resolve()
     if path.suffix.casefold() == ".toml":
         raise ConfigError("a toolset cannot be saved to a TOML file.", path=str(path), hint="Use a JSON file.")
-    before = _FileText(read_text(place))
+    before = _FileText(read_text(file))
     saved = _tool_sets(before, path)
     value = plain_tool_set(tool_set)
     if name in saved and saved[name] == value:
@@ -58,7 +58,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
         raise UsageError(f"{shown(path.name)} already has a toolset {shown(name)}.", hint="To replace it: overwrite=True.")
     changed = _FileText(_with_tool_set(before.text, name, value))
     check_config(changed.text, path)
-    _replace(place, before, changed)
+    _replace(file, before, changed)
     return path
 
 
@@ -81,8 +81,8 @@ def _tool_sets(file: _FileText, path: Path) -> dict[str, Any]:
 def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
     """Return a toolset in the file's format, without an empty description."""
     servers = {server: _plain_rule(rule) for server, rule in tool_set.servers.items()}
-    said = {"description": tool_set.description} if tool_set.description else {}
-    return {**said, "servers": servers}
+    value = {"description": tool_set.description} if tool_set.description else {}
+    return {**value, "servers": servers}
 
 
 def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] | dict[str, list[str]]:

@@ -81,8 +81,8 @@ def switches_of(data: Mapping[str, Any]) -> Switches:
     switches.off = {str(name) for names in off if isinstance(names, list) for name in names}
     deny = permissions.get("deny")
     switches.denied = [str(rule) for rule in deny if str(rule).startswith("mcp_")] if isinstance(deny, list) else []
-    switches.denied += [name for name, said in _object(data, "tools").items() if said is False]
-    switches.denied += [name for name, said in _object(data, "permission").items() if said == "deny"]
+    switches.denied += [name for name, switch in _object(data, "tools").items() if switch is False]
+    switches.denied += [name for name, switch in _object(data, "permission").items() if switch == "deny"]
     _read_profile(switches, _object(data, "agent"))
     return switches
 

@@ -56,12 +56,12 @@ class TemplateLibrary:
 
     def names(self) -> list[str]:
         """Return the names of all templates, such as `default.j2`, sorted."""
-        found = set()
+        names = set()
         for folder in self.folders:
             for path in folder.rglob(f"*{SUFFIX}"):
                 if path.is_file() and _is_inside(path, folder):
-                    found.add(path.relative_to(folder).as_posix())
-        return sorted(found)
+                    names.add(path.relative_to(folder).as_posix())
+        return sorted(names)
 
     def path(self, name: str) -> Path:
         """Return the path of a template.
@@ -114,9 +114,9 @@ class TemplateLibrary:
         Raises:
             TemplateError: The template does not exist, fails, or exceeds its limits; with file and line.
         """
-        kept = None if variables else self._kept(name, tools)
-        if kept is not None:
-            return kept
+        cached = None if variables else self._kept(name, tools)
+        if cached is not None:
+            return cached
         before, tools = self._files(), tuple(tools)
         text = self._render(name, {**(variables or {}), "tools": [_tool(tool) for tool in tools]})
         # A template that is new, or changed during rendering, is cached the next time.
@@ -126,8 +126,8 @@ class TemplateLibrary:
 
     async def render_async(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
         """As `render`, without holding the caller's loop."""
-        kept = None if variables else self._kept(name, tools)
-        return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if kept is None else kept
+        cached = None if variables else self._kept(name, tools)
+        return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if cached is None else cached
 
     def _kept(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
         last = self._last
@@ -189,10 +189,10 @@ def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        said = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return said.st_ino, said.st_mtime_ns, said.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_inside(path: Path, folder: Path) -> bool:

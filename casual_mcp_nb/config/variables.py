@@ -100,10 +100,10 @@ class Substitution:
         body = match["body"]
         if not match["end"] or "${" in body:
             return self._problem(at, _NO_VARIABLE)
-        kind, colon, rest = body.partition(":")
-        if kind == "input" and colon and not rest.startswith("-"):
-            return self._input(rest, at)
-        if kind == "file" and colon and not rest.startswith("-"):
+        kind, colon, name = body.partition(":")
+        if kind == "input" and colon and not name.startswith("-"):
+            return self._input(name, at)
+        if kind == "file" and colon and not name.startswith("-"):
             # Somebody else's config could send any file on this computer to their own server.
             return self._problem(at, "a config cannot read files; put the text in an environment variable")
         if body in _PREDEFINED:
@@ -144,8 +144,8 @@ class Substitution:
 
 def workspace_of(folder: Path | None) -> Path:
     """Return the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
-    place = folder or Path.cwd()
-    return place.parent if place.name in _FOLDERS_OF_HOSTS else place
+    directory = folder or Path.cwd()
+    return directory.parent if directory.name in _FOLDERS_OF_HOSTS else directory
 
 
 _PREDEFINED: dict[str, Callable[[Path], str]] = {
@@ -164,11 +164,11 @@ def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> di
 
     An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
     """
-    known: dict[str, str] = {}
-    together = ChainMap(cast(dict[str, str], environ), known)
+    variables: dict[str, str] = {}
+    together = ChainMap(cast(dict[str, str], environ), variables)
     for name, value in values.items():
         substitution = Substitution(together)
         text = substitution.apply(value)
         if text is not None and not substitution.problems:
-            known[name] = text
-    return known
+            variables[name] = text
+    return variables

@@ -188,8 +188,8 @@ class _Bounded(httpx2.AsyncByteStream):
                 raise
             yield json.dumps(reply(request_id, CLOSED_IN_CALL)).encode()
             return
-        if rest := self._lines.feed(b"", final=True):
-            yield rest if self._lines.whole else rest + b"\n\n"
+        if remainder := self._lines.feed(b"", final=True):
+            yield remainder if self._lines.whole else remainder + b"\n\n"
 
     async def aclose(self) -> None:
         await self._inner.aclose()

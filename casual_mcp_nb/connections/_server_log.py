@@ -47,8 +47,8 @@ class LogBuffer:
 
         def feed(chunk: bytes) -> None:
             nonlocal part
-            *lines, rest = (part + (chunk or b"\n")).split(b"\n")
-            part = rest[:_STORED]
+            *lines, partial = (part + (chunk or b"\n")).split(b"\n")
+            part = partial[:_STORED]
             for line in lines:
                 self.add("stderr", line[:_STORED].decode("utf-8", "replace"))
 

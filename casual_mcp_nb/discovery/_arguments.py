@@ -43,17 +43,17 @@ def read_arguments(args: object) -> SearchArguments:
     """
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
-    asked = SearchArguments(
+    arguments = SearchArguments(
         _query(given.get("query")), _server(given.get("server_name")), tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
     )
-    if asked == SearchArguments():
+    if arguments == SearchArguments():
         unknown = [shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")][:5]
         also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
         raise UsageError(
             f"Give at least one of query, server_name and tool_names.{also}",
             hint='For example: {"query": "convert a time between time zones"}.',
         )
-    return asked
+    return arguments
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:

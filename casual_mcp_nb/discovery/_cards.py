@@ -126,14 +126,14 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool) -> str:
 def _description(text: str) -> list[str]:
     """Return the description's first lines, cleaned and indented."""
     lines = [one_line(line, _MAX_DESCRIPTION) for line in text[: _MAX_DESCRIPTION * 4].splitlines()]
-    kept: list[str] = []
+    shown: list[str] = []
     room = _MAX_DESCRIPTION
     for line in filter(None, lines):
-        if len(kept) == _MAX_LINES or room < 20:
-            return [*kept, "  ..."]
-        kept.append(f"  {one_line(line, room)}")
+        if len(shown) == _MAX_LINES or room < 20:
+            return [*shown, "  ..."]
+        shown.append(f"  {one_line(line, room)}")
         room -= len(line)
-    return kept
+    return shown
 
 
 def _parameters(schema: Mapping[str, Any]) -> str:

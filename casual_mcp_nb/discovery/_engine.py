@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
-        self._places = {(tool.server, tool.name): place for place, tool in enumerate(self._tools)}
+        self._places = {(tool.server, tool.name): index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
         self._ranking = Ranker(bm25)
@@ -57,10 +57,10 @@ class Engine:
         if not raw:
             return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server, spelling=parts.spelling(query))
         ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
-        rank, score = next((rank, score) for rank, (found, score) in enumerate(ranked, 1) if found == document)
+        rank, score = next((rank, score) for rank, (other, score) in enumerate(ranked, 1) if other == document)
         shares = parts.all()
         if score != raw:
-            better = next(found for found, _ in ranked if self._ranking.same(found, document))
+            better = next(other for other, _ in ranked if self._ranking.same(other, document))
             name = self._tools[better].tool_name
             shares += (TermScore("says the same as a better hit", f"like {name}", 1, 0.0, score - raw),)
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))

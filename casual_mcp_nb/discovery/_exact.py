@@ -25,22 +25,22 @@ class ExactNames:
         self._places: dict[str, list[int]] = {}
         self._plain: set[str] = set()
         self._longest = 1
-        for place, tool in enumerate(tools):
+        for index, tool in enumerate(tools):
             name = tool.name.strip().casefold()
             if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
                 self._plain.add(name)
             elif " " in name:
                 self._longest = max(self._longest, min(_MAX_WORDS, len(name.split())))
             for form in {name, tool.wire_name.casefold(), f"{tool.server}:{tool.name}".casefold()}:
-                self._places.setdefault(form, []).append(place)
+                self._places.setdefault(form, []).append(index)
 
     def called(self, query: str) -> list[int]:
         """Return the indices of the tools that a query mentions by name, in order."""
         whole = query.strip().casefold()
-        found = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
+        indices = set(self._places.get(whole, ())) | set(self._places.get(_bare(whole), ()))
         for text in self._pieces(whole):
-            found.update(self._places.get(text, ()))
-        return sorted(found)
+            indices.update(self._places.get(text, ()))
+        return sorted(indices)
 
     def _pieces(self, query: str) -> Iterator[str]:
         chunks = query.split(maxsplit=_MAX_CHUNKS)[:_MAX_CHUNKS]

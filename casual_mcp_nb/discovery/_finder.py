@@ -55,26 +55,26 @@ class Finder:
         self._given_index = index
         self._limit = limit
 
-    def find(self, asked: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
+    def find(self, request: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
         """Find the tools for a model's request, and report names that do not exist.
 
         Args:
-            asked: The request.
+            request: The request.
             loaded: Tools that are already loaded: they can be found, but are not suggested.
 
         Raises:
             UsageError: The server does not exist.
         """
-        server = self.server(asked.server) if asked.server else None
-        found = self.by_names(asked, server) if asked.names else Found()
-        if found.tools:
-            return found
-        if asked.names and not asked.query:
-            return Found(notes=[*found.notes, "You can search with a query instead."])
-        if server is not None and (not asked.query or server not in self._servers):
-            return Found(dict.fromkeys(self.of(server)), found.notes)
-        by_query = self._by_query(asked.query, server, loaded)
-        by_query.notes = found.notes + by_query.notes
+        server = self.server(request.server) if request.server else None
+        result = self.by_names(request, server) if request.names else Found()
+        if result.tools:
+            return result
+        if request.names and not request.query:
+            return Found(notes=[*result.notes, "You can search with a query instead."])
+        if server is not None and (not request.query or server not in self._servers):
+            return Found(dict.fromkeys(self.of(server)), result.notes)
+        by_query = self._by_query(request.query, server, loaded)
+        by_query.notes = result.notes + by_query.notes
         return by_query
 
     @cached_property
@@ -104,11 +104,11 @@ class Finder:
         hits = self._index.search(query, max_results=self._limit, server=server)
         if hits:
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in hits}
-            rest = {name: self._rest(name, tools, loaded) for name in dict.fromkeys(tool.server for tool in tools)}
+            others = {name: self._rest(name, tools, loaded) for name in dict.fromkeys(tool.server for tool in tools)}
             best = hits[0].tool.server
             room = self._limit - len(tools)
-            filled, rest[best] = rest[best][:room], rest[best][room:]
-            siblings = {name: self._nearest_first(query, name, left) for name, left in rest.items()}
+            filled, others[best] = others[best][:room], others[best][room:]
+            siblings = {name: self._nearest_first(query, name, left) for name, left in others.items()}
             return Found(tools | dict.fromkeys(filled), filled=frozenset(filled), siblings=siblings)
         where = f" on server {shown(server)}" if server is not None else ""
         hint = "Try other words, in the language of the descriptions, or give server_name alone to load all tools of a server:"
@@ -125,25 +125,25 @@ class Finder:
         left = dict.fromkeys(tools)
         return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
 
-    def by_names(self, asked: SearchArguments, server: str | None) -> Found:
+    def by_names(self, request: SearchArguments, server: str | None) -> Found:
         """Find tools by name, on one server or on all; a name shared by too many tools finds none."""
-        found = Found()
+        result = Found()
         unknown = []
-        for name in asked.names:
+        for name in request.names:
             tools = self._names.find(name, server)
             owners = [tool.tool_name for tool in tools]
             if len(tools) > 1:
-                found.notes.append(self._shared_name(name, owners))
+                result.notes.append(self._shared_name(name, owners))
             if 0 < len(tools) <= self._limit:
-                found.tools.update(dict.fromkeys(tools))
+                result.tools.update(dict.fromkeys(tools))
             elif not tools:
                 unknown.append(name)
-        found.notes += [self._unknown_name(name, server) for name in unknown[:_MAX_UNKNOWN]]
+        result.notes += [self._unknown_name(name, server) for name in unknown[:_MAX_UNKNOWN]]
         if len(unknown) > _MAX_UNKNOWN:
-            found.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
-        if asked.dropped:
-            found.notes.append(f"Only the first {len(asked.names)} names were looked up, {asked.dropped} were not.")
-        return found
+            result.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
+        if request.dropped:
+            result.notes.append(f"Only the first {len(request.names)} names were looked up, {request.dropped} were not.")
+        return result
 
     def _shared_name(self, name: str, owners: Sequence[ToolName]) -> str:
         text = f"{shown(name)} can mean several tools: {_listing(map(str, owners))}."
@@ -167,10 +167,10 @@ class Finder:
         Raises:
             UsageError: There is no server of that name; the message lists the valid ones.
         """
-        known = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
-        if name in known:
+        servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
+        if name in servers:
             return name
-        folded = [server for server in known if name.casefold() in (server.casefold(), one_line(server, 200).casefold())]
+        folded = [server for server in servers if name.casefold() in (server.casefold(), one_line(server, 200).casefold())]
         if len(folded) == 1:
             return folded[0]
         matches = closest(name, self._servers)
@@ -216,9 +216,9 @@ class ToolNames:
         if tool is not None and server in (None, tool.server):
             return [tool]
         folded = [tool for tool in self._by_folded.get(name.casefold(), ()) if server in (None, tool.server)]
-        found = [tool for tool in folded if name in tool.aliases] or folded
-        bare = {tool.server for tool in found if tool.name == name}
-        return [tool for tool in found if tool.name == name or tool.server not in bare]
+        matches = [tool for tool in folded if name in tool.aliases] or folded
+        bare = {tool.server for tool in matches if tool.name == name}
+        return [tool for tool in matches if tool.name == name or tool.server not in bare]
 
     def like(self, name: str, server: str | None = None) -> list[str]:
         """Return the names closest to one that does not exist, on one server or on all."""

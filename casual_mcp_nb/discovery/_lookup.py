@@ -39,15 +39,15 @@ class TermCache:
 
     def of(self, term: str, find: Callable[[str], Entries]) -> Entries:
         """Return the cached value for a term, or look it up."""
-        known = self._found.get(term)
-        if known is None:
-            known = find(term)
-            self._size += len(known[0]) + 1
+        cached = self._found.get(term)
+        if cached is None:
+            cached = find(term)
+            self._size += len(cached[0]) + 1
             if self._size > self._limit:
                 self._found.clear()
-                self._size = len(known[0]) + 1
-            self._found[term] = known
-        return known
+                self._size = len(cached[0]) + 1
+            self._found[term] = cached
+        return cached
 
 
 class Lookup:
@@ -74,10 +74,10 @@ class Lookup:
         """Return the documents that contain a term or one of its expansions, each with the best value among them."""
         return self._memory.of(term, self._looked_up)
 
-    def best(self, asked: str, document: int) -> tuple[str, float]:
+    def best(self, query_term: str, document: int) -> tuple[str, float]:
         """Return the indexed term by which a document best matches a term, and its value."""
-        best, worth = asked, 0.0
-        for term, weight in self.expansions(asked):
+        best, worth = query_term, 0.0
+        for term, weight in self.expansions(query_term):
             value = weight * self._bm25.postings.value(self._bm25.vocabulary[term], document)
             if value > worth:
                 best, worth = term, value

@@ -80,23 +80,23 @@ def _copies(bm25: FieldedBM25) -> dict[int, int]:
     copies: dict[int, int] = {}
     for documents in by_name.values():
         if len(documents) > 1:
-            said = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
-            copies.update(_kinds(said))
+            descriptions = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
+            copies.update(_kinds(descriptions))
     return copies
 
 
 def _kinds(descriptions: Mapping[int, frozenset[int]]) -> dict[int, int]:
     kinds: list[int] = []
-    found = {}
-    for document, said in descriptions.items():
-        kind = next((other for other in kinds if _same(said, descriptions[other])), None)
+    originals = {}
+    for document, description in descriptions.items():
+        kind = next((other for other in kinds if _same(description, descriptions[other])), None)
         if kind is not None:
-            found[document] = found[kind] = kind
+            originals[document] = originals[kind] = kind
         elif len(kinds) < _MAX_KINDS:
             kinds.append(document)
-    return found
+    return originals
 
 
-def _same(said: frozenset[int], other: frozenset[int]) -> bool:
-    common = len(said & other)
-    return common >= SAME * (len(said) + len(other) - common)
+def _same(one: frozenset[int], other: frozenset[int]) -> bool:
+    common = len(one & other)
+    return common >= SAME * (len(one) + len(other) - common)

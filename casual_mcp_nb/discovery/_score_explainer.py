@@ -47,12 +47,12 @@ class ScoreExplainer:
         return spelled(" ".join(self._texts)) | spelled(readable(query))
 
     def _terms(self) -> Iterator[TermScore]:
-        for asked, weight in self._scored.weights.items():
-            term, worth = self._scorer.lookup.best(asked, self._document)
+        for query_term, weight in self._scored.weights.items():
+            term, worth = self._scorer.lookup.best(query_term, self._document)
             if worth:
-                yield from self._by_field(asked, term, weight * worth)
+                yield from self._by_field(query_term, term, weight * worth)
 
-    def _by_field(self, asked: str, term: str, worth: float) -> Iterator[TermScore]:
+    def _by_field(self, query_term: str, term: str, worth: float) -> Iterator[TermScore]:
         rows = []
         for field, counts, average in zip(FIELDS, self._counts, self._bm25.average, strict=True):
             if counts[term]:
@@ -61,7 +61,7 @@ class ScoreExplainer:
         total = sum(row[3] for row in rows)
         idf = self._bm25.idf[term]
         for field, count, norm, part in rows:
-            yield TermScore(term, field.name, count, idf, worth * part / total, norm, asked if asked != term else "")
+            yield TermScore(term, field.name, count, idf, worth * part / total, norm, query_term if query_term != term else "")
 
     def _name(self) -> Iterator[TermScore]:
         bm25 = self._bm25

@@ -96,35 +96,35 @@ class Scorer:
         scores = self.lookup.sum(weights) + self._names(weights)
         if allowed is not None:
             scores *= allowed
-        found = Scored(scores, weights, best=float(scores.max()))
+        scored = Scored(scores, weights, best=float(scores.max()))
         parts = clauses(text)
-        if len(parts) > 1 and found.best > 0:
-            self._add_clauses(found, parts, allowed)
-        if self._servers is not None and found.best > 0:
-            found.servers = self._servers.evidence(weights)
-            found.scores = found.scores * (1 + found.servers)
+        if len(parts) > 1 and scored.best > 0:
+            self._add_clauses(scored, parts, allowed)
+        if self._servers is not None and scored.best > 0:
+            scored.servers = self._servers.evidence(weights)
+            scored.scores = scored.scores * (1 + scored.servers)
         if meaning is not None:
-            found.meaning = meaning * (MEANING * found.best or 1.0) * (1.0 if allowed is None else allowed)
-            found.scores = found.scores + found.meaning
-        found.called = {document for document in called if allowed is None or allowed[document]}
-        if found.called:
-            found.bonus = 1.0 + float(found.scores.max())
-            found.scores[list(found.called)] += found.bonus
-        return found
+            scored.meaning = meaning * (MEANING * scored.best or 1.0) * (1.0 if allowed is None else allowed)
+            scored.scores = scored.scores + scored.meaning
+        scored.called = {document for document in called if allowed is None or allowed[document]}
+        if scored.called:
+            scored.bonus = 1.0 + float(scored.scores.max())
+            scored.scores[list(scored.called)] += scored.bonus
+        return scored
 
-    def _add_clauses(self, found: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
-        fit = np.zeros_like(found.scores)
-        kept = []
+    def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
+        fit = np.zeros_like(scored.scores)
+        clauses = []
         for weights, part in {tuple(sorted(self._weights(part).items())): part for part in parts}.items():
             scores = self.lookup.sum(dict(weights))
             if allowed is not None:
                 scores *= allowed
             clause = Clause(part, dict(weights), float(scores.max()))
             if clause.best > 0:
-                kept.append(clause)
+                clauses.append(clause)
                 np.maximum(fit, scores / clause.best, out=fit)
-        found.clauses = kept
-        found.scores = found.scores + CLAUSE * found.best * _power(fit)
+        scored.clauses = clauses
+        scored.scores = scored.scores + CLAUSE * scored.best * _power(fit)
 
     def _weights(self, text: str) -> dict[str, float]:
         """Return the terms of a text with their weights."""
@@ -134,8 +134,8 @@ class Scorer:
     def _names(self, weights: Mapping[str, float]) -> Floats:
         covered = np.zeros(self.bm25.corpus_size)
         for term in weights:
-            if (known := self.bm25.vocabulary.get(term)) is not None:
-                documents, values = self.bm25.in_name.of(known)
+            if (number := self.bm25.vocabulary.get(term)) is not None:
+                documents, values = self.bm25.in_name.of(number)
                 covered[documents] += values
         return NAME_COVERED * covered * covered / self._name_idf
 

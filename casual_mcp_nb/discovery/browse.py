@@ -64,8 +64,8 @@ class ActiveTools:
             UsageError: There are no names, or they are invalid.
         """
         names, dropped = read_names(args)
-        found = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
-        return list(found.tools), found.notes
+        result = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
+        return list(result.tools), result.notes
 
 
 class BrowseToolkitTool:
@@ -144,14 +144,14 @@ class LoadToolsTool:
         """
         shelf = self._shelf
         try:
-            found, notes = shelf.by_names(args)
+            tools, notes = shelf.by_names(args)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
         room = max(shelf.max_active - len(shelf.active), 0)
-        beyond = set([tool for tool in found if tool.tool_name not in shelf.usable][room:])
+        beyond = set([tool for tool in tools if tool.tool_name not in shelf.usable][room:])
         if beyond:
             notes.append(self._limit_note(len(beyond)))
-        wanted = [tool for tool in found if tool not in beyond]
+        wanted = [tool for tool in tools if tool not in beyond]
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
         content, inside = compose(wanted, shelf.usable, notes)
@@ -192,11 +192,11 @@ class UnloadToolsTool:
         """
         shelf = self._shelf
         try:
-            found, notes = shelf.by_names(args)
+            tools, notes = shelf.by_names(args)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [], None)
-        gone = [tool for tool in found if tool.tool_name in shelf.active]
-        notes += [_kept(tool, tool.tool_name in shelf.always) for tool in found if tool not in gone][:_ALIKE]
+        gone = [tool for tool in tools if tool.tool_name in shelf.active]
+        notes += [_kept(tool, tool.tool_name in shelf.always) for tool in tools if tool not in gone][:_ALIKE]
         note = one_line(" ".join(notes), _MAX_NOTES)
         if not gone:
             return SyntheticToolResult(f"Error: nothing was unloaded. {note}", [], None)

@@ -76,7 +76,7 @@ class ToolSearchIndex:
             UnknownNameError: The tool is not in this index.
         """
         if self._engine is None or not self._engine.has(tool):
-            raise UnknownNameError("tool", str(tool.tool_name), [str(known.tool_name) for known in self.tools])
+            raise UnknownNameError("tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools])
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:

@@ -124,8 +124,8 @@ class _Server:
         shown = detail.names if self.count > detail.all_names else self.count
         names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
         line = f"- {self.name} ({counted(self.count)}): {names}"
-        said = plain(self._summary, detail.summary) if detail.summary else ""
-        return f"{line}\n  {said}" if said else line
+        summary = plain(self._summary, detail.summary) if detail.summary else ""
+        return f"{line}\n  {summary}" if summary else line
 
     @cached_property
     def _names(self) -> list[str]:

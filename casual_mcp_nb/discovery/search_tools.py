@@ -102,20 +102,22 @@ class SearchToolsTool:
         self._loaded.update(tool.tool_name for tool in self._always)
         try:
             wanted = read_arguments(args)
-            found = self._finder.find(wanted, self._loaded)
+            result = self._finder.find(wanted, self._loaded)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
-        if not found.tools:
-            return SyntheticToolResult(one_line(" ".join(found.notes), 2_000), [])
-        content, inside = compose(tuple(found.tools), self._loaded, found.notes, filled=found.filled, siblings=found.siblings)
+        if not result.tools:
+            return SyntheticToolResult(one_line(" ".join(result.notes), 2_000), [])
+        content, inside = compose(
+            tuple(result.tools), self._loaded, result.notes, filled=result.filled, siblings=result.siblings
+        )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
         rows = tuple(
             SearchRow(
                 tool.tool_name,
-                found.tools[tool],
+                result.tools[tool],
                 tool.tool_name not in self._loaded,
-                tool in found.filled,
-                words_found(wanted.query, tool) if found.tools[tool] else (),
+                tool in result.filled,
+                words_found(wanted.query, tool) if result.tools[tool] else (),
             )
             for tool in inside
         )

@@ -81,8 +81,8 @@ def _term(word: str) -> list[str]:
 def _folded(text: str) -> str:
     """Return the text in NFKC without accents and other marks on letters."""
     apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    kept = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
-    return unicodedata.normalize("NFC", "".join(kept))
+    letters = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
+    return unicodedata.normalize("NFC", "".join(letters))
 
 
 @lru_cache(maxsize=32_768)
@@ -203,8 +203,8 @@ def readable(query: str) -> str:
     return _CHUNK.sub(_literal, query[:MAX_QUERY])
 
 
-def _literal(found: re.Match[str]) -> str:
-    chunk = found.group()
+def _literal(match: re.Match[str]) -> str:
+    chunk = match.group()
     if _SIGN.search(chunk) is None:
         return chunk
     core = chunk.strip(_EDGES)
@@ -214,9 +214,9 @@ def _literal(found: re.Match[str]) -> str:
 
 def _kind(value: str) -> str:
     """Return the kind of a value in words; empty if unknown."""
-    scheme, separator, rest = value.partition("://")
+    scheme, separator, address = value.partition("://")
     if separator or value.startswith("www."):
-        host = re.split(r"[/?#:]", rest or scheme, maxsplit=1)[0]
+        host = re.split(r"[/?#:]", address or scheme, maxsplit=1)[0]
         return " ".join(["url", *(part for part in host.split(".") if part not in _NOT_A_HOST)])
     name, at, domain = value.partition("@")
     if at and name and "." in domain:

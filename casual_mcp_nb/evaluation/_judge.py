@@ -58,24 +58,24 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
     search = getattr(searcher, "search", searcher)
     by_name = {tool.tool_name: tool for tool in tools}
     for case in cases:
-        ranked = [_name(found) for found in search(case.query, max(k, DEPTH))]
+        ranked = [_name(result) for result in search(case.query, max(k, DEPTH))]
         yield _outcome(case, ranked, k, searcher, by_name)
 
 
 def _outcome(
     case: Case, ranked: Sequence[ToolName], k: int, searcher: object, by_name: Mapping[ToolName, ToolSpec]
 ) -> CaseResult:
-    found = tuple(ranked[:k])
-    met = tuple(not need.isdisjoint(found) for need in case.needs)
+    top = tuple(ranked[:k])
+    met = tuple(not need.isdisjoint(top) for need in case.needs)
     wanted = frozenset().union(*case.needs)
     first = next((rank for rank, name in enumerate(ranked, 1) if name in wanted), None)
     servers = {name.server for name in wanted}
     return CaseResult(
-        found=found,
+        found=top,
         met=met or (True,),
         reciprocal_rank=1 / first if first else 0.0,
-        right_server=any(name.server in servers for name in found),
-        miss=None if all(met) else _miss(case, met, found, k, searcher, by_name),
+        right_server=any(name.server in servers for name in top),
+        miss=None if all(met) else _miss(case, met, top, k, searcher, by_name),
     )
 
 
@@ -88,16 +88,16 @@ def _miss(
     by_name: Mapping[ToolName, ToolSpec],
 ) -> Miss:
     unmet = tuple(need for need, is_met in zip(case.needs, met, strict=True) if not is_met)
-    known = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
+    candidates = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
     explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
-    explanations = [explain(case.query, tool, k) for tool in known[:_EXPLAINED]] if explain else []
+    explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
     nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
-    return Miss(case, unmet, found, nearest, bool(known))
+    return Miss(case, unmet, found, nearest, bool(candidates))
 
 
-def _name(found: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:
-    if isinstance(found, SearchHit):
-        return found.tool.tool_name
-    if isinstance(found, ToolSpec):
-        return found.tool_name
-    return found if isinstance(found, ToolName) else ToolName(*found)
+def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName:
+    if isinstance(result, SearchHit):
+        return result.tool.tool_name
+    if isinstance(result, ToolSpec):
+        return result.tool_name
+    return result if isinstance(result, ToolName) else ToolName(*result)

@@ -32,10 +32,10 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
         tokens, and names that are too long for the wire.
     """
     tools = Catalog(catalog)
-    found = list(_same_texts(tools))
+    findings = list(_same_texts(tools))
     for check in _CHECKS:
-        found += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
-    return Lint(tuple(sorted(found, key=lambda finding: _ORDER[finding.kind])), len(tools))
+        findings += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
+    return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
 
 
 def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
@@ -68,12 +68,12 @@ _CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
 def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
     """Report each tool that duplicates others, except the first of them, so that a pair counts once."""
     texts = [frozenset(_words(tool)) for tool in tools]
-    for place, near in _alike(texts).items():
-        own = set(terms(tools[place].name))
-        others = [other for other in near if own <= texts[other] and texts[place].issuperset(terms(tools[other].name))]
+    for index, near in _alike(texts).items():
+        own = set(terms(tools[index].name))
+        others = [other for other in near if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))]
         names = tuple(tools[other].tool_name for other in others)
         if names:
-            yield LintFinding("same text", tools[place].tool_name, f"It says the same as {_listed(names)}.", names)
+            yield LintFinding("same text", tools[index].tool_name, f"It says the same as {_listed(names)}.", names)
 
 
 def _words(tool: ToolSpec) -> list[str]:
@@ -90,18 +90,18 @@ def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
     frequency = Counter(word for text in texts for word in text)
     holders: dict[str, list[int]] = defaultdict(list)
     alike: dict[int, list[int]] = {}
-    for place, text in enumerate(texts):
-        if first.setdefault(text, place) != place:
-            alike[place] = [first[text]] if text else []
+    for index, text in enumerate(texts):
+        if first.setdefault(text, index) != index:
+            alike[index] = [first[text]] if text else []
             continue
         rarest = sorted(text, key=lambda word: (frequency[word], word))
         prefix = rarest[: len(text) - -(-len(text) * 9 // 10) + 1]
         near = sorted({other for word in prefix for other in holders[word]})
         same = [other for other in near if _share(text, texts[other]) >= _ALIKE]
         if same:
-            alike[place] = same
+            alike[index] = same
         for word in prefix:
-            holders[word].append(place)
+            holders[word].append(index)
     return alike
 
 

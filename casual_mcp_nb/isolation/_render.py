@@ -71,10 +71,10 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
 
 def _place(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
     """Return file and line of the innermost template in a traceback."""
-    place: tuple[str | None, int | None] = (None, None)
+    position: tuple[str | None, int | None] = (None, None)
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if file in paths:
-            place = (file, traceback.tb_lineno)
+            position = (file, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return place
+    return position

@@ -171,13 +171,13 @@ def words_of(text: str) -> list[str]:
         raise UsageError(f"Cannot read {shown(text)}: {error}.") from None
 
 
-def parse_call(rest: str) -> tuple[str, dict[str, Any]]:
+def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     """Parse the tool and the arguments of `%mcp call TOOL {json}`.
 
     Raises:
         UsageError: The arguments are not a JSON object; the error says where.
     """
-    name, _, text = rest.partition(" ")
+    name, _, text = line.partition(" ")
     if not name:
         raise UsageError("Which tool?", hint='For example: %mcp call math__add {"a": 1, "b": 2}')
     try:
@@ -195,13 +195,13 @@ _MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")
 _MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
 
 
-def split_model(rest: str) -> tuple[str, str | None]:
+def split_model(line: str) -> tuple[str, str | None]:
     """Take `--model PROVIDER:MODEL` from the beginning or the end of a line; one in between belongs to a server's command."""
-    rest = rest.strip()
-    match = _MODEL_FIRST.match(rest) or _MODEL_LAST.search(rest)
+    line = line.strip()
+    match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
     if match is None:
-        return rest, None
-    return rest[: match.start()] + rest[match.end() :], match["model"]
+        return line, None
+    return line[: match.start()] + line[match.end() :], match["model"]
 
 
 def is_config_file(text: str) -> bool:
@@ -215,32 +215,32 @@ def is_config_file(text: str) -> bool:
         return False
 
 
-def parse_place(command: str, rest: str) -> tuple[int | None, int | None]:
+def parse_place(command: str, line: str) -> tuple[int | None, int | None]:
     """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`.
 
     Raises:
         UsageError: It is something else.
     """
-    match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", rest)
+    match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", line)
     if match is None:
-        raise UsageError(f"{shown(rest)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
+        raise UsageError(f"{shown(line)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
     turn, step = match["turn"], match["step"]
     return int(turn) if turn else None, int(step) if step else None
 
 
-def one_word(command: str, rest: str, noun: str, example: str = "") -> str:
+def one_word(command: str, line: str, noun: str, example: str = "") -> str:
     """Return the one word that a command needs.
 
     Args:
         command: The command.
-        rest: The text after it.
+        line: The text after it.
         noun: What the word names, for the error.
         example: A valid word, for the error; empty for none.
 
     Raises:
         UsageError: There is none, or more than one.
     """
-    words = words_of(rest)
+    words = words_of(line)
     if len(words) != 1:
         text = f"Which {noun}?" if not words else f"%mcp {command} takes only one {noun}; this line has {len(words)}."
         raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")

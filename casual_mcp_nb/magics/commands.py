@@ -38,9 +38,9 @@ class Command:
     run: Callable[[Session, str], Any] | None = None
 
 
-def search(session: Session, rest: str) -> Any:
+def search(session: Session, line: str) -> Any:
     """Search the tools."""
-    words = rest.split()
+    words = line.split()
     all_tools = "--all" in (words[:1] + words[-1:])
     if all_tools:
         words.pop(0 if words[0] == "--all" else -1)
@@ -49,34 +49,34 @@ def search(session: Session, rest: str) -> Any:
     return session.search(" ".join(words), all_tools=all_tools)
 
 
-def tools(session: Session, rest: str) -> Any:
+def tools(session: Session, line: str) -> Any:
     """Show every tool, or those of one server."""
-    if not rest:
+    if not line:
         return session.tools
-    name = one_word("tools", rest, "server", "time")
+    name = one_word("tools", line, "server", "time")
     _check("server", name, session.servers)
     return session.tools.of_server(name)
 
 
-def call(session: Session, rest: str) -> Any:
+def call(session: Session, line: str) -> Any:
     """Call a tool."""
-    name, arguments = parse_call(rest)
+    name, arguments = parse_call(line)
     return session.call_tool(name, **arguments)
 
 
-def toolset(session: Session, rest: str) -> Any:
+def toolset(session: Session, line: str) -> Any:
     """Choose a toolset, or all tools."""
-    if rest:
-        name = one_word("toolset", rest, "toolset", "all")
+    if line:
+        name = one_word("toolset", line, "toolset", "all")
         _check("toolset", name, [*session.toolsets, "all"])
         session.selection.tool_set = None if name == "all" else name
     return session.toolsets
 
 
-def model(session: Session, rest: str) -> Any:
+def model(session: Session, line: str) -> Any:
     """Choose a model."""
-    if rest:
-        name = one_word("model", rest, "model")
+    if line:
+        name = one_word("model", line, "model")
         _check("model", name, session.config.models)
         session.model = name
     return session.models
@@ -85,8 +85,8 @@ def model(session: Session, rest: str) -> Any:
 def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
     """Return the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
 
-    def run(session: Session, rest: str) -> Any:
-        names = words_of(rest) or _no_server()
+    def run(session: Session, line: str) -> Any:
+        names = words_of(line) or _no_server()
         for name in names:
             _check("server", name, session.servers)
         for name in names:
@@ -99,17 +99,17 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
     return run
 
 
-def new(session: Session, rest: str) -> Any:
+def new(session: Session, line: str) -> Any:
     """Start a new conversation."""
     session.new_conversation()
     return session.status
 
 
-def rerun(session: Session, rest: str) -> Any:
+def rerun(session: Session, line: str) -> Any:
     """Run a turn again: the last one, or the one whose number comes first, with another text if there is one."""
-    number, _, text = rest.strip().partition(" ")
+    number, _, text = line.strip().partition(" ")
     if not re.fullmatch(r"-?[0-9]{1,9}", number):
-        number, text = "-1", rest
+        number, text = "-1", line
     count = len(session.turns)
     index = int(number) - (int(number) > 0)
     if number.lstrip("-0") == "" or not -count <= index < count:
@@ -120,27 +120,27 @@ def rerun(session: Session, rest: str) -> Any:
     return turn
 
 
-def undo(session: Session, rest: str) -> Any:
+def undo(session: Session, line: str) -> Any:
     """Undo the last turn."""
     if session.undo() is None:
         raise UsageError("There is no turn to undo.")
     return session.status
 
 
-def stop(session: Session, rest: str) -> Any:
+def stop(session: Session, line: str) -> Any:
     """Stop the turn that runs in a panel."""
     session.stop()
     return session.status
 
 
-def preview(session: Session, rest: str) -> Any:
+def preview(session: Session, line: str) -> Any:
     """Show the system prompt."""
-    return session.preview(one_word("preview", rest, "template") if rest else None)
+    return session.preview(one_word("preview", line, "template") if line else None)
 
 
-def export(session: Session, rest: str) -> Any:
+def export(session: Session, line: str) -> Any:
     """Write the conversation to a file."""
-    words = words_of(rest)
+    words = words_of(line)
     paths = [word for word in words if word != "--overwrite"]
     if len(paths) != 1:
         text = "Which file?" if not paths else f"%mcp export takes only one file; this line has {len(paths)}."
@@ -151,8 +151,8 @@ def export(session: Session, rest: str) -> Any:
 def step_of(command: str) -> Callable[[Session, str], Step]:
     """Return the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
-    def find(session: Session, rest: str) -> Step:
-        turn, step = parse_place(command, rest)
+    def find(session: Session, line: str) -> Step:
+        turn, step = parse_place(command, line)
         turns = session.turns
         if not turns:
             raise UsageError("There are no turns yet.", hint="Start with %%mcp and a message below it.")
@@ -180,18 +180,18 @@ def _no_server() -> list[str]:
     raise UsageError("Which server?", hint="%mcp servers lists them.")
 
 
-def strategy(session: Session, rest: str) -> Any:
+def strategy(session: Session, line: str) -> Any:
     """Choose how deferred tools are found."""
-    if rest:
-        name = one_word("strategy", rest, "strategy", "browse")
+    if line:
+        name = one_word("strategy", line, "strategy", "browse")
         _check("strategy", name, STRATEGIES)
         session.selection.strategy = cast("Strategy", name)
     return session.selection
 
 
-def evaluate(session: Session, rest: str) -> Any:
+def evaluate(session: Session, line: str) -> Any:
     """Measure how well tools are found for the cases of a file."""
-    words = words_of(rest)
+    words = words_of(line)
     if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise UsageError(
             "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
@@ -212,10 +212,10 @@ def _panel(session: Session, _rest: str) -> Any:
     return session.panel()
 
 
-def _option(session: Session, rest: str) -> Any:
+def _option(session: Session, line: str) -> Any:
     """Set an option of discovery."""
-    if rest:
-        name, *values = words_of(rest)
+    if line:
+        name, *values = words_of(line)
         if len(values) != 1:
             raise UsageError("%mcp option takes a name and a value.", hint="For example: %mcp option max_active_tools 30")
         value = {"true": True, "false": False}.get(values[0], values[0])
@@ -223,40 +223,40 @@ def _option(session: Session, rest: str) -> Any:
     return session.selection
 
 
-def _reconnect(session: Session, rest: str) -> Any:
-    return session.reconnect(one_word("reconnect", rest, "server", "time"))
+def _reconnect(session: Session, line: str) -> Any:
+    return session.reconnect(one_word("reconnect", line, "server", "time"))
 
 
-def _tool(session: Session, rest: str) -> Any:
-    return session.tools[one_word("tool", rest, "tool", "math__add")]
+def _tool(session: Session, line: str) -> Any:
+    return session.tools[one_word("tool", line, "tool", "math__add")]
 
 
-def _server(session: Session, rest: str) -> Any:
-    name = one_word("server", rest, "server", "time")
+def _server(session: Session, line: str) -> Any:
+    name = one_word("server", line, "server", "time")
     _check("server", name, session.servers)
     return session.servers[name]
 
 
-def add(session: Session, rest: str) -> Any:
+def add(session: Session, line: str) -> Any:
     """Add a server: a command line, an address, or the name of a bundled one."""
     name: str | None = None
-    if match := re.match(r"--name\s+(?P<name>\S+)\s+", rest):
-        name, rest = match["name"], rest[match.end() :]
-    return session.add_server(name, rest)
+    if match := re.match(r"--name\s+(?P<name>\S+)\s+", line):
+        name, line = match["name"], line[match.end() :]
+    return session.add_server(name, line)
 
 
-def remove(session: Session, rest: str) -> Any:
+def remove(session: Session, line: str) -> Any:
     """End a server and forget it."""
-    session.remove_server(one_word("remove", rest, "server", "docs"))
+    session.remove_server(one_word("remove", line, "server", "docs"))
     return session.servers
 
 
-def _log(session: Session, rest: str) -> Any:
-    return session.server_log(one_word("log", rest, "server", "time"))
+def _log(session: Session, line: str) -> Any:
+    return session.server_log(one_word("log", line, "server", "time"))
 
 
-def _messages(session: Session, rest: str) -> Any:
-    words = words_of(rest)
+def _messages(session: Session, line: str) -> Any:
+    words = words_of(line)
     if not 1 <= len(words) <= 2:
         raise UsageError("%mcp messages takes a server and, optionally, a tool.", hint="For example: %mcp messages time")
     return session.server_messages(*words)
@@ -352,14 +352,14 @@ COMMANDS: dict[str, Command] = {
         "exactly what was sent at a step",
         "[[TURN.]STEP]",
         "%mcp request 1.2",
-        run=lambda session, rest: step_of("request")(session, rest).request,
+        run=lambda session, line: step_of("request")(session, line).request,
     ),
     "diff": Command(
         _TALK,
         "what was new in a request",
         "[[TURN.]STEP]",
         "%mcp diff 2",
-        run=lambda session, rest: step_of("diff")(session, rest).diff(),
+        run=lambda session, line: step_of("diff")(session, line).diff(),
     ),
     "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
     "new": Command(_TALK, "start a new conversation", run=new),

@@ -183,8 +183,8 @@ class McpMagics(Magics):
 
         return ShownStatus.of(status, self.shell)
 
-    def _demo(self, rest: str) -> Any:
-        more, model = split_model(rest)
+    def _demo(self, line: str) -> Any:
+        more, model = split_model(line)
         if more:
             raise UsageError(f"%mcp demo takes only a model, but this line has {shown(more)}.", hint="See %mcp help demo.")
         at_hand = None if model else _background(_models_at_hand)
@@ -201,8 +201,8 @@ class McpMagics(Magics):
 
         return self._start("Starting the bundled servers …", make, hint)
 
-    def _connect(self, rest: str) -> Any:
-        target, model = split_model(rest)
+    def _connect(self, line: str) -> Any:
+        target, model = split_model(line)
         if not target and model is None:
             one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
         is_file = bool(target) and is_config_file(target)
@@ -221,18 +221,18 @@ class McpMagics(Magics):
         what = f"the servers of {Path(target).name}" if is_file else "the server" if target else "the session"
         return self._start(f"Starting {what} …", make)
 
-    def _close(self, rest: str) -> None:
+    def _close(self, line: str) -> None:
         self._session().close()
 
-    def _nested(self, rest: str) -> str:
+    def _nested(self, line: str) -> str:
         from casual_mcp_nb.notebook.nested import enable_nested_asyncio
 
-        if one_word("nested", rest, "setting", "on") != "on":
+        if one_word("nested", line, "setting", "on") != "on":
             raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to turn it off.")
         return f"nested asyncio: {enable_nested_asyncio()}"
 
-    def _help(self, rest: str) -> Any:
-        return help_of(rest)
+    def _help(self, line: str) -> Any:
+        return help_of(line)
 
 
 def _background(work: Callable[[], T]) -> Future[T]:

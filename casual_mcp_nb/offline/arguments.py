@@ -198,7 +198,7 @@ class Filling:
         for name in map(re.escape, names):
             for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
                 match = re.search(pattern, self._text, re.I)
-                if match and (said := terms(match[1])) and said[0] not in _GENERIC:
+                if match and (words := terms(match[1])) and words[0] not in _GENERIC:
                     self._put(parameter.name, match[1], match.start(1), match.end(1))
                     return
 
@@ -214,12 +214,12 @@ class Filling:
             return False
         first_word = re.match(r"\W*\w+", self._text)
         match = markers[-1 if parameter.kind == "search" else 0] if markers else first_word
-        rest = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
-        start = self._text.find(rest, match.end()) if match else 0
-        if not rest or self.covers(start, start + len(rest), loosely=True) or not content_words(rest):
+        following = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
+        start = self._text.find(following, match.end()) if match else 0
+        if not following or self.covers(start, start + len(following), loosely=True) or not content_words(following):
             return False
-        self.arguments[parameter.name] = rest
-        self.loose[parameter.name] = (start, start + len(rest))
+        self.arguments[parameter.name] = following
+        self.loose[parameter.name] = (start, start + len(following))
         return True
 
     def proper_name(self, parameter: Parameter) -> bool:

@@ -76,12 +76,12 @@ def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, M
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
     mentions = [value for mention in need.mentions for value in _for_tool(mention, tool)]
     filling = fill(need.text, mentions, parameters_of(tool.input_schema))
-    known = {part.asked or part.term for part in explanation.shares}
+    matched = {part.asked or part.term for part in explanation.shares}
     for name, (start, end) in list(filling.loose.items()):
         # `Sort the lines` says what the tool does, not which lines.
         inside = [word for word in need.words if start <= word.start and word.end <= end]
         holds_a_value = any(start <= mention.start and mention.end <= end for mention in need.mentions)
-        if filling.missing or (not holds_a_value and all(known.issuperset(word.terms) for word in inside)):
+        if filling.missing or (not holds_a_value and all(matched.issuperset(word.terms) for word in inside)):
             filling.drop(name)
     if any(part.term == "exact name" for part in explanation.shares):
         return Candidate(tool, filling, 1.0, 3.0)
@@ -106,8 +106,10 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
     """Return whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
-    asked = {term for word in need.words for term in word.terms} | {term for word in need.implied for term in terms(word)}
-    return verb in _CHANGING and asked.isdisjoint({verb, *synonyms().get(verb, ())})
+    request_terms = {term for word in need.words for term in word.terms} | {
+        term for word in need.implied for term in terms(word)
+    }
+    return verb in _CHANGING and request_terms.isdisjoint({verb, *synonyms().get(verb, ())})
 
 
 def _for_tool(mention: Mention, tool: ToolSpec) -> Sequence[Mention]:
@@ -133,8 +135,8 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation) -> float |
     """Return the share of the need's words that the tool matches; None if all of them became arguments."""
     worth: dict[str, float] = {}
     for part in explanation.shares:
-        asked = part.asked or part.term
-        worth[asked] = max(worth.get(asked, 0.0), _SYNONYM if part.asked else 1.0)
+        query_term = part.asked or part.term
+        worth[query_term] = max(worth.get(query_term, 0.0), _SYNONYM if part.asked else 1.0)
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
     wanted = {term for word in words for term in word.terms}
     if not wanted:

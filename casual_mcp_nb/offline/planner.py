@@ -77,11 +77,11 @@ class _Planner:
         for call in self.conversation.calls if progress else ():
             self._attribute(call, progress)
         steps = [self._step(one) for one in progress]
-        made = [PlannedCall(call.name, call.arguments) for call in self.conversation.calls]
+        done = [PlannedCall(call.name, call.arguments) for call in self.conversation.calls]
         calls: list[PlannedCall] = []
         for step in steps:
             # Only a load call is repeated: to load what there was no room for.
-            if isinstance(step, PlannedCall) and step not in calls and (step not in made or step.name in BROWSING):
+            if isinstance(step, PlannedCall) and step not in calls and (step not in done or step.name in BROWSING):
                 calls.append(step)
         if calls:
             return Plan(tuple(_in_order(calls)))
@@ -128,8 +128,8 @@ class _Planner:
     def _step(self, one: _Progress) -> PlannedCall | str:
         done = [call for call in one.calls if not call.failed]
         if done:
-            asked = {term for word in one.need.words for term in word.terms}
-            return "\n\n".join(report_result(call.name, call.result, asked) for call in done)
+            request_terms = {term for word in one.need.words for term in word.terms}
+            return "\n\n".join(report_result(call.name, call.result, request_terms) for call in done)
         if one.calls:
             return self._after_failure(one)
         fitting = [candidate for candidate in one.candidates if candidate.fits]

@@ -51,8 +51,8 @@ def _for_people(name: str) -> str:
 
 def report_error(name: str, text: str) -> str:
     """Return that a tool failed, in its words."""
-    said = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
-    return f"`{_for_people(name)}` failed: {_cut(said) or 'it gave no reason.'}"
+    reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
+    return f"`{_for_people(name)}` failed: {_cut(reason) or 'it gave no reason.'}"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
@@ -62,8 +62,8 @@ def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
 
 def asked_for(text: str) -> tuple[str, list[str]] | None:
     """Return the need and the missing parameters that an `ask_for` was about; None for any other text."""
-    found = _ASKED.search(text)
-    return (found["need"], re.findall(r"`([^`]+)`", found["names"])) if found else None
+    match = _ASKED.search(text)
+    return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
 
 def cannot(need: str, servers: Mapping[str, int]) -> str:

@@ -56,8 +56,8 @@ class Reported(Exception):
     """
 
     def __init__(self, error: object, status: object = None) -> None:
-        said = error.get("message") or error.get("error") if isinstance(error, dict) else error
-        super().__init__(said if isinstance(said, str) else json.dumps(error, default=str))
+        message = error.get("message") or error.get("error") if isinstance(error, dict) else error
+        super().__init__(message if isinstance(message, str) else json.dumps(error, default=str))
         code = (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
         self.status_code = next((value for value in (status, code) if isinstance(value, int) and 400 <= value < 600), None)
 
@@ -125,11 +125,11 @@ def taken_by(create: Callable[..., object], request: dict[str, Any]) -> dict[str
 
     Options without an argument, such as temperature in Anthropic's SDK 2, go directly into the body: the API may accept them.
     """
-    known = _parameters(getattr(create, "__func__", create))
-    strange = {name: value for name, value in request.items() if name not in known}
+    parameters = _parameters(getattr(create, "__func__", create))
+    strange = {name: value for name, value in request.items() if name not in parameters}
     if not strange:
         return request
-    taken = {name: value for name, value in request.items() if name in known}
+    taken = {name: value for name, value in request.items() if name in parameters}
     return {**taken, "extra_body": {**strange, **(taken.get("extra_body") or {})}}
 
 

@@ -25,33 +25,33 @@ _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_valida
 
 def conversation(client: object, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
     """Return the messages as this model takes them."""
-    known = learned(client, model)
-    ids = MISTRAL_IDS if known.mistral_ids else CHAT_IDS
+    facts = learned(client, model)
+    ids = MISTRAL_IDS if facts.mistral_ids else CHAT_IDS
     sent = list(after_results(messages_for(client, model, messages, wire, ids)))
-    return in_strict_order(sent) if known.strict_order else sent
+    return in_strict_order(sent) if facts.strict_order else sent
 
 
 def give_back(client: object, model: str, sent: Sequence[ChatMessage], made: Sequence[dict[str, Any]], wire: str) -> None:
     """Add this model's extra fields to `made`, which casual-llm built from the messages that are `sent`."""
-    known = learned(client, model)
+    facts = learned(client, model)
     answers = (message for message in sent if message.role == "assistant")
     for message, answer in zip(answers, (one for one in made if one["role"] == "assistant"), strict=True):
         own = kept_fields(message, wire, model)
-        answer |= _allowed(own.message, known)
+        answer |= _allowed(own.message, facts)
         for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
-            call |= _allowed(fields, known)
-        _stand_in(answer, known)
+            call |= _allowed(fields, facts)
+        _stand_in(answer, facts)
 
 
-def _allowed(fields: Mapping[str, Any], known: Learned) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in known.refused_fields}
+def _allowed(fields: Mapping[str, Any], facts: Learned) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in facts.refused_fields}
 
 
-def _stand_in(answer: dict[str, Any], known: Learned) -> None:
-    if REASONING in known.stand_ins:
+def _stand_in(answer: dict[str, Any], facts: Learned) -> None:
+    if REASONING in facts.stand_ins:
         answer.setdefault(REASONING, "")
     # Of parallel calls, Gemini signs only the first.
-    if SIGNATURE in known.stand_ins and answer.get("tool_calls"):
+    if SIGNATURE in facts.stand_ins and answer.get("tool_calls"):
         answer["tool_calls"][0].setdefault("extra_content", _ANY_SIGNATURE)
 
 

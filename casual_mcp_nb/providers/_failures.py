@@ -57,51 +57,51 @@ class _Finding:
     retryable: bool = False
 
 
-def explained(error: Exception, model: BoundModel, asked: RequestContext) -> tuple[ProviderError, Exception | None]:
+def explained(error: Exception, model: BoundModel, request: RequestContext) -> tuple[ProviderError, Exception | None]:
     """Convert a provider's error to one of ours.
 
     Args:
         error: What the SDK raised.
         model: The model.
-        asked: The request.
+        request: The request.
 
     Returns:
         The error to raise, and its cause; None if the cause would leak a key into a traceback.
     """
     secrets = reading.secrets_of(model)
-    found = _finding(error, model, asked, secrets)
+    finding = _finding(error, model, request, secrets)
     wait = reading.asked_wait(error)
-    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {found.reason}"
+    about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
     about += "" if about.endswith((".", "!", "?", "…")) else "."
     if wait is not None:
-        about += f" It asks to wait {_duration(wait)}."
-    if asked.attempts > 1:
-        about += f" Asked {asked.attempts} times."
-    more: dict[str, Any] = {"partial": asked.said} if issubclass(found.kind, IncompleteStreamError) else {}
-    failure = found.kind(
+        about += f" Retry after {_duration(wait)}."
+    if request.attempts > 1:
+        about += f" Gave up after {request.attempts} attempts."
+    more: dict[str, Any] = {"partial": request.said} if issubclass(finding.kind, IncompleteStreamError) else {}
+    failure = finding.kind(
         about,
-        hint=found.hint,
+        hint=finding.hint,
         client=model.client_name,
         model=model.model,
         status=reading.status_of(error),
-        reason=found.reason,
+        reason=finding.reason,
         retry_after=wait,
-        retryable=found.retryable,
+        retryable=finding.retryable,
         **more,
     )
     return failure, None if _says_more(error, secrets) else _without_frames(error)
 
 
-def _finding(error: Exception, model: BoundModel, asked: RequestContext, secrets: list[str]) -> _Finding:
-    found = _unstreamed(error, model, asked, secrets)
-    if not asked.said or found.kind is ContentRefusedError:
-        return found
-    why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else found.reason
+def _finding(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
+    finding = _unstreamed(error, model, request, secrets)
+    if not request.said or finding.kind is ContentRefusedError:
+        return finding
+    why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
     reason = f"the answer stopped in the middle: {why}"
     return _Finding(IncompleteStreamError, reason, "Its text so far is kept; ask the model to go on.", True)
 
 
-def _unstreamed(error: Exception, model: BoundModel, asked: RequestContext, secrets: list[str]) -> _Finding:
+def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
@@ -110,7 +110,7 @@ def _unstreamed(error: Exception, model: BoundModel, asked: RequestContext, secr
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
-        return _overflow(body, model, asked)
+        return _overflow(body, model, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
@@ -132,10 +132,10 @@ def _reported(body: str, *, passing: bool) -> _Finding:
     return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
 
 
-def _overflow(body: str, model: BoundModel, asked: RequestContext) -> _Finding:
+def _overflow(body: str, model: BoundModel, request: RequestContext) -> _Finding:
     window = f", and the model can read {model.context_window:,}" if model.context_window else ""
-    tokens = request_tokens(asked.messages, asked.tools)
-    size = f"The {len(asked.messages):,} messages and {len(asked.tools):,} tools are about {tokens:,} tokens{window}."
+    tokens = request_tokens(request.messages, request.tools)
+    size = f"The {len(request.messages):,} messages and {len(request.tools):,} tools are about {tokens:,} tokens{window}."
     hint = "Start a new conversation, defer tools, or use a model with a larger context window."
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
 
@@ -177,9 +177,9 @@ def _without_status(error: Exception, model: BoundModel, secrets: list[str], bod
         hint = "Raise the client's timeout in the config, or try again."
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        said = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
+        message = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
         return _Finding(
-            ProviderError, f"{address} cannot be reached ({said}).", "Is the server running, and is base_url right?", True
+            ProviderError, f"{address} cannot be reached ({message}).", "Is the server running, and is base_url right?", True
         )
     if reading.is_half_an_answer(error):
         return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
@@ -199,7 +199,7 @@ def _says_more(error: Exception, secrets: list[str]) -> bool:
     """
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) or reading.has_long_body(error):
         return True
-    return any(secret in said for each in _chain(error) for said in (f"{each} {each!r}",) for secret in secrets)
+    return any(secret in text for each in _chain(error) for text in (f"{each} {each!r}",) for secret in secrets)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

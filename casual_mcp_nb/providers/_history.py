@@ -154,9 +154,9 @@ def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     from casual_llm.messages import AssistantMessage
 
     systems: list[ChatMessage] = [message for message in messages if message.role == "system"]
-    rest = [message for message in messages if message.role != "system"]
+    others = [message for message in messages if message.role != "system"]
     ordered: list[ChatMessage] = merge_system_messages(systems)
-    for message in rest:
+    for message in others:
         last = ordered[-1] if ordered else None
         if last is not None and last.role == "tool" and message.role == "user":
             ordered.append(AssistantMessage(content=_BRIDGE))

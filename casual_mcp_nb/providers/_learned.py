@@ -73,15 +73,15 @@ def learned(client: object, model: str) -> Learned:
 
 def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
     """Adapt a conversation to a model: names, arguments and ids of calls, which follow `ids`, and images."""
-    known = learned(client, model)
-    return limited(sendable(messages, ids, wire, model), known.most_images, known.refused_images)
+    facts = learned(client, model)
+    return limited(sendable(messages, ids, wire, model), facts.most_images, facts.refused_images)
 
 
-def adapted(known: Learned, refusal: Refusal) -> str | None:
+def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal; return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    return next((said for rule in _RULES if (said := rule(known, refusal)) is not None), None)
+    return next((notice for rule in _RULES if (notice := rule(facts, refusal)) is not None), None)
 
 
 _CANNOT_SEE = re.compile(
@@ -94,19 +94,19 @@ _CANNOT_SEE = re.compile(
 _AT_MOST = re.compile(r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE)
 
 
-def _images(known: Learned, refusal: Refusal) -> str | None:
-    sent = limited(refusal.messages, known.most_images, known.refused_images)
+def _images(facts: Learned, refusal: Refusal) -> str | None:
+    sent = limited(refusal.messages, facts.most_images, facts.refused_images)
     if not has_images(sent):
         return None
     counted = _AT_MOST.search(refusal.text)
     most = int(counted[1] or counted[2]) if counted else 0
-    if (counted and most < known.most_images) or (counted is None and _CANNOT_SEE.search(refusal.text)):
-        known.most_images = most
+    if (counted and most < facts.most_images) or (counted is None and _CANNOT_SEE.search(refusal.text)):
+        facts.most_images = most
         if most:
             return f"Model {shown(refusal.model)} takes at most {most} images in a request: it is shown the newest ones."
         return f"Model {shown(refusal.model)} cannot see images: it reads a note in place of each image that a tool returns."
     if refusal.status == 413 or re.search(r"\bimage", refusal.text, re.IGNORECASE):
-        known.refused_images |= {digest_of(image) for message in sent for image in images(message)}
+        facts.refused_images |= {digest_of(image) for message in sent for image in images(message)}
         return "The provider refused an image that a tool returned: the model reads a note in its place."
     return None
 
@@ -114,10 +114,10 @@ def _images(known: Learned, refusal: Refusal) -> str | None:
 _ID = re.compile(r"tool call id .{0,200}length of 9", re.IGNORECASE | re.DOTALL)
 
 
-def _ids(known: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or known.mistral_ids or not _ID.search(refusal.text):
+def _ids(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages or facts.mistral_ids or not _ID.search(refusal.text):
         return None
-    known.mistral_ids = True
+    facts.mistral_ids = True
     return f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent with such ids."
 
 
@@ -128,13 +128,13 @@ _ORDER = re.compile(
 )
 
 
-def _order(known: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or known.strict_order or not _ORDER.search(refusal.text):
+def _order(facts: Learned, refusal: Refusal) -> str | None:
+    if not spec_of(refusal.wire).chat_messages or facts.strict_order or not _ORDER.search(refusal.text):
         return None
-    sent = list(after_results(limited(refusal.messages, known.most_images)))
+    sent = list(after_results(limited(refusal.messages, facts.most_images)))
     if in_strict_order(sent) == sent:
         return None
-    known.strict_order = True
+    facts.strict_order = True
     return f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role are sent as one."
 
 
@@ -149,30 +149,30 @@ _MISSING = {
 }
 
 
-def _stand_ins(known: Learned, refusal: Refusal) -> str | None:
+def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
     if not spec_of(refusal.wire).chat_messages:
         return None
     for name, words in _MISSING.items():
-        if name not in known.stand_ins and words.search(refusal.text):
-            known.stand_ins.add(name)
+        if name not in facts.stand_ins and words.search(refusal.text):
+            facts.stand_ins.add(name)
             return f"Model {shown(refusal.model)} wants {name} with each answer: other models' get a stand-in."
     return None
 
 
-def _fields(known: Learned, refusal: Refusal) -> str | None:
+def _fields(facts: Learned, refusal: Refusal) -> str | None:
     if not spec_of(refusal.wire).chat_messages or refusal.status not in (400, 422):
         return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)
-        for name in {*own.message, *(name for call in own.calls for name in call)} - known.refused_fields:
+        for name in {*own.message, *(name for call in own.calls for name in call)} - facts.refused_fields:
             if name in refusal.text and name != "content":
-                known.refused_fields.add(name)
+                facts.refused_fields.add(name)
                 return f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left out."
     return None
 
 
-def _options(known: Learned, refusal: Refusal) -> str | None:
-    return adapt_options(known.options, refusal)
+def _options(facts: Learned, refusal: Refusal) -> str | None:
+    return adapt_options(facts.options, refusal)
 
 
 _RULES: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _options, _images, _fields)

@@ -129,8 +129,8 @@ class ModelRequest:
             if self._has_another_form(error):
                 self._attempts -= 1
                 return None
-            asked = RequestContext(self._messages, self._tools, self._attempts, "".join(self._said))
-            failure, origin = explained(error, self._model, asked)
+            request = RequestContext(self._messages, self._tools, self._attempts, "".join(self._said))
+            failure, origin = explained(error, self._model, request)
             self._pause_after(failure)
         finally:
             self._spent += loop.time() - began
@@ -178,9 +178,9 @@ class ModelRequest:
 
     def _pause_after(self, failure: ProviderError) -> None:
         """Pause the whole client if the provider requests a delay, unless it is too long."""
-        asked = failure.retry_after if isinstance(failure, RateLimitError) else None
-        if asked and self._model.limits is not None and asked <= self._model.retries.most_wait:
-            self._model.limits.pause(asked)
+        delay = failure.retry_after if isinstance(failure, RateLimitError) else None
+        if delay and self._model.limits is not None and delay <= self._model.retries.most_wait:
+            self._model.limits.pause(delay)
 
     async def _ask(self) -> ModelResponse:
         client, name = self._model.client, self._model.model

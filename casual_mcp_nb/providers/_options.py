@@ -40,14 +40,14 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     return RequestOptions.model_construct(None, **values, **({"stop": tuple(chat.stop)} if chat.stop else {}))
 
 
-def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptions, *, tools: bool) -> Sendable:
+def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool) -> Sendable:
     """Determine which options to send to this model.
 
     Args:
         wire: The wire format; empty if a client makes its own requests.
         model: The provider's name of the model.
         options: The requested options.
-        known: What has been learnt about the model.
+        facts: What has been learnt about the model.
         tools: Whether tools are offered; without them, options about calls are not sent.
 
     Raises:
@@ -58,21 +58,21 @@ def sendable(wire: str, model: str, options: RequestOptions, known: LearnedOptio
     if highest is not None and (options.temperature or 0) > highest[0]:
         raise UsageError(f"temperature: {highest[1]} take 0 to {highest[0]:g}.", hint=f"The highest is {highest[0]:g}.")
     unsent = not_sent(wire, model, options)
-    unsent |= {name: notice for name, notice in known.left_out.items() if name in given}
+    unsent |= {name: notice for name, notice in facts.left_out.items() if name in given}
     if not tools:
         unsent |= {name: "" for name in _OF_TOOLS if name in given and name not in unsent}
         if given.get("tool_choice") not in (None, "auto", "none"):
             unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
     left = options.without(unsent)
-    return Sendable(_limited(wire, model, left, known), tuple(notice for notice in unsent.values() if notice))
+    return Sendable(_limited(wire, model, left, facts), tuple(notice for notice in unsent.values() if notice))
 
 
-def _limited(wire: str, model: str, options: RequestOptions, known: LearnedOptions) -> RequestOptions:
+def _limited(wire: str, model: str, options: RequestOptions, facts: LearnedOptions) -> RequestOptions:
     """Return the options with the effective limit of the answer."""
     wanted = spec_of(wire).answer_limit(model) if options.max_tokens is None else options.max_tokens
     if wanted is None:
         return options
-    most = min(limit for limit in (wanted, known.most_tokens, known.room) if limit is not None)
+    most = min(limit for limit in (wanted, facts.most_tokens, facts.room) if limit is not None)
     return options if most == options.max_tokens else options.overlaid(RequestOptions(max_tokens=most))
 
 

@@ -23,8 +23,8 @@ def has_images(messages: Sequence[ChatMessage]) -> bool:
 
 def images(message: ChatMessage) -> tuple[ImageContent, ...]:
     """Return the images of a tool's result."""
-    found: tuple[ImageContent, ...] = getattr(message, "images", ())
-    return found
+    images: tuple[ImageContent, ...] = getattr(message, "images", ())
+    return images
 
 
 def refuse_addresses(messages: Sequence[ChatMessage], why: str) -> None:

@@ -48,10 +48,10 @@ def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> 
         fields: Those of the message.
         of_calls: Those of each of its calls.
     """
-    said: list[Part] = [{"type": "text", "text": text}] if text else []
+    parts: list[Part] = [{"type": "text", "text": text}] if text else []
     calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
     first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
-    return [*first, *said, *calls]
+    return [*first, *parts, *calls]
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:

@@ -115,8 +115,8 @@ def _content_of(error: Exception) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def _first(said: object) -> str:
-    return (said if isinstance(said, str) else str(said))[:_WINDOW]
+def _first(value: object) -> str:
+    return (value if isinstance(value, str) else str(value))[:_WINDOW]
 
 
 def start_of(text: str) -> str:
@@ -130,12 +130,12 @@ def _sentence_in(sent: str) -> tuple[str, bool] | None:
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        said = _sentence(json.loads(sent))
-        return (said, True) if said else None
+        sentence = _sentence(json.loads(sent))
+        return (sentence, True) if sentence else None
     except (ValueError, RecursionError):
-        found = _MESSAGE.search(sent)
-    text = _unescaped(found[1]) if found else None
-    return (text, bool(found and found[2])) if text else None
+        match = _MESSAGE.search(sent)
+    text = _unescaped(match[1]) if match else None
+    return (text, bool(match and match[2])) if text else None
 
 
 def _unescaped(text: str) -> str | None:
@@ -156,8 +156,8 @@ def _sentence(body: object, depth: int = 0) -> str | None:
         inner = _sentence_in(body)
         return inner[0] if inner else body.strip() or None
     if isinstance(body, list):
-        said = [text for part in body[:_MAX_SENTENCES] if (text := _sentence(part, depth + 1))]
-        return "; ".join(dict.fromkeys(said)) or None
+        texts = [text for part in body[:_MAX_SENTENCES] if (text := _sentence(part, depth + 1))]
+        return "; ".join(dict.fromkeys(texts)) or None
     if not isinstance(body, dict):
         return None
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), dict) else None
@@ -202,11 +202,11 @@ def asked_wait(error: Exception) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    asked = headers.get("retry-after")
-    if asked is None:
+    header = headers.get("retry-after")
+    if header is None:
         info = _RETRY_INFO.search(start_of_body(error))
         return _number(info[1]) if info else None
-    return _until(asked) if _number(asked) is None else _number(asked)
+    return _until(header) if _number(header) is None else _number(header)
 
 
 def _number(text: str | None) -> float | None:
@@ -230,7 +230,7 @@ def secrets_of(model: BoundModel) -> list[str]:
     headers: Mapping[str, str] = getattr(getattr(sdk, "_client", None), "headers", None) or {}
     password = urlsplit(_raw_address(model.client)).password
     bearer = headers.get("authorization", "").removeprefix("Bearer ")
-    found = [
+    values = [
         getattr(sdk, "api_key", None),
         getattr(sdk, "auth_token", None),
         bearer,
@@ -238,7 +238,7 @@ def secrets_of(model: BoundModel) -> list[str]:
         *model.secrets(),
         *model.options.secrets(),
     ]
-    return [secret for secret in found if isinstance(secret, str) and can_be_masked(secret)]
+    return [secret for secret in values if isinstance(secret, str) and can_be_masked(secret)]
 
 
 def address_of(client: object) -> str:

@@ -63,16 +63,16 @@ class LearnedOptions:
     no_stream_options: bool = False
 
 
-def token_field_of(known: LearnedOptions, model: str) -> str:
+def token_field_of(facts: LearnedOptions, model: str) -> str:
     """Return the field for the limit of an answer in chat completions."""
-    return known.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
+    return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
 
 
-def adapt_options(known: LearnedOptions, refusal: Refusal) -> str | None:
+def adapt_options(facts: LearnedOptions, refusal: Refusal) -> str | None:
     """Learn from a refusal which option to drop or change; return a description, or None if no option is refused."""
     if refusal.status not in (400, 422):
         return None
-    return _room(known, refusal) or _token_field(known, refusal) or _most_tokens(known, refusal) or _dropped(known, refusal)
+    return _room(facts, refusal) or _token_field(facts, refusal) or _most_tokens(facts, refusal) or _dropped(facts, refusal)
 
 
 _EXCEEDED = (
@@ -83,35 +83,35 @@ _EXCEEDED = (
 )
 
 
-def _room(known: LearnedOptions, refusal: Refusal) -> str | None:
+def _room(facts: LearnedOptions, refusal: Refusal) -> str | None:
     most = refusal.options.max_tokens
     match = next((match for pattern in _EXCEEDED if (match := pattern.search(refusal.text))), None)
-    if match is None or most is None or known.room is not None:
+    if match is None or most is None or facts.room is not None:
         return None
     if _number(match.groupdict().get("most") or str(most)) != most:
         return None
     room = _number(match["window"]) - _number(match["input"]) - _MARGIN
     if not _LEAST_ROOM <= room < most:
         return None
-    known.room = room
+    facts.room = room
     return f"The conversation leaves {room:,} tokens for an answer: max_tokens is lowered to that for this request."
 
 
 _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
 
 
-def _token_field(known: LearnedOptions, refusal: Refusal) -> str | None:
+def _token_field(facts: LearnedOptions, refusal: Refusal) -> str | None:
     renames = spec_of(refusal.wire).renames_max_tokens
-    if refusal.options.max_tokens is None or known.token_field is not None or not renames:
+    if refusal.options.max_tokens is None or facts.token_field is not None or not renames:
         return None
-    sent = token_field_of(known, refusal.model)
+    sent = token_field_of(facts, refusal.model)
     if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text) and _UNSUPPORTED.search(refusal.text):
-        known.token_field = "max_completion_tokens"
+        facts.token_field = "max_completion_tokens"
     elif sent == "max_completion_tokens" and sent in refusal.text and _UNSUPPORTED.search(refusal.text):
-        known.token_field = "max_tokens"
+        facts.token_field = "max_tokens"
     else:
         return None
-    return f"Model {shown(refusal.model)} takes {known.token_field} for the limit of an answer: it is sent so from now on."
+    return f"Model {shown(refusal.model)} takes {facts.token_field} for the limit of an answer: it is sent so from now on."
 
 
 _TOO_MANY = (
@@ -124,7 +124,7 @@ _TOO_MANY = (
 )
 
 
-def _most_tokens(known: LearnedOptions, refusal: Refusal) -> str | None:
+def _most_tokens(facts: LearnedOptions, refusal: Refusal) -> str | None:
     sent = refusal.options.max_tokens
     match = next((match for pattern in _TOO_MANY if (match := pattern.search(refusal.text))), None)
     if match is None or sent is None:
@@ -132,7 +132,7 @@ def _most_tokens(known: LearnedOptions, refusal: Refusal) -> str | None:
     most = _number(match["most"])
     if not 0 < most < sent:
         return None
-    known.most_tokens = most
+    facts.most_tokens = most
     return f"Model {shown(refusal.model)} answers with at most {most:,} tokens: max_tokens is lowered to that from now on."
 
 
@@ -157,21 +157,21 @@ _NAMES = {
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 
 
-def _dropped(known: LearnedOptions, refusal: Refusal) -> str | None:
+def _dropped(facts: LearnedOptions, refusal: Refusal) -> str | None:
     if not _UNSUPPORTED.search(refusal.text):
         return None
-    if "stream_options" in refusal.text and not known.no_stream_options:
-        known.no_stream_options = True
+    if "stream_options" in refusal.text and not facts.no_stream_options:
+        facts.no_stream_options = True
         return f"Model {shown(refusal.model)} does not take stream_options: what its streamed answers cost is not known."
     sent = refusal.options.given()
     param = _PARAM.search(refusal.text)
     places = [param[1], refusal.text] if param else [refusal.text]
-    names = (name for place in places for name, words in _NAMES.items() if name in sent and words.search(place))
+    names = (name for sentence in places for name, words in _NAMES.items() if name in sent and words.search(sentence))
     name = next(names, None)
     if name is None:
         return None
-    known.left_out[name] = f"Model {shown(refusal.model)} does not take {name}: it is left out."
-    return known.left_out[name]
+    facts.left_out[name] = f"Model {shown(refusal.model)} does not take {name}: it is left out."
+    return facts.left_out[name]
 
 
 def _number(text: str) -> int:

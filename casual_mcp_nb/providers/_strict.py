@@ -49,13 +49,13 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 def _made(text: str) -> dict[str, Any] | None:
     schema = json.loads(text)
     try:
-        made = _object({**schema, "type": "object"}, 0, root=True)
+        strict = _object({**schema, "type": "object"}, 0, root=True)
         for key in _DEFINITIONS:
             if key in schema:
-                made[key] = {name: _strict(value, 0) for name, value in schema[key].items()}
+                strict[key] = {name: _strict(value, 0) for name, value in schema[key].items()}
     except (_NotStrict, AttributeError, TypeError, RecursionError):
         return None
-    return made
+    return strict
 
 
 def all_required(schema: Any) -> Any:
@@ -64,9 +64,9 @@ def all_required(schema: Any) -> Any:
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    made = {name: part if name in ("enum", "const", *_ANNOTATIONS) else all_required(part) for name, part in schema.items()}
+    required = {name: part if name in ("enum", "const", *_ANNOTATIONS) else all_required(part) for name, part in schema.items()}
     properties = schema.get("properties")
-    return made | {"required": list(properties)} if isinstance(properties, Mapping) and "type" in schema else made
+    return required | {"required": list(properties)} if isinstance(properties, Mapping) and "type" in schema else required
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
@@ -101,15 +101,15 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
     if kind == "object":
         return _object(schema, depth)
     _only(schema, {"type", "enum", "const"} | _OF_TYPE[kind])
-    made = _described(schema)
-    made |= {name: value for name, value in schema.items() if name not in _ANNOTATIONS and name != "items"}
-    if made.get("format") not in _FORMATS:
-        made.pop("format", None)
-    if len(made.get("enum", ())) > MAX_CHOICES:
+    strict = _described(schema)
+    strict |= {name: value for name, value in schema.items() if name not in _ANNOTATIONS and name != "items"}
+    if strict.get("format") not in _FORMATS:
+        strict.pop("format", None)
+    if len(strict.get("enum", ())) > MAX_CHOICES:
         raise _NotStrict
     if kind == "array":
-        made["items"] = _strict(schema.get("items"), depth)
-    return made
+        strict["items"] = _strict(schema.get("items"), depth)
+    return strict
 
 
 def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dict[str, Any]:
@@ -119,10 +119,10 @@ def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dic
     any_object = not (properties or root or "additionalProperties" in schema)
     if any_object or schema.get("additionalProperties", False) is not False or not set(required) <= set(properties):
         raise _NotStrict
-    made = {name: _strict(value, depth + 1) for name, value in properties.items()}
+    parts = {name: _strict(value, depth + 1) for name, value in properties.items()}
     return _described(schema) | {
         "type": schema["type"],
-        "properties": {name: value if name in required else _nullable(value) for name, value in made.items()},
+        "properties": {name: value if name in required else _nullable(value) for name, value in parts.items()},
         "required": list(properties),
         "additionalProperties": False,
     }
@@ -160,23 +160,23 @@ def _only(schema: Mapping[str, Any], known: set[str]) -> None:
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return title and description, with the keywords that the strict form refuses described in words."""
-    made = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
+    described = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
     told = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
         for name, words in _TOLD.items()
         if schema.get(name) is not None
     ]
     if told:
-        made["description"] = " ".join(filter(None, [made.get("description"), *told]))
-    return made
+        described["description"] = " ".join(filter(None, [described.get("description"), *told]))
+    return described
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:
     kinds = schema.get("type", "object" if "properties" in schema else [])
-    found = [kinds] if isinstance(kinds, str) else list(kinds)
-    if not set(found) <= _OF_TYPE.keys():
+    types = [kinds] if isinstance(kinds, str) else list(kinds)
+    if not set(types) <= _OF_TYPE.keys():
         raise _NotStrict
-    return found
+    return types
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:

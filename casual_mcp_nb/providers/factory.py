@@ -201,8 +201,8 @@ def _options(config: ModelConfig, provider: str) -> ChatOptions:
     most = None
     if budget is not None:
         if not spec.takes_thinking_tokens:
-            said = f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens."
-            raise UsageError(said, hint="Set reasoning_effort instead.")
+            problem = f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens."
+            raise UsageError(problem, hint="Set reasoning_effort instead.")
         extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
         limit = spec.answer_limit(config.model)
         most = budget + _ANSWER_TOKENS if limit is None or limit <= budget else None

@@ -73,7 +73,7 @@ class _Window:
     def give_back(self, entry: RateItem, amount: int) -> None:
         """Reduce an entry by an amount."""
         items = self._bucket.items
-        first = next((place for place, item in enumerate(items) if item is entry), None)
+        first = next((index for index, item in enumerate(items) if item is entry), None)
         if first is not None:
             del items[first : first + min(self._units(amount), entry.weight)]
 
@@ -134,11 +134,11 @@ class ClientLimits:
         ticket = object()
         self._line.append(ticket)
         try:
-            while isinstance(found := self._look(ticket, tokens), RateLimitWait):
-                if found.seconds > _NOT_WORTH_SAYING:
-                    say(found)
-                await asyncio.sleep(max(found.seconds, _SECONDS_BETWEEN_LOOKS))
-            return found
+            while isinstance(wait := self._look(ticket, tokens), RateLimitWait):
+                if wait.seconds > _NOT_WORTH_SAYING:
+                    say(wait)
+                await asyncio.sleep(max(wait.seconds, _SECONDS_BETWEEN_LOOKS))
+            return wait
         finally:
             self._line.remove(ticket)
 
@@ -158,10 +158,10 @@ class ClientLimits:
         if self._line[0] is not ticket:
             time_of_first, reason = self._first_goes
             return RateLimitWait(max(0.0, time_of_first - now), reason)
-        found = self._take(min(tokens, self._most_tokens))
-        if isinstance(found, RateLimitWait):
-            self._first_goes = (now + found.seconds, found.reason)
-        return found
+        entry = self._take(min(tokens, self._most_tokens))
+        if isinstance(entry, RateLimitWait):
+            self._first_goes = (now + entry.seconds, entry.reason)
+        return entry
 
     def _take(self, tokens: int) -> TokenReservation | RateLimitWait:
         request = self._requests.take(1) if self._requests else None

@@ -28,18 +28,18 @@ _logger = logging.getLogger(GROUP)
 @cache
 def specs() -> Mapping[str, ProviderSpec]:
     """Return every provider by name. Bundled providers cannot be replaced."""
-    found: dict[str, ProviderSpec] = {}
+    providers: dict[str, ProviderSpec] = {}
     for spec in (*_built_in().values(), *_added()):
-        if found.setdefault(spec.name, spec) is not spec:
+        if providers.setdefault(spec.name, spec) is not spec:
             _logger.warning("There are two providers %s: the first one is used.", shown(spec.name))
-    return MappingProxyType(found)
+    return MappingProxyType(providers)
 
 
 @cache
 def _built_in() -> Mapping[str, ProviderSpec]:
     modules = pkgutil.iter_modules(builtin.__path__, f"{builtin.__name__}.")
-    found: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
-    return {spec.name: spec for spec in sorted(found, key=lambda spec: spec.place)}
+    bundled: list[ProviderSpec] = [importlib.import_module(module.name).SPEC for module in modules]
+    return {spec.name: spec for spec in sorted(bundled, key=lambda spec: spec.place)}
 
 
 def _added() -> Iterator[ProviderSpec]:

@@ -87,8 +87,8 @@ class ScriptedClient:
             return ModelResponse(item, finish_reason="tool_calls" if item.tool_calls else "stop")
         if isinstance(item, str):
             return ModelResponse(AssistantMessage(content=item), finish_reason="stop")
-        made = [item] if isinstance(item, Call) else list(item)
-        message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in made])
+        tool_calls = [item] if isinstance(item, Call) else list(item)
+        message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in tool_calls])
         return ModelResponse(message, finish_reason="tool_calls")
 
     def _tool_call(self, made: Call) -> Any:

@@ -53,11 +53,11 @@ def offer_plain(tools: Definitions) -> dict[str, Any]:
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
     """Return tool choice and parallel calls in OpenAI's format."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls
-    said: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
+    arguments: dict[str, Any] = {} if parallel is None else {"parallel_tool_calls": parallel}
     if choice is None:
-        return said
+        return arguments
     named = {"type": "function", "function": {"name": choice}}
-    return {**said, "tool_choice": choice if choice in TOOL_CHOICES else named}
+    return {**arguments, "tool_choice": choice if choice in TOOL_CHOICES else named}
 
 
 def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:

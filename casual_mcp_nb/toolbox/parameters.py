@@ -205,5 +205,5 @@ def _default(adapter: TypeAdapter[Any], value: Any) -> dict[str, Any]:
 
 
 def _problem(name: str, error: Any) -> str:
-    place = ".".join(map(str, (name, *error["loc"])))
-    return f"{shown(place)}: {error['msg']}."
+    where = ".".join(map(str, (name, *error["loc"])))
+    return f"{shown(where)}: {error['msg']}."

@@ -32,8 +32,8 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     if tool_set is None:
         return tools
     owned = _by_server(tools)
-    kept = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _kept(owned.get(server, ()), spec)}
-    return tuple(tool for tool in tools if tool.tool_name in kept)
+    included = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _kept(owned.get(server, ()), spec)}
+    return tuple(tool for tool in tools if tool.tool_name in included)
 
 
 def check_tool_set(

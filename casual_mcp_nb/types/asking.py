@@ -42,7 +42,7 @@ class AnswerLimits:
 
 
 def _in_words(seconds: float) -> str:
-    minutes, rest = divmod(seconds, 60)
-    if minutes and not rest:
+    minutes, seconds_left = divmod(seconds, 60)
+    if minutes and not seconds_left:
         return f"{minutes:g} minute{'s' if minutes > 1 else ''}"
     return f"{seconds:g} s"

@@ -63,9 +63,9 @@ class ClientConfig(RemoteConfig):
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
         """Return this client with a key from an environment variable."""
-        made = self.model_copy(update={"api_key": SecretStr(key)})
-        made._origin = replace(self._origin, key_variable=variable)
-        return made
+        client = self.model_copy(update={"api_key": SecretStr(key)})
+        client._origin = replace(self._origin, key_variable=variable)
+        return client
 
     def _secrets(self) -> set[str]:
         headers = with_tokens(revealed(self.headers.values()))

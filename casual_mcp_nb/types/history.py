@@ -70,8 +70,8 @@ class _Repair:
         calls = message.tool_calls or []
         ids = [unique_id(call.id, self._taken) for call in calls]
         entry = _Calls(message, ids)
-        for place, call in enumerate(calls):
-            self._open.setdefault(call.id, []).append((entry, place))
+        for index, call in enumerate(calls):
+            self._open.setdefault(call.id, []).append((entry, index))
         if ids != [call.id for call in calls]:
             self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
             renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
@@ -85,12 +85,12 @@ class _Repair:
             self._alone += 1
             return
         # If several calls share an id, those of the preceding message take precedence.
-        entry, place = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
-        waiting.remove((entry, place))
+        entry, index = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
+        waiting.remove((entry, index))
         self._moved += entry is not self._last
-        if message.tool_call_id != entry.ids[place]:
-            message = message.model_copy(update={"tool_call_id": entry.ids[place]})
-        entry.results[place] = message
+        if message.tool_call_id != entry.ids[index]:
+            message = message.model_copy(update={"tool_call_id": entry.ids[index]})
+        entry.results[index] = message
 
     def messages(self) -> list[ChatMessage]:
         """Return all messages, with each call followed by its result."""
@@ -126,7 +126,7 @@ class _Calls:
         return [
             self.message,
             *(
-                self.results.get(place) or ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=UNANSWERED)
-                for place, call in enumerate(calls)
+                self.results.get(index) or ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=UNANSWERED)
+                for index, call in enumerate(calls)
             ),
         ]

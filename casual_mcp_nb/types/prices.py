@@ -80,7 +80,7 @@ def price_of(prices: Mapping[str, Price], *names: str) -> Price | None:
 
 def total_cost(costs: list[Cost | None]) -> Cost | None:
     """Return the total cost of answered calls; None if none has a cost, or if their currencies differ."""
-    known = [cost for cost in costs if cost is not None]
-    if len({cost.currency for cost in known}) != 1:
+    priced = [cost for cost in costs if cost is not None]
+    if len({cost.currency for cost in priced}) != 1:
         return None
-    return Cost(sum(cost.amount for cost in known), known[0].currency, len(costs) - len(known))
+    return Cost(sum(cost.amount for cost in priced), priced[0].currency, len(costs) - len(priced))

@@ -117,10 +117,10 @@ _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
 def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
     unread = dict(trace.unread.events)
-    for place, event in enumerate(trace):
-        if place in unread:
-            yield from unread[place]
-        yield {**_written(event, messages, tools), **trace.unread.event_fields.get(place, {})}
+    for index, event in enumerate(trace):
+        if index in unread:
+            yield from unread[index]
+        yield {**_written(event, messages, tools), **trace.unread.event_fields.get(index, {})}
     yield from unread.get(len(trace), ())
 
 

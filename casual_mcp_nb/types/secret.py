@@ -129,24 +129,24 @@ def url_secrets(url: str | None) -> set[str]:
     pairs = [pair.partition("=") for pair in parts.query.split("&")]
     named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
     unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
-    found = {password, *named, *unnamed, *random_parts(parts.path)}
+    secrets = {password, *named, *unnamed, *random_parts(parts.path)}
     if password:
         # httpx decodes both before encoding them; this is what a server may echo.
-        found.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
-    return found | {unquote(value) for value in found}
+        secrets.add(base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode())
+    return secrets | {unquote(value) for value in secrets}
 
 
 def header_secrets(value: str) -> set[str]:
     """Return the forms of a secret header value: whole, without the scheme, and decoded from `Basic`."""
     words = value.split()
-    found = {value, *words[-1:]}
+    secrets = {value, *words[-1:]}
     if len(words) == 2 and words[0].lower() == "basic":
         try:
             plain = base64.b64decode(words[1], validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            return found
-        found |= {plain, plain.partition(":")[2]}
-    return found
+            return secrets
+        secrets |= {plain, plain.partition(":")[2]}
+    return secrets
 
 
 def with_tokens(values: Iterable[str]) -> set[str]:
@@ -184,10 +184,10 @@ def _addresses(text: str) -> Iterator[str]:
 
     The `://` is searched for first: trying each letter of a long word as the start of a scheme would take quadratic time.
     """
-    for rest in _AFTER_SCHEME.finditer(text):
-        scheme = _SCHEME.search(text[max(0, rest.start() - MAX_SCHEME) : rest.start()])
+    for match in _AFTER_SCHEME.finditer(text):
+        scheme = _SCHEME.search(text[max(0, match.start() - MAX_SCHEME) : match.start()])
         if scheme:
-            yield scheme[0] + rest[0]
+            yield scheme[0] + match[0]
 
 
 def _is_key(option: str, value: str) -> bool:

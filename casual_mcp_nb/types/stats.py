@@ -240,9 +240,9 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
     for event in events:
         if not isinstance(event, StepStarted):
             continue
-        answer, asked = answers.get(event.step), calls.get(event.step, [])
-        searches = [call for call in asked if call.tool.server == SYNTHETIC and call.tool.tool != READ_RESULT]
-        only_searched = bool(asked) and len(searches) == len(asked)
+        answer, calls_made = answers.get(event.step), calls.get(event.step, [])
+        searches = [call for call in calls_made if call.tool.server == SYNTHETIC and call.tool.tool != READ_RESULT]
+        only_searched = bool(calls_made) and len(searches) == len(calls_made)
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total
         if started is not None and started.discovery:

@@ -159,7 +159,7 @@ def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
     old_system, old = _parts(before)
     old = old[max(request.left_out - before.left_out, 0) :]
     pairs = enumerate(zip(old, messages, strict=False))
-    same = next((place for place, (one, two) in pairs if one is not two and one != two), len(old))
+    same = next((index for index, (one, two) in pairs if one is not two and one != two), len(old))
     return (*(system if system != old_system else ()), *messages[same:])
 
 
@@ -209,11 +209,11 @@ def call_of(
 ) -> ToolCall:
     """Build a tool call from its events."""
     call = (event.call_id, event.name, event.tool, event.arguments)
-    asked, answered = approval
+    started, answered = approval
     until = answered or end
-    waited = until.at - asked.at if asked and until else 0.0
+    waited = until.at - started.at if started and until else 0.0
     if end is None:
-        waiting = running and asked is not None and answered is None
+        waiting = running and started is not None and answered is None
         status: CallStatus = "running" if running else "unknown"
         return ToolCall(*call, status, progress=progress, search=search, at=event.at, waiting=waiting, waited=waited)
     return ToolCall(
@@ -234,10 +234,10 @@ def call_of(
 
 def messages_of(answer: AssistantMessage, ended: Mapping[str, ToolFinished], edited: Mapping[str, str]) -> list[ChatMessage]:
     """Return an answer and the results of its calls as messages of the conversation."""
-    asked = answer.tool_calls or []
-    if not asked and not text_of(answer.content):
+    tool_calls = answer.tool_calls or []
+    if not tool_calls and not text_of(answer.content):
         return []
-    return [answer, *(_result_of(call, ended.get(call.id), edited.get(call.id)) for call in asked)]
+    return [answer, *(_result_of(call, ended.get(call.id), edited.get(call.id)) for call in tool_calls)]
 
 
 def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None) -> ChatMessage:

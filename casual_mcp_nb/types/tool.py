@@ -331,9 +331,9 @@ class Catalog(Sequence[ToolSpec]):
         tool = self.get(name)
         if tool is not None:
             return tool
-        found = self._by_alias.get(str(name), ())
-        if found:
-            owners = ", ".join(shown(str(tool.tool_name)) for tool in found[:12])
+        tools = self._by_alias.get(str(name), ())
+        if tools:
+            owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
             raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Name the server too: {owners}.")
         raise UnknownNameError(
             "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=self._suggestion(str(name))

@@ -154,9 +154,9 @@ class Turn(Displayable):
         """The messages that the person added, as the model read them."""
         messages: list[ChatMessage] = list(self.started.messages)
         edit = next((edit for edit in reversed(self.edits) if edit.call_id is None), None)
-        place = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
-        if edit is not None and place is not None:
-            messages[place] = messages[place].model_copy(update={"content": edit.text})
+        index = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
+        if edit is not None and index is not None:
+            messages[index] = messages[index].model_copy(update={"content": edit.text})
         return messages
 
     @property
@@ -273,13 +273,13 @@ class Turn(Displayable):
         progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
         searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
         edits = {event.call_id: event for event in self.edits}
-        asked = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
+        requests = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
         answered = {event.call_id: event for event in self.trace.of(ApprovalAnswered)}
         running = self.running
         calls: dict[int, list[ToolCall]] = {}
         for event in self.trace.of(ToolStarted):
             name = event.call_id
-            approval = (asked.get(name), answered.get(name))
+            approval = (requests.get(name), answered.get(name))
             call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name), approval, running)
             calls.setdefault(event.step, []).append(call)
         return {step: tuple(items) for step, items in calls.items()}

@@ -38,18 +38,18 @@ class Forked:
     def __init__(self, items: Sequence[pytest.Item], config: pytest.Config) -> None:
         self._numbers = {item.nodeid: number for number, item in enumerate(items)}
         self._config = config
-        asked, self._ask = os.pipe()
-        answer, said = os.pipe()
+        requests, self._ask = os.pipe()
+        answer, replies = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             try:
                 os.close(self._ask)
                 os.close(answer)
-                _serve(items, config, asked, said)
+                _serve(items, config, requests, replies)
             finally:
                 os._exit(0)
-        os.close(asked)
-        os.close(said)
+        os.close(requests)
+        os.close(replies)
         self._answer = os.fdopen(answer)
 
     def run(self, item: pytest.Item) -> list[pytest.TestReport]:
@@ -59,12 +59,12 @@ class Forked:
         line = self._answer.readline() if there else ""
         if not line:
             raise RuntimeError("The template process has ended or hangs; no test can be run any more.")
-        said = json.loads(line)
-        if said["reports"] is None:
-            text = f"The test did not end within {limit_of(item):g} s, or its process died.\n{said['stacks']}"
+        reply = json.loads(line)
+        if reply["reports"] is None:
+            text = f"The test did not end within {limit_of(item):g} s, or its process died.\n{reply['stacks']}"
             return [pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call", duration=limit_of(item))]
         make = self._config.hook.pytest_report_from_serializable
-        return [make(config=self._config, data=data) for data in said["reports"]]
+        return [make(config=self._config, data=data) for data in reply["reports"]]
 
     def close(self) -> None:
         """End the template."""
@@ -79,8 +79,8 @@ def limit_of(item: pytest.Item) -> float:
     return float(mark.args[0]) if mark else LIMIT_SECONDS
 
 
-def _serve(items: Sequence[pytest.Item], config: pytest.Config, asked: int, said: int) -> None:
-    with os.fdopen(asked) as questions, os.fdopen(said, "w") as answers:
+def _serve(items: Sequence[pytest.Item], config: pytest.Config, requests: int, replies: int) -> None:
+    with os.fdopen(requests) as questions, os.fdopen(replies, "w") as answers:
         for line in questions:
             answers.write(json.dumps(_run_in_child(items[int(line)], config)) + "\n")
             answers.flush()

@@ -90,20 +90,20 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 def _url_of(server: subprocess.Popen[str]) -> tuple[str, threading.Thread]:
     """The address that the server tells in its log; the log is read to its end, so that the server never waits for a reader."""
-    found: list[str] = []
+    messages: list[str] = []
     told = threading.Event()
 
     def read() -> None:
         assert server.stderr is not None
         for line in server.stderr:
             match = re.search(r"http://127\.0\.0\.1:[0-9]+", line)
-            if match and not found:
-                found.append(match[0])
+            if match and not messages:
+                messages.append(match[0])
                 told.set()
         told.set()
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     assert told.wait(LIMIT), f"JupyterLab did not start within {LIMIT} s."
-    assert found, "JupyterLab ended at its start."
-    return found[0], reader
+    assert messages, "JupyterLab ended at its start."
+    return messages[0], reader

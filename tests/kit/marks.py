@@ -21,8 +21,8 @@ def parts(path: Path, number: str) -> dict[str, list[str]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             part = numbers.setdefault(line.removeprefix("## "), [])
-        elif found := re.match(number, line):
-            part.append(found[1])
+        elif match := re.match(number, line):
+            part.append(match[1])
     return {part: numbers for part, numbers in numbers.items() if numbers}
 
 

@@ -35,11 +35,13 @@ class StrictProvider(Provider):
         self._status = status
 
     def _next(self, request: Request) -> Reply:
-        said = next((words for rule in self.rules if (words := rule(request.body)) is not None), None)
-        if said is None:
+        refusal = next((words for rule in self.rules if (words := rule(request.body)) is not None), None)
+        if refusal is None:
             return super()._next(request)
-        self.refusals.append(said)
-        return Reply(self._status, {"error": {"message": said, "type": "invalid_request_error", "param": None, "code": None}})
+        self.refusals.append(refusal)
+        return Reply(
+            self._status, {"error": {"message": refusal, "type": "invalid_request_error", "param": None, "code": None}}
+        )
 
     @property
     def taken(self) -> list[Request]:

@@ -189,7 +189,7 @@ def _gemini(body: Any, rules: Rules) -> str | None:
 
 
 def _refused(body: Any, rules: Rules) -> str | None:
-    return next((said for name, said in rules.refuses.items() if name in body), None)
+    return next((refusal for name, refusal in rules.refuses.items() if name in body), None)
 
 
 def _names_tool(choice: Any, body: Any, within: str | None) -> bool:

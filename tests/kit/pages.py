@@ -18,8 +18,8 @@ _SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
 
 def written(lab: Lab, name: str, cells: Iterable[str]) -> None:
     """Put a notebook where Lab finds it."""
-    made = [nbformat.v4.new_code_cell(source) for source in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata={"kernelspec": KERNEL}), lab.folder / name)
+    cells_made = [nbformat.v4.new_code_cell(source) for source in cells]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells_made, metadata={"kernelspec": KERNEL}), lab.folder / name)
 
 
 def opened(page: Any, lab: Lab, name: str) -> None:
@@ -83,8 +83,8 @@ def violations(page: Any, axe: Path, selector: str) -> list[str]:
     page.evaluate("selector => document.querySelectorAll(selector + ' details').forEach(part => part.open = true)", selector)
     if not page.evaluate("() => 'axe' in window"):
         page.add_script_tag(path=str(axe))
-    found = page.evaluate("selector => axe.run({include: [[selector]]}, {resultTypes: ['violations']})", selector)
-    return [f"{v['id']}: {node['html'][:200]} {node['any'][:1]}" for v in found["violations"] for node in v["nodes"][:3]]
+    results = page.evaluate("selector => axe.run({include: [[selector]]}, {resultTypes: ['violations']})", selector)
+    return [f"{v['id']}: {node['html'][:200]} {node['any'][:1]}" for v in results["violations"] for node in v["nodes"][:3]]
 
 
 def pictured(page: Any, name: str) -> None:

@@ -30,7 +30,7 @@ def new_mark() -> str:
 
 def marked(mark: str) -> list[Process]:
     """All living processes with the mark in the environment that they were started with, this one left out."""
-    found = []
+    ids = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
@@ -38,10 +38,10 @@ def marked(mark: str) -> list[Process]:
             # A zombie has no environment any more.
             if mark.encode() in (folder / "environ").read_bytes():
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                found.append(Process(int(folder.name), command))
+                ids.append(Process(int(folder.name), command))
         except OSError:
             continue
-    return found
+    return ids
 
 
 def wait_gone(mark: str, seconds: float = 30.0) -> None:

@@ -65,17 +65,17 @@ def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usag
         calls: Calls of tools: name on the wire and arguments.
         usage: Tokens of the prompt and of the answer; None where the provider reports none.
     """
-    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
-    return made[provider](text, calls, usage)
+    makers = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
+    return makers[provider](text, calls, usage)
 
 
 def _openai(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    made = [
+    chunks = [
         {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for number, (name, arguments) in enumerate(calls)
     ]
-    message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
-    choice = {"index": 0, "finish_reason": "tool_calls" if made else "stop", "message": message}
+    message = {"role": "assistant", "content": text, **({"tool_calls": chunks} if chunks else {})}
+    choice = {"index": 0, "finish_reason": "tool_calls" if chunks else "stop", "message": message}
     body: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}
     if usage:
         body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
@@ -97,8 +97,8 @@ def _responses(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[s
 
 def response(*output: Mapping[str, Any], status: str = "completed", **fields: Any) -> dict[str, Any]:
     """A response of OpenAI's Responses API with these items as its output."""
-    made = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m-1", "status": status, "output": list(output)}
-    return {**made, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **fields}
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m-1", "status": status, "output": list(output)}
+    return {**response, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **fields}
 
 
 def response_text(text: str, **fields: Any) -> dict[str, Any]:
@@ -109,12 +109,12 @@ def response_text(text: str, **fields: Any) -> dict[str, Any]:
 
 def response_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """A call of a tool in the output of a response."""
-    made = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name, "arguments": arguments}
-    return {**made, "status": "completed"}
+    item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name, "arguments": arguments}
+    return {**item, "status": "completed"}
 
 
 def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    made = [
+    blocks = [
         {"type": "tool_use", "id": f"c{number}", "name": name, "input": dict(arguments)}
         for number, (name, arguments) in enumerate(calls)
     ]
@@ -123,16 +123,16 @@ def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[s
         "type": "message",
         "role": "assistant",
         "model": "m-1",
-        "stop_reason": "tool_use" if made else "end_turn",
+        "stop_reason": "tool_use" if blocks else "end_turn",
         "stop_sequence": None,
-        "content": [*([{"type": "text", "text": text}] if text else []), *made],
+        "content": [*([{"type": "text", "text": text}] if text else []), *blocks],
         **({"usage": {"input_tokens": usage[0], "output_tokens": usage[1]}} if usage else {}),
     }
 
 
 def _gemini(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    made = [gemini_call(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(calls)]
-    return gemini_answer([*([{"text": text}] if text else []), *made], usage=usage)
+    parts = [gemini_call(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(calls)]
+    return gemini_answer([*([{"text": text}] if text else []), *parts], usage=usage)
 
 
 def gemini_call(call_id: str, name: str, arguments: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
@@ -155,12 +155,12 @@ def gemini_answer(
 
 
 def _ollama(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    made = [{"function": {"name": name, "arguments": dict(arguments)}} for name, arguments in calls]
+    tool_calls = [{"function": {"name": name, "arguments": dict(arguments)}} for name, arguments in calls]
     return {
         "model": "m-1",
         "created_at": "2026-01-01T00:00:00Z",
         "done": True,
         "done_reason": "stop",
-        "message": {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})},
+        "message": {"role": "assistant", "content": text, **({"tool_calls": tool_calls} if tool_calls else {})},
         **({"prompt_eval_count": usage[0], "eval_count": usage[1]} if usage else {}),
     }

@@ -95,8 +95,8 @@ class RawServer:
             if method in answers:
                 answers[method](message)
             elif method is None and message.get("id") in self.asked:
-                said = message.get("result", message.get("error"))
-                self.send({"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(said))})
+                answer = message.get("result", message.get("error"))
+                self.send({"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(answer))})
             elif method and "id" in message and self.plan.get("handshake") != "silent":
                 self.send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
         if "parts" in self.plan:

@@ -63,21 +63,21 @@ def _known(body: Mapping[str, Any]) -> dict[str, Any]:
 def _known_message(message: Mapping[str, Any]) -> dict[str, Any]:
     # OpenAI takes a name beside the result of a tool, though its schema has none.
     unknown = (*OWN_FIELDS, *(["name"] if message["role"] == "tool" else []))
-    known = {name: value for name, value in message.items() if name not in unknown}
+    fields = {name: value for name, value in message.items() if name not in unknown}
     if message.get("tool_calls"):
-        known["tool_calls"] = [{k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]]
+        fields["tool_calls"] = [{k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]]
     if message["role"] == "assistant" and isinstance(message.get("content"), list):
-        known["content"] = [part for part in message["content"] if part["type"] != "thinking"]
-    return known
+        fields["content"] = [part for part in message["content"] if part["type"] != "thinking"]
+    return fields
 
 
 @cache
 def _adapter(path: str, stream: bool) -> TypeAdapter[Any]:
     package, name = KINDS[path]
     module, kind = name.split(".")
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        if found.name.endswith("_param") or found.name == module:
-            for part in vars(importlib.import_module(f"{package}.{found.name}")).values():
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if info.name.endswith("_param") or info.name == module:
+            for part in vars(importlib.import_module(f"{package}.{info.name}")).values():
                 if is_typeddict(part):
                     part.__pydantic_config__ = ConfigDict(extra="forbid")
     way = "Streaming" if stream else "NonStreaming"

@@ -111,5 +111,5 @@ def _of_object(thing: Any, where: str, known: set[int]) -> Iterator[tuple[str, s
     for form in _FORMS:
         make = None if isinstance(thing, type) else getattr(thing, form, None)
         if callable(make):
-            made = make()
-            yield f"{where}: {form}", made if isinstance(made, str) else json.dumps(made, default=str, ensure_ascii=False)
+            value = make()
+            yield f"{where}: {form}", value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

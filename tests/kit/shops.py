@@ -49,10 +49,10 @@ def shelf(name: str, tools: int) -> FastMCP[Any]:
         verb, thing = VERBS[number % len(VERBS)], THINGS[number % len(THINGS)]
         properties = {key: {"type": "string", "description": f"The {key} of the {thing}."} for key in ("name", thing, "since")}
         schema = {"type": "object", "properties": properties, "required": [thing]}
-        said = (
+        description = (
             f"{verb.title()} the {thing} with number {number} in {name}. It is given by its name, and what is old is left out."
         )
-        server.add_tool(_Still(name=f"{verb}_{thing}_{number}", description=said, parameters=schema))
+        server.add_tool(_Still(name=f"{verb}_{thing}_{number}", description=description, parameters=schema))
     return server
 
 

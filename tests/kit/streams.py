@@ -32,8 +32,8 @@ def streamed(provider: str, text: Sequence[str] = (), *calls: Call, usage: bool 
         usage: Whether usage is reported.
         end: Whether the end is marked.
     """
-    made = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
-    return "".join(made[provider](text, calls, usage, end)).encode()
+    makers = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
+    return "".join(makers[provider](text, calls, usage, end)).encode()
 
 
 def reply(provider: str, body: bytes, *, bytewise: bool = False, **more: Any) -> Reply:
@@ -82,18 +82,18 @@ def _responses(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
         yield _event("response.output_text.done", text="".join(text), logprobs=[], **at)
         yield _event("response.content_part.done", part=items[0]["content"][0], **at)
         yield _event("response.output_item.done", output_index=0, item=items[0], sequence_number=0)
-    made = [response_call(*call) for call in calls]
+    tool_calls = [response_call(*call) for call in calls]
     first = len(items)
-    for index, call in enumerate(made, start=first):
+    for index, call in enumerate(tool_calls, start=first):
         begun = {**call, "arguments": "", "status": "in_progress"}
         yield _event("response.output_item.added", output_index=index, item=begun, sequence_number=0)
     for letters in zip_longest(*(arguments for _, _, arguments in calls)):
         for index, letter in enumerate(letters, start=first):
             if letter is not None:
-                at = {"item_id": made[index - first]["id"], "output_index": index, "sequence_number": 0}
+                at = {"item_id": tool_calls[index - first]["id"], "output_index": index, "sequence_number": 0}
                 yield _event("response.function_call_arguments.delta", delta=letter, **at)
     # Only what has ended is there for good; where the stream is broken off nothing has.
-    for index, call in enumerate(made if end else [], start=first):
+    for index, call in enumerate(tool_calls if end else [], start=first):
         yield _event("response.output_item.done", output_index=index, item=call, sequence_number=0)
     if end:
         counted = {
@@ -103,7 +103,7 @@ def _responses(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
             "output_tokens_details": {"reasoning_tokens": 3},
             "total_tokens": 37,
         }
-        whole = response(*items, *made, usage=counted if usage else None)
+        whole = response(*items, *tool_calls, usage=counted if usage else None)
         yield _event("response.completed", response=whole, sequence_number=0)
 
 

@@ -77,12 +77,12 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
     sent = messages_for(client, model, messages, WIRE, ANTHROPIC_IDS)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
-    for made, message in zip(request["messages"], spoken, strict=True):
+    for converted, message in zip(request["messages"], spoken, strict=True):
         if message.role == "assistant":
             parts = parts_of(message, WIRE, model)
-            made["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
+            converted["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
         elif message.role == "tool":
-            made["content"] = _result(message)
+            converted["content"] = _result(message)
     request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", False):
         _mark_for_cache(request)
@@ -151,8 +151,10 @@ def _read(response: Message, model: str) -> ModelResponse:
     if not isinstance(getattr(response, "content", None), list):
         raise InvalidResponse(as_sent(response))
     # Compatible servers may omit fields.
-    made = [block for block in response.content if block.type == "tool_use"]
-    calls = [call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in made]
+    tool_calls = [block for block in response.content if block.type == "tool_use"]
+    calls = [
+        call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in tool_calls
+    ]
     parts = [part for block in response.content if (part := _part(block)) is not None]
     return answer_of(WIRE, model, parts, calls, _usage(response.usage), response.stop_reason)
 
@@ -311,10 +313,10 @@ def _notes(model: str, options: RequestOptions) -> list[str]:
 def _choose_tools(options: RequestOptions) -> dict[str, Any]:
     choice, parallel = options.tool_choice or "auto", options.parallel_tool_calls
     kinds = {"auto": "auto", "none": "none", "required": "any"}
-    said: dict[str, Any] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    choice_value: dict[str, Any] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
     if parallel is not None and choice != "none":
-        said["disable_parallel_tool_use"] = not parallel
-    return {"tool_choice": said}
+        choice_value["disable_parallel_tool_use"] = not parallel
+    return {"tool_choice": choice_value}
 
 
 def _effort(effort: ReasoningEffort) -> dict[str, Any]:

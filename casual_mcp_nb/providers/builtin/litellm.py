@@ -151,17 +151,17 @@ def _request(
         refuse_addresses(messages, "LiteLLM would fetch the image URL from this machine")
     request = request_for(client, model, messages, options, WIRE, **more)
     sent: list[dict[str, object]] = request["messages"]
-    for made in sent:
-        if made["role"] == "assistant" and not made["content"]:
+    for message in sent:
+        if message["role"] == "assistant" and not message["content"]:
             # LiteLLM would replace an empty text with its own words.
-            made["content"] = None
+            message["content"] = None
     return request
 
 
-def _reasoning(said: object) -> dict[str, Any]:
+def _reasoning(message: object) -> dict[str, Any]:
     """Return reasoning and its signatures, which are sent back in the fields of LiteLLM's messages."""
     names = ("reasoning_content", "thinking_blocks", "reasoning_details")
-    return {name: value for name in names if (value := getattr(said, name, None))}
+    return {name: value for name in names if (value := getattr(message, name, None))}
 
 
 def _signature(call: object) -> dict[str, Any]:

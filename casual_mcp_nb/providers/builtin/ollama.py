@@ -41,8 +41,10 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
     request, headers = await _request(client, model, messages, options)
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref, anyOf, limits.
     response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
-    said = response.message
-    return _answer(model, messages, _Said([said.content or ""], [said.thinking or ""], [*(said.tool_calls or ())]), response)
+    message = response.message
+    return _answer(
+        model, messages, _Said([message.content or ""], [message.thinking or ""], [*(message.tool_calls or ())]), response
+    )
 
 
 async def stream(
@@ -54,7 +56,7 @@ async def stream(
         StreamTruncated: The end marker is missing.
     """
     request, headers = await _request(client, model, messages, options, stream=True)
-    said = _Said()
+    answer = _Said()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
     async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
         if response.is_error:
@@ -63,12 +65,12 @@ async def stream(
         lines = response.aiter_lines()
         async for line in lines:
             last = _chunk(line)
-            said.take(last.message)
-            say(said.text[-1], response)
+            answer.take(last.message)
+            say(answer.text[-1], response)
             if last.done:
                 await _read_to_the_end(lines)
-                return _answer(model, messages, said, last)
-    raise ended_early("without its end mark", anything=any(said.text) or any(said.thinking) or bool(said.calls))
+                return _answer(model, messages, answer, last)
+    raise ended_early("without its end mark", anything=any(answer.text) or any(answer.thinking) or bool(answer.calls))
 
 
 @dataclass
@@ -104,8 +106,8 @@ async def _request(
     if NUM_CTX in request:
         # casual-llm puts unknown fields next to the options.
         request["options"][NUM_CTX] = request.pop(NUM_CTX)
-    made: list[dict[str, object]] = request["messages"]
-    for message in made:
+    messages_sent: list[dict[str, object]] = request["messages"]
+    for message in messages_sent:
         if message["role"] == "tool":
             message["tool_name"] = message.get("name")
     headers = request.pop("extra_headers", None) or {}
@@ -127,15 +129,15 @@ def _chunk(line: str) -> ChatResponse:
 
 
 def _answer(model: str, messages: list[ChatMessage], said: _Said, last: ChatResponse) -> ModelResponse:
-    made: list[AssistantToolCall] = [
+    tool_calls: list[AssistantToolCall] = [
         call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
         for number, call in enumerate(said.calls, start=sum(map(_calls_in, messages)) + 1)
     ]
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
     thinking = "".join(said.thinking)
     fields = {"thinking": thinking} if thinking else {}
-    parts = parts_with_fields("".join(said.text), fields, [{} for _ in made])
-    return answer_of(WIRE, model, parts, made, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
+    parts = parts_with_fields("".join(said.text), fields, [{} for _ in tool_calls])
+    return answer_of(WIRE, model, parts, tool_calls, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
 
 
 def _calls_in(message: ChatMessage) -> int:
@@ -222,14 +224,14 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     from ollama import AsyncClient
 
     assert OllamaClient is not None
-    made = OllamaClient(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
+    ollama = OllamaClient(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
     key, headers = key_of(config), headers_of(config)
     if key is not None and not any(name.lower() == "authorization" for name in headers):
         # Also for the placeholder: without a header, the SDK sends OLLAMA_API_KEY to any URL.
         headers["Authorization"] = f"Bearer {key}"
     if headers:
-        made.client = AsyncClient(host=made.host, timeout=config.timeout, headers=headers)
-    client: LLMClient = made
+        ollama.client = AsyncClient(host=ollama.host, timeout=config.timeout, headers=headers)
+    client: LLMClient = ollama
     return client
 
 

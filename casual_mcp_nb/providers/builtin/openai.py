@@ -121,15 +121,15 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
     if not getattr(response, "choices", None):
         raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
-    said = choice.message
+    message = choice.message
     # No other type is offered.
-    made = cast("list[ChatCompletionMessageFunctionToolCall]", said.tool_calls or [])
-    calls = [call_of(call.id, call.function.name, call.function.arguments) for call in made]
-    text = text_in(said.content) or getattr(said, "refusal", None) or ""
-    fields = reading.of_message(said)
-    if isinstance(said.content, list):
-        fields["content"] = said.content
-    parts = parts_with_fields(text, fields, [reading.of_call(call) for call in made])
+    tool_calls = cast("list[ChatCompletionMessageFunctionToolCall]", message.tool_calls or [])
+    calls = [call_of(call.id, call.function.name, call.function.arguments) for call in tool_calls]
+    text = text_in(message.content) or getattr(message, "refusal", None) or ""
+    fields = reading.of_message(message)
+    if isinstance(message.content, list):
+        fields["content"] = message.content
+    parts = parts_with_fields(text, fields, [reading.of_call(call) for call in tool_calls])
     return answer_of(reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason)
 
 
@@ -184,7 +184,7 @@ class Parts:
     def take(self, chunk: ChatCompletionChunk) -> str:
         """Add a chunk; return the text in it."""
         self.usage = _usage(getattr(chunk, "usage", None)) or self.usage
-        said = ""
+        text = ""
         # Some servers send chunks without the field.
         choices: list[Choice] = getattr(chunk, "choices", None) or []
         for choice in choices:
@@ -192,12 +192,12 @@ class Parts:
             delta = choice.delta
             if delta is None:
                 continue
-            said += text_in(delta.content) or getattr(delta, "refusal", None) or ""
+            text += text_in(delta.content) or getattr(delta, "refusal", None) or ""
             self._take_fields(delta)
             for part in delta.tool_calls or ():
                 self._take_call(part)
-        self.text.append(said)
-        return said
+        self.text.append(text)
+        return text
 
     def _take_fields(self, delta: ChoiceDelta) -> None:
         new = self.reading.of_message(delta)

@@ -193,10 +193,10 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
 
 
 def _failure(error: object) -> Exception:
-    code, said = getattr(error, "code", None) or "failed", getattr(error, "message", None)
+    code, message = getattr(error, "code", None) or "failed", getattr(error, "message", None)
     if "policy" in code:
-        return ContentFiltered(said or "")
-    return Reported(f"{code}: {said or error}", _STATUS_OF_CODE.get(code, 400))
+        return ContentFiltered(message or "")
+    return Reported(f"{code}: {message or error}", _STATUS_OF_CODE.get(code, 400))
 
 
 def _part(item: ResponseOutputItem) -> Part | None:

@@ -49,8 +49,8 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     if len(properties) > MAX_PROPERTIES:
         cuts.append(f"its parameters to {MAX_PROPERTIES:,} of {len(properties):,}")
         first = [name for name in SchemaReader(schema).required if name in properties]
-        kept = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
-        properties = {name: properties[name] for name in kept}
+        names = list(dict.fromkeys([*first, *properties]))[:MAX_PROPERTIES]
+        properties = {name: properties[name] for name in names}
         if first:
             parameters["required"] = first[:MAX_PROPERTIES]
     parameters["properties"] = {name: _limited(value) for name, value in properties.items()}
