@@ -332,6 +332,12 @@ for answers in ([add, add, add], [add, add]):
     assert "['denied', 'denied', 'denied']" in script(code, "").stdout
 
 
+def test_whatever_else_is_typed_at_the_prompt_denies_and_tells_the_model_why() -> None:
+    done = script("print(session.chat('x', model=scripted_model(add, 'done')).tool_calls[0])", "Use 3 instead.\n")
+    assert "denied" in done.stdout, done.stderr
+    assert "Use 3 instead." in done.stdout
+
+
 def test_a_script_fills_in_the_form_of_a_server_with_input() -> None:
     code = "for _ in range(4):\n    print('got', session.call_tool('travel__book').result)"
     done = script(code, "y\nmany\n7\nd\n\n")

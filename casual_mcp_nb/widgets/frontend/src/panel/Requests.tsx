@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
 import { useBridge } from "../lib/widget";
@@ -23,8 +23,12 @@ export function Requests({ turn, steps, step, onStep }: Props) {
       current = false;
     };
   }, [turn, step]);
+  const section = useRef<HTMLElement>(null);
+  useLayoutEffect(() => {
+    if (html) section.current?.scrollIntoView({ block: "nearest" });
+  }, [html]);
   return (
-    <section class="cmn-requests" aria-label="What was sent" data-testid="requests">
+    <section ref={section} class="cmn-requests" aria-label="What was sent" data-testid="requests">
       <div class="cmn-row">
         <strong class="cmn-grow">What was sent</strong>
         {Array.from({ length: steps }, (_, index) => index + 1).map((each) => (

@@ -73,24 +73,26 @@ export function TurnArticle({ turn, row, after, busy, onSent }: Props) {
               </div>
             )}
           </div>
-          <Button
-            testid="edit"
-            tone="quiet"
-            aria-label={`Edit turn ${row.number}`}
-            disabled={busy}
-            onClick={() => setEdited(row.prompt)}
-          >
-            Edit
-          </Button>
-          <Button
-            testid="ask-again"
-            tone="quiet"
-            aria-label={`Ask turn ${row.number} again`}
-            disabled={busy}
-            onClick={() => (after ? setEdited(row.prompt) : void rerun())}
-          >
-            Ask again
-          </Button>
+          <span class="cmn-bubble-tools">
+            <Button
+              testid="edit"
+              tone="quiet"
+              aria-label={`Edit turn ${row.number}`}
+              disabled={busy}
+              onClick={() => setEdited(row.prompt)}
+            >
+              Edit
+            </Button>
+            <Button
+              testid="ask-again"
+              tone="quiet"
+              aria-label={`Ask turn ${row.number} again`}
+              disabled={busy}
+              onClick={() => (after ? setEdited(row.prompt) : void rerun())}
+            >
+              Ask again
+            </Button>
+          </span>
         </div>
       ) : (
         <PromptEditor text={edited} note={replaces(after)} onSend={rerun} onLeave={leave} />

@@ -14,13 +14,18 @@ export interface Follow {
 export function useFollow(box: RefObject<HTMLElement | null>, content: RefObject<HTMLElement | null>): Follow {
   const follows = useRef(true);
   const [away, setAway] = useState(false);
+  const top = useRef(0);
   const look = () => {
     const element = box.current;
     if (!element) return;
-    follows.current = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR;
+    // Not only whether the end is in sight: content that is new since the last scrolling is below it, and is followed.
+    if (element.scrollHeight - element.scrollTop - element.clientHeight < NEAR) follows.current = true;
+    else if (element.scrollTop < top.current - 1) follows.current = false;
+    top.current = element.scrollTop;
     setAway(!follows.current);
   };
   const toEnd = () => {
+    follows.current = true;
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
     look();
   };
@@ -32,7 +37,7 @@ export function useFollow(box: RefObject<HTMLElement | null>, content: RefObject
     observer.observe(inner);
     // What a person unfolds stays where it is; what it pushes down is not followed.
     const onClick = ({ target }: MouseEvent) => {
-      if ((target as Element).closest("summary, [data-action]")) follows.current = false;
+      if ((target as Element).closest("summary, [data-action=request]")) follows.current = false;
     };
     outer.addEventListener("click", onClick, true);
     outer.addEventListener("scroll", look, { passive: true });
