@@ -17,12 +17,12 @@ _ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I
 
 
 def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
-    """Return what a tool came back with; where it has a `summary`, that.
+    """Return a tool's result, or its `summary` if there is one.
 
     Args:
         name: The tool.
-        text: Its result as the conversation has it: plain text or JSON.
-        asked: Terms of the request; what a result has under such a name comes first.
+        text: Its result in the conversation: plain text or JSON.
+        asked: Terms of the request; fields of the result with such a name come first.
     """
     try:
         value = json.loads(text)
@@ -50,13 +50,13 @@ def _for_people(name: str) -> str:
 
 
 def report_error(name: str, text: str) -> str:
-    """Return that a tool failed, in its words."""
+    """Return that a tool failed, with its message."""
     reason = re.sub(r"^error:?\s*", "", text.strip(), flags=re.I)
     return f"`{_for_people(name)}` failed: {_cut(reason) or 'it gave no reason.'}"
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
-    """Return a question for the arguments that a request does not have; `asked_for` reads it back."""
+    """Return a question for the missing arguments of a request; `asked_for` parses it."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
 
 
@@ -67,11 +67,11 @@ def asked_for(text: str) -> tuple[str, list[str]] | None:
 
 
 def cannot(need: str, servers: Mapping[str, int]) -> str:
-    """Return that nothing offered fits, or that nothing was asked, and what there is."""
+    """Return a reply that no offered tool matches, or that nothing was requested, with the available servers."""
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
-    there = f"There are tools of: {listed}." if listed else "No tools are offered."
+    available = f"Available: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
-    return f"{about} This is the offline planner, not a language model: it can only use tools. {there}"
+    return f"{about} This is the offline planner, not a language model: it can only use tools. {available}"
 
 
 def _shown(value: Any) -> str:
