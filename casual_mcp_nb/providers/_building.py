@@ -36,14 +36,14 @@ def headers_of(config: ClientConfig) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in config.headers.items()}
 
 
-def need(name: str, sdk: str, module: str | None = None) -> None:
+def need(name: str, sdk: str, imported: str | None = None) -> None:
     """Import an SDK, by its name or from another module.
 
     Raises:
         MissingDependencyError: It is not installed.
     """
     try:
-        importlib.import_module(module or sdk)
+        importlib.import_module(imported or sdk)
     except ImportError as error:
         raise missing(name, sdk) from error
 
