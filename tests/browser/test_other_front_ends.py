@@ -136,7 +136,7 @@ def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
 def asks_what_is_two_plus_two(page: Any) -> None:
     at(page, "chat-panel", "message").fill("What is 2 plus 2?")
     page.keyboard.press("Enter")
-    sync_api.expect(at(page, "chat-panel", "transcript")).to_contain_text("4 (from math__evaluate_expression)")
+    sync_api.expect(at(page, "chat-panel", "transcript")).to_contain_text("4 (from math:evaluate_expression)")
     sync_api.expect(at(page, "chat-panel", "send")).to_be_enabled()
 
 
