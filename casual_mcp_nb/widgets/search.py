@@ -128,11 +128,11 @@ def _hit(hit: SearchHit, best: float) -> dict[str, Any]:
 
 
 def _terms(explanation: Explanation) -> list[str]:
-    """Return the query's terms that matched a tool, the most important first."""
+    """Return the words of the query that matched a tool, whole, the most important first."""
     weights: dict[str, float] = {}
     for share in explanation.shares:
         # A part of the score that is not a word of the query has a name of several words.
         if " " not in share.term:
-            term = share.asked or share.term
-            weights[term] = weights.get(term, 0.0) + share.share
-    return [clean(term) for term in sorted(weights, key=lambda term: -weights[term])]
+            word = explanation.word(share.asked or share.term)
+            weights[word] = weights.get(word, 0.0) + share.share
+    return [clean(word) for word in sorted(weights, key=lambda word: -weights[word])]

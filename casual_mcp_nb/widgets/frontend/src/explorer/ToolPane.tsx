@@ -3,11 +3,17 @@ import { useBridge, useWidgetState } from "../lib/widget";
 import { ServerCard } from "./ServerCard";
 import type { ExplorerState, ToolDetail } from "./state";
 import { ToolCard } from "./ToolCard";
-import type { Workbench } from "./workbench";
+import { keyOf, type Workbench } from "./workbench";
 
 /** The card of what is chosen in the list. */
 export function ToolPane({ bench }: { bench: Workbench }) {
+  const bridge = useBridge<ExplorerState>();
   const choice = bench.choice.value;
+  const key = choice && keyOf(choice);
+  // An error is about what was chosen before.
+  useEffect(() => {
+    if (key) bridge.error.value = null;
+  }, [bridge, key]);
   if (!choice) return <Hint />;
   if (choice.kind === "server") return <ServerCard key={choice.server} bench={bench} server={choice.server} />;
   return <ChosenTool bench={bench} server={choice.server} name={choice.name} />;
