@@ -339,7 +339,7 @@ def test_a_tool_is_tried_from_its_card(page: Any) -> None:
     at(page, "field-filters").fill('{"price": 3}')
     at(page, "field-most").press("Enter")
     expect(page, at(page, "result"), data_status="ok")
-    reads(page, "result", "shop__stock")
+    reads(page, "result", "shop:stock")
     assert at(page, "alert").is_hidden()
 
 
@@ -467,7 +467,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     at(page, "edit-tool-set").click()
     at(page, "tool-set-name").fill("few")
     at(page, "save-tool-set").click()
-    reads(page, "alert", "'shop' runs in this process")
+    reads(page, "alert", "'shop' is not in the config file")
     at(page, "rule-shop").get_by_test_id("rule").select_option("none")
     assert at(page, "rule-math").get_by_test_id("rule-tools").input_value() == "add"
     at(page, "tool-set-name").fill("few")

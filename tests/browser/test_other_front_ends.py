@@ -128,6 +128,8 @@ def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
     with marimo_app(MARIMO, tmp_path) as address:
         tall.goto(address)
         defers_units_and_finds_addition(tall)
+        # The page is narrow, and only rows in sight are elements.
+        at(tall, "explorer", "filter").fill("units")
         sync_api.expect(at(tall, "explorer", "server-units")).to_have_attribute("data-mode", "deferred")
         asks_what_is_two_plus_two(tall)
         pictured(tall, "marimo")
