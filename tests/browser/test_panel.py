@@ -231,7 +231,7 @@ def test_an_example_is_sent_with_a_click_and_then_there_are_none(page: Any) -> N
     gone(page, "examples")
 
 
-def test_images_are_chosen_pasted_removed_and_sent(page: Any, axe: Path) -> None:
+def test_images_are_chosen_pasted_dropped_removed_and_sent(page: Any, axe: Path) -> None:
     files = [{"name": "dot.png", "mimeType": "image/png", "buffer": DOT}]
     at(page, "attach-files").set_input_files(files)
     at(page, "message").evaluate(
@@ -244,6 +244,16 @@ def test_images_are_chosen_pasted_removed_and_sent(page: Any, axe: Path) -> None
         base64.b64encode(DOT).decode(),
     )
     sync_api.expect(page.get_by_test_id("remove-image")).to_have_count(2)
+    at(page, "transcript").evaluate(
+        """(box, data) => {
+            const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
+            box.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+        }""",
+        base64.b64encode(DOT).decode(),
+    )
+    page.get_by_label("Remove dropped.png").click()
     assert violations(page, axe, PANEL) == []
     page.get_by_label("Remove dot.png").click()
     sync_api.expect(page.get_by_test_id("remove-image")).to_have_count(1)
