@@ -170,7 +170,7 @@ def _search_words(search: ToolsSearched) -> str:
         return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
     new = [row.tool.server for row in search.rows if row.newly_loaded]
     what = (
-        f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}," if search.query else "Asked for tools by name,"
+        f"Searched tools for {words.quoted(first(search.query, _ARGUMENTS))}," if search.query else "Requested tools by name,"
     )
     if new:
         return f"{what} loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"

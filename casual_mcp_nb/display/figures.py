@@ -52,7 +52,7 @@ def figure_of(stats: ChatStats) -> Any:
         sizes = [step.parts.as_dict()[name] for step in stats.steps]
         axes.bar(places, sizes, bottom=below, label=title)
         below = [low + size for low, size in zip(below, sizes, strict=True)]
-    axes.set(xlabel="turn.step", ylabel=f"tokens ({stats.parts.origin})", title="What each request was made of")
+    axes.set(xlabel="turn.step", ylabel=f"tokens ({stats.parts.origin})", title="Requests by part")
     axes.legend(fontsize="small")
     return figure
 

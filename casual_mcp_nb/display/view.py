@@ -64,7 +64,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Words side by side."""
+    """Words in a row."""
 
     kind: ClassVar[str] = "tags"
     words: tuple[str, ...]
@@ -87,7 +87,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBar:
-    """A number with a bar made of parts; `fractions` are what each takes of the full width, 0 to 1 together."""
+    """A number with a bar of several parts; `fractions` are what each takes of the full width, 0 to 1 together."""
 
     kind: ClassVar[str] = "stack"
     text: str
@@ -175,7 +175,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: a state, then figures, side by side."""
+    """One line: a state, then figures."""
 
     kind: ClassVar[str] = "line"
     mark: Status | None

@@ -13,6 +13,7 @@ from casual_llm.messages import UserMessage
 from kit.provider import Provider, answer
 from kit.scripted_http import Reply
 
+import casual_mcp_nb.display  # noqa: F401 - `str(turn)` would import it on the loop
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import RateLimitError
 from casual_mcp_nb.providers import ChatModel, ModelFactory, RetryScheduled, limits

@@ -222,7 +222,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
 
 SPEC = ProviderSpec(
     name=WIRE,
-    about="some hundred providers through LiteLLM, which today brings an older `openai` package than the other providers use",
+    about="some hundred providers through LiteLLM, which requires an older `openai` package than the other providers",
     place=50,
     build=_build,
     adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),

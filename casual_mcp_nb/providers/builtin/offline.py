@@ -10,7 +10,7 @@ __all__ = ["SPEC", "OfflineClient"]
 
 SPEC = ProviderSpec(
     name="offline",
-    about="the planner that ships with the package, no language model",
+    about="the demo planner that ships with the package (not an LLM)",
     place=60,
     build=lambda name, config: OfflineClient(),
     api="The offline planner",

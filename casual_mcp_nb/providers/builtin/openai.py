@@ -248,7 +248,7 @@ def _client() -> type[Any] | None:
 
 SPEC = ProviderSpec(
     name=WIRE,
-    about="OpenAI's chat completions, and every server that speaks them",
+    about="OpenAI's chat completions, and every compatible server",
     place=10,
     build=lambda name, config: over_openai(name, config, _client),
     adapter=ProviderAdapter(offer, ask, stream, WIRE),

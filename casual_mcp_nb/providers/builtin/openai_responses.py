@@ -280,7 +280,7 @@ def _build_events() -> None:
 
 SPEC = ProviderSpec(
     name=WIRE,
-    about="OpenAI's Responses API, which gives back what its models thought",
+    about="OpenAI's Responses API, with reasoning that is kept between steps",
     place=20,
     build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
     adapter=ProviderAdapter(offer_plain, ResponsesClient.ask, ResponsesClient.stream, WIRE),
