@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,13 +99,13 @@ class SessionWidget(anywidget.AnyWidget):
         states: What it shows, by name; the front end calls their commands as `name.command`.
 
     Attributes:
-        bundle: The front end of a subclass, see `bundle_of`.
+        bundle: The name of the front end of a subclass, see `bundle_of`.
         more_css: Goes before their style sheet.
         shown: What the front end has been sent, by the name of the state.
         picture_key: The key by which the front end finds the picture of this widget, to hide it while the widget lives.
     """
 
-    bundle: ClassVar[str] = ""
+    bundle: ClassVar[str]
     more_css: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
     picture_key = traitlets.Unicode().tag(sync=True)
@@ -121,6 +121,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._pictures = Throttle(session.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
         self._displays: list[_Display] = []
         self._run = _CellRun()
+        self._cancels: list[Callable[[], object]] = []
         self._closed = False
         self._esm, css = bundle_of(self.bundle)
         self._css = f"{self.more_css}\n{css}"

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-OPTIONAL = {"anthropic", "google", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
-"""Imported inside a function, where the package does without it or says what to install."""
+OPTIONAL = {"anthropic", "google", "httpx", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
+"""Imported inside a function, where the package does without it or says what to install, or for type checkers only."""
 
 
 def imported() -> set[str]:

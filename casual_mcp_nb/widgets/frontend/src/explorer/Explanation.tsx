@@ -9,7 +9,7 @@ interface Props {
   query: string;
   name: string;
   whole: boolean;
-  /** It is asked for again when this changes. */
+  /** It is requested again when this changes. */
   basis: string;
 }
 

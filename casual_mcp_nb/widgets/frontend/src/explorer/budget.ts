@@ -28,7 +28,7 @@ export function wholeRows({ now, before, undeferred }: BudgetState): BudgetRow[]
   });
 }
 
-/** Return what the first request is made of: servers, the largest first and the last of many together, then what finds tools. */
+/** Return the parts of the first request: servers, the largest first and the last of many together, then what finds tools. */
 export function partRows({ now, before, undeferred }: BudgetState, order: readonly string[]): BudgetRow[] {
   const rows = order.map((name) => ({
     key: `s:${name}`,
@@ -79,15 +79,15 @@ const COMPARED: readonly (readonly [text: string, read: (cost: Cost) => number |
 export function verdict({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
   if (!manifest.tools) return "Nothing is deferred.";
   const saved: string[] = [];
-  const dearer: string[] = [];
+  const costlier: string[] = [];
   for (const [text, read] of COMPARED) {
     const [now, loaded] = [read(budget.now), read(budget.undeferred)];
     if (now === undefined || loaded === undefined || compared(now, loaded) === "the same") continue;
     const share = compared(now, loaded).replace(/ .*/, "");
     if (now < loaded) saved.push(`${share} of ${text}`);
-    else dearer.push(`${share} more for ${text}`);
+    else costlier.push(`${share} more for ${text}`);
   }
-  const parts = [saved.length && `saves ${listed(saved)}`, dearer.length && `costs ${listed(dearer)}`].filter(Boolean);
+  const parts = [saved.length && `saves ${listed(saved)}`, costlier.length && `costs ${listed(costlier)}`].filter(Boolean);
   return parts.length ? `Deferring ${parts.join(", but ")}.` : "Deferring makes no difference here.";
 }
 

@@ -13,7 +13,7 @@ interface Props {
 /** HTML that the package's display room drew, which escapes everything itself: the only HTML that goes in as HTML.
  *
  *  A change is morphed in: what a person unfolded stays open, what has the focus keeps it, what is scrolled stays. Elements
- *  with the same `data-key` stand for the same thing.
+ *  with the same `data-key` represent the same thing.
  */
 export function Drawn({ html, testid, decorate, onAction, ...rest }: Props) {
   const element = useRef<HTMLDivElement>(null);

@@ -102,7 +102,7 @@ export class Bridge<S> {
       this.#model.send(message);
       this.live.value = true;
     } catch {
-      // What stands for the kernel refuses messages once the kernel that knew the widget is gone.
+      // The connection refuses messages once the kernel that knew the widget is gone.
       this.live.value = false;
     }
     return this.live.value;
