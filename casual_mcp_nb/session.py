@@ -47,6 +47,7 @@ from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, 
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
 from casual_mcp_nb.toolbox.fields import ToolFields
+from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -375,6 +376,23 @@ class Session(Displayable):
             UnknownNameError: There is no such tool.
         """
         self.tool_service.remove_tool(name)
+
+    def mock(self, stubs: Mapping[str, Any]) -> Mock:
+        """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.
+
+        Nothing is called, so nobody has to approve. Calls of your own (`call_tool`) still reach the tool.
+
+        Args:
+            stubs: By tool (`server:tool`, or another name of it), by `server:*`, or by `*` for all: a fixed result, a function
+                that gets the arguments by name, or `...` for a value that fits the tool's output schema.
+
+        Returns:
+            The mock: a context manager, or call its `stop`. Of two mocks for a tool the later one counts.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        return self.tool_service.mock(stubs)
 
     @blocking
     async def remove_server(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.display import format as words
@@ -71,7 +72,8 @@ class ImageBudget:
 
 def status_of(call: ToolCall) -> Status:
     """Return how a call is: its symbol and word."""
-    return _WAITING if call.waiting else _STATUS[call.status]
+    status = _WAITING if call.waiting else _STATUS[call.status]
+    return replace(status, text=f"{status.text} · mock") if call.mocked else status
 
 
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:

@@ -169,6 +169,9 @@ def _mark(step: Step) -> Status | None:
     if failed:
         mark = status_of(failed[0])
         return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
+    mocked = next((call for call in calls if call.mocked), None)
+    if mocked is not None:
+        return status_of(mocked)
     return CUT if step.truncated else None
 
 

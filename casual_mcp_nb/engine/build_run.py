@@ -23,6 +23,7 @@ from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnStarted
 from casual_mcp_nb.types.history import repaired
@@ -54,6 +55,7 @@ class Chat(Protocol):
     checks: PreflightChecks
     notice_history: NoticeHistory
     cut_results: CutResults
+    mocks: Mocks
 
 
 async def build_run(
@@ -85,7 +87,9 @@ async def build_run(
     missing = _missing(chat, view)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
-    dispatcher = Dispatcher(view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"))
+    dispatcher = Dispatcher(
+        view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"), chat.mocks
+    )
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(

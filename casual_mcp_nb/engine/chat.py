@@ -33,6 +33,7 @@ from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.toolbox.function_tool import read_tool
+from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.toolbox.toolbox import RunFunction, run_here
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
@@ -115,6 +116,7 @@ class McpToolChat:
             limits=answer_limits,
         )
         self.toolbox = Toolbox(run_function, server_manager.changed)
+        self.mocks = Mocks(run_function)
         self._secrets = secrets
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None

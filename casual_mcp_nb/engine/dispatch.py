@@ -21,6 +21,7 @@ from casual_mcp_nb.types.tool import ToolName, ToolSpec
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.view import ToolView
+    from casual_mcp_nb.toolbox.mocks import Mocks
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
 ApprovalHandler = Callable[[bool], None]
@@ -62,6 +63,7 @@ class Dispatcher:
         caller: The connections.
         consent: Decides whether a call may run, and asks the person where necessary.
         meta: Passed to the servers with each call.
+        mocks: Stubs that answer in place of tools.
         on_notice: Called with what the person should know about a call.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
     """
@@ -72,6 +74,7 @@ class Dispatcher:
     caller: ToolCaller
     consent: Consent
     meta: Mapping[str, Any] | None = None
+    mocks: Mocks | None = None
     on_notice: Callable[[Notice], None] = lambda _: None
     refresh: Callable[[], Awaitable[None]] | None = None
 
@@ -116,8 +119,8 @@ class Dispatcher:
         if name in self.synthetic:
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
-            result = await self.synthetic[name].execute(arguments)
-            return CallOutcome("error" if result.content.startswith("Error") else "ok", result.content, search=result)
+            found = await self.synthetic[name].execute(arguments)
+            return CallOutcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)
         tool = self.offered(name)
         if tool is None and self.refresh is not None:
             # An earlier call of the same response may have added the tool.
@@ -125,6 +128,10 @@ class Dispatcher:
             tool = self.offered(name)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
+        if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
+            # Nothing is run, so nobody is asked.
+            result = await self.mocks.answer(stub[0], tool, arguments)
+            return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
         verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
         if verdict is not True:
             reason = f" {verdict[:MAX_REASON]}" if isinstance(verdict, str) and verdict else ""

@@ -31,6 +31,7 @@ from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summa
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.warming import warm_up
+from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
@@ -241,6 +242,17 @@ class ToolService:
         """Remove a tool of the notebook, see `Session.remove_tool`."""
         self._chat.remove_tool(name)
         self._tools_changed()
+
+    def mock(self, stubs: Mapping[str, Any]) -> Mock:
+        """Let stubs answer in place of tools, see `Session.mock`."""
+        self._check_open()
+        for name in stubs:
+            server, separator, tool = name.partition(":")
+            if separator and tool == ALL_TOOLS:
+                self.names.check_server(server)
+            elif name != ALL_TOOLS:
+                self.names.check_tool(name)
+        return self._chat.mocks.add(stubs)
 
     def _tools_changed(self) -> None:
         # A turn that runs takes it from there.

@@ -122,7 +122,7 @@ class Toolbox:
             raise
         except Exception as error:
             self._add_line("error", "".join(traceback.format_exception(_without_ours(error))))
-            return ToolResult((ContentPart("text", f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),), is_error=True)
+            return failed(error)
 
     def _add_line(self, level: str, text: str) -> None:
         self._logged += 1
@@ -147,6 +147,11 @@ class Toolbox:
 
     def abandon(self) -> None:
         """Do nothing."""
+
+
+def failed(error: Exception) -> ToolResult:
+    """Return the result of a function that raised an error, as a model reads it."""
+    return ToolResult((ContentPart("text", f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),), is_error=True)
 
 
 def _without_ours(error: BaseException) -> BaseException:

@@ -36,9 +36,11 @@ class ToolResult:
         structured: Structured content, if the tool returned any.
         is_error: Whether the tool itself reported a failure.
         payload: What a function of the notebook returned for the person; no model and no file gets it.
+        mocked: Whether a stub answered in place of the tool.
     """
 
     content: tuple[ContentPart, ...] = ()
     structured: Any = None
     is_error: bool = False
     payload: Any = field(default=None, repr=False, compare=False)
+    mocked: bool = False

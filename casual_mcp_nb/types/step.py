@@ -58,6 +58,7 @@ class ToolCall(Displayable):
         waiting: Whether it is waiting for the person's approval.
         waited: Seconds that it waited for the person's approval; 0 while it still waits.
         payload: What a function of the notebook returned for the person; None in a saved conversation.
+        mocked: Whether a stub answered in place of the tool, see `Session.mock`.
     """
 
     id: str
@@ -76,6 +77,7 @@ class ToolCall(Displayable):
     waiting: bool = False
     waited: float = 0.0
     payload: Any = dataclasses.field(default=None, repr=False, compare=False)
+    mocked: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,7 @@ def call_of(
         at=event.at,
         waited=waited,
         payload=end.result.payload if end.result else None,
+        mocked=end.result.mocked if end.result else False,
     )
 
 

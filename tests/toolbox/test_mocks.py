@@ -1,0 +1,101 @@
+"""Stubs that answer in place of tools: marked, approved by nobody, ended with their block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.toolbox.mocks import example
+
+CONFIG: dict[str, Any] = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session.from_config(CONFIG) as session:
+        session.connect()
+        yield session
+
+
+def added(session: Session) -> Any:
+    model = scripted_model(calls(call("math__add", a=1, b=2)), "Done.")
+    return session.chat("Add", model=model, echo="none").tool_calls[0]
+
+
+@pytest.mark.parametrize(
+    ("stubs", "result"),
+    [
+        ({"math:add": 40}, "40"),
+        ({"math__add": "forty"}, "forty"),
+        ({"math:*": {"sum": 40}}, '{\n  "sum": 40\n}'),
+        ({"*": 1, "math:add": 2}, "2"),
+        ({"math:add": lambda a, b: a * 10 + b}, "12"),
+    ],
+)
+def test_a_stub_answers_and_nobody_is_asked(session: Session, stubs: dict[str, Any], result: str) -> None:
+    with session.mock(stubs):
+        made = added(session)
+    assert (made.status, made.result, made.mocked) == ("ok", result, True)
+
+
+def test_a_stub_that_raises_is_an_error_of_its_call(session: Session) -> None:
+    def fails(a: float, b: float) -> None:
+        raise OSError("the line is busy")
+
+    with session.mock({"math:add": fails}):
+        made = added(session)
+    assert (made.status, made.mocked) == ("error", True)
+    assert "OSError: the line is busy" in made.result
+
+
+def test_a_value_that_fits_the_output_schema_is_made_up(session: Session) -> None:
+    with session.mock({"math:add": ...}):
+        made = added(session)
+    assert isinstance(made.structured, dict)
+    assert made.structured.keys() == set(session.tools["math:add"].output_schema["required"])  # type: ignore[index]
+
+
+def test_the_later_mock_counts_until_it_is_stopped(session: Session) -> None:
+    first = session.mock({"math:add": "first"})
+    with session.mock({"math:add": "second"}):
+        assert added(session).result == "second"
+    assert added(session).result == "first"
+    first.stop()
+    first.stop()
+    assert session.call_tool("math:add", a=1, b=2).structured == {"result": 3}
+
+
+def test_a_mocked_call_is_marked_in_each_form_and_in_a_saved_conversation(session: Session, tmp_path: Any) -> None:
+    with session.mock({"math:add": 40}):
+        added(session)
+    turn = session.turns[-1]
+    assert all("mock" in text for text in turn._repr_mimebundle_().values())
+    session.export(tmp_path / "chat.json")
+    assert Conversation.load(tmp_path / "chat.json")[0].tool_calls[0].mocked
+
+
+@pytest.mark.parametrize("name", ["math:ad", "maths:*", "nothing"])
+def test_an_unknown_name_is_refused(session: Session, name: str) -> None:
+    with pytest.raises(UnknownNameError):
+        session.mock({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string"}, "example"),
+        ({"type": ["integer", "null"], "minimum": 3}, 3),
+        ({"enum": ["a", "b"]}, "a"),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, True),
+        ({"properties": {"a": {"type": "array"}, "b": {}}, "required": ["a"]}, {"a": []}),
+        ({"type": "array", "minItems": 1, "items": {"const": 7}}, [7]),
+        ({}, None),
+    ],
+)
+def test_examples_of_schemas(schema: Any, value: Any) -> None:
+    assert example(schema) == value
