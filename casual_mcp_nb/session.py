@@ -380,7 +380,7 @@ class Session(Displayable):
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.
 
-        Nothing is called, so nobody has to approve. Calls of your own (`call_tool`) still reach the tool.
+        Nothing is called, so nobody has to approve. Your own calls (`call_tool`) still reach the tool.
 
         Args:
             stubs: By tool (`server:tool`, or another name of it), by `server:*`, or by `*` for all: a fixed result, a function

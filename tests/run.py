@@ -4,6 +4,7 @@ Without options all of them run, on all processors, the files of tests side by s
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,4 +20,6 @@ ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reo
 if __name__ == "__main__":
     # Without it each of the thousand processes that the tests start would compile every library that it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # A shell ignores it for what it runs in the background, and so would each script that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(subprocess.run([environment.ensure(), "-m", "pytest", *(sys.argv[1:] or ALL)], cwd=ROOT).returncode)

@@ -225,7 +225,7 @@ def _remark(event: Event) -> Status:
             return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")
         case ModelRetry():
             return Status(
-                f"↻ Request {event.attempt} failed: {event.reason} Retried after {words.seconds(event.seconds)}.", "busy"
+                f"↻ Request {event.attempt} failed: {event.reason} Retry after {words.seconds(event.seconds)}.", "busy"
             )
         case ModelWait():
             return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")

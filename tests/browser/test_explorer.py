@@ -114,9 +114,11 @@ def reads(page: Any, name: str, text: str) -> None:
     sync_api.expect(at(page, name)).to_contain_text(text)
 
 
-def focused(page: Any) -> str:
-    found: str = page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName")
-    return found
+def focuses(page: Any, name: str) -> None:
+    """Wait until the element with this test id has the focus."""
+    page.wait_for_function(
+        "name => (document.activeElement.dataset.testid ?? document.activeElement.tagName) === name", arg=name
+    )
 
 
 # --- servers
@@ -179,7 +181,7 @@ def test_a_tool_goes_out_and_in_by_mouse_and_the_budget_follows(page: Any) -> No
 def test_tools_and_servers_are_changed_and_folded_by_keyboard(page: Any) -> None:
     at(page, "filter").focus()
     page.keyboard.press("ArrowDown")
-    assert focused(page) == "server-math"
+    focuses(page, "server-math")
     page.keyboard.press("Space")
     expect(page, page.get_by_test_id("server-math"), data_mode="off")
     # Faster than the answers come.
@@ -187,17 +189,17 @@ def test_tools_and_servers_are_changed_and_folded_by_keyboard(page: Any) -> None
         page.keyboard.press("Space")
     expect(page, page.get_by_test_id("server-math"), data_mode="deferred")
     page.keyboard.press("ArrowDown")
-    assert focused(page) == "tool-math__evaluate_expression"
+    focuses(page, "tool-math__evaluate_expression")
     page.keyboard.press("Space")
     expect(page, page.get_by_test_id("tool-math__evaluate_expression"), data_status="excluded")
     page.keyboard.press("ArrowLeft")
-    assert focused(page) == "server-math"
+    focuses(page, "server-math")
     page.keyboard.press("ArrowLeft")
     expect(page, page.get_by_test_id("server-math"), aria_expanded="false")
     page.keyboard.press("ArrowDown")
-    assert focused(page) == "server-units"
+    focuses(page, "server-units")
     page.keyboard.press("End")
-    assert focused(page) == "tool-shop__evil"
+    focuses(page, "tool-shop__evil")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     expect(page, page.get_by_test_id("server-math"), aria_expanded="true")
@@ -210,7 +212,7 @@ def test_a_letter_in_the_list_does_nothing_to_the_notebook(page: Any) -> None:
     page.keyboard.press("ArrowDown")
     for key in ("x", "d", "d", "a", "b", "m"):
         page.keyboard.press(key)
-    assert focused(page) == "server-math"
+    focuses(page, "server-math")
     assert page.locator(".jp-Notebook .jp-CodeCell").count() == cells
 
 
@@ -236,7 +238,7 @@ def test_the_list_is_filtered_and_sorted(page: Any) -> None:
 def test_a_slash_leads_to_the_filter(page: Any) -> None:
     at(page, "fold-all").focus()
     page.keyboard.press("/")
-    assert focused(page) == "filter"
+    focuses(page, "filter")
     page.keyboard.type("a/b")
     assert at(page, "filter").input_value() == "a/b"
 
@@ -247,7 +249,7 @@ def test_keys_after_a_click_on_a_text_stay_in_the_widget(page: Any, place: str) 
     kinds = "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
     before = page.evaluate(kinds)
     at(page, place).click()
-    assert focused(page) == "explorer"
+    focuses(page, "explorer")
     for key in ("b", "r", "d", "d"):
         page.keyboard.press(key)
     page.keyboard.press("/")
@@ -256,7 +258,7 @@ def test_keys_after_a_click_on_a_text_stay_in_the_widget(page: Any, place: str) 
     at(page, "filter").fill("")
     at(page, place).click()
     page.keyboard.press("ArrowDown")
-    assert focused(page) == "server-math"
+    focuses(page, "server-math")
     assert page.evaluate(kinds) == before
 
 
@@ -271,9 +273,9 @@ def test_enter_leads_to_the_card_and_escape_back(page: Any) -> None:
     reads(page, "card", "List what is in the shop.")
     assert at(page, "parameters").locator("tbody tr").count() == 3
     page.keyboard.press("Tab")
-    assert focused(page) == "field-kind"
+    focuses(page, "field-kind")
     page.keyboard.press("Escape")
-    assert focused(page) == "tool-shop__stock"
+    focuses(page, "tool-shop__stock")
 
 
 def test_arrows_walk_from_tool_to_tool_and_the_card_follows(page: Any) -> None:
@@ -282,12 +284,12 @@ def test_arrows_walk_from_tool_to_tool_and_the_card_follows(page: Any) -> None:
     page.keyboard.press("ArrowDown")
     expect(page, at(page, "card"), data_tool="math__add")
     expect(page, page.get_by_test_id("tool-math__add"), aria_selected="true")
-    assert focused(page) == "tool-math__add"
+    focuses(page, "tool-math__add")
     page.keyboard.press("End")
     expect(page, at(page, "card"), data_tool="shop__evil")
     page.keyboard.press("Home")
     expect(page, at(page, "server-card"), data_server="math")
-    assert focused(page) == "server-math"
+    focuses(page, "server-math")
 
 
 def test_nothing_moves_when_something_is_chosen(page: Any) -> None:
@@ -330,7 +332,7 @@ def test_a_tool_is_tried_from_its_card(page: Any) -> None:
     tool(page, "shop__stock").get_by_test_id("open").click()
     at(page, "call").click()
     reads(page, "alert", "kind is required")
-    assert focused(page) == "field-kind"
+    focuses(page, "field-kind")
     at(page, "field-kind").select_option('"tea"')
     at(page, "field-most").fill("seven")
     at(page, "call").click()
@@ -379,9 +381,9 @@ def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
 
 def test_a_server_is_added_and_removed(page: Any) -> None:
     at(page, "add-server").click()
-    assert focused(page) == "server-text"
+    focuses(page, "server-text")
     page.keyboard.press("Escape")
-    assert focused(page) == "add-server"
+    focuses(page, "add-server")
     page.keyboard.press("Enter")
     page.keyboard.type("time")
     at(page, "server-name").fill("units")
@@ -393,7 +395,7 @@ def test_a_server_is_added_and_removed(page: Any) -> None:
     assert page.get_by_test_id("add-server-form").count() == 0
     assert "clock" in value(page, "sorted(session.servers.modes)")
     at(page, "remove").click()
-    assert focused(page) == "remove-cancel"
+    focuses(page, "remove-cancel")
     at(page, "remove-confirm").click()
     sync_api.expect(page.get_by_test_id("server-clock")).to_have_count(0)
     assert "clock" not in value(page, "sorted(session.servers.modes)")
@@ -412,7 +414,7 @@ def test_the_log_of_a_failed_server_is_one_click_away(page: Any) -> None:
     expect(page, at(page, "server-card"), data_server="shy", data_status="failed")
     reads(page, "log", "The file <b>ready</b> is missing.")
     page.keyboard.press("Escape")
-    assert focused(page) == "server-shy"
+    focuses(page, "server-shy")
 
 
 # --- discovery, manifest, budget
@@ -485,7 +487,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     at(page, "rule-math").get_by_test_id("rule").select_option("all")
     at(page, "save-tool-set").click()
     reads(page, "question", "There is a toolset “few”")
-    assert focused(page) == "keep"
+    focuses(page, "keep")
     page.keyboard.press("Enter")
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
     at(page, "save-tool-set").click()
@@ -493,7 +495,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     reads(page, "saved", "Saved to casual_mcp_config.json.")
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"]["math"] is True
     at(page, "tool-set-name").press("Escape")
-    assert focused(page) == "edit-tool-set"
+    focuses(page, "edit-tool-set")
 
 
 def test_a_toolset_of_its_own_is_used_without_saving(page: Any) -> None:

@@ -62,7 +62,7 @@ async def test_an_edited_message_is_what_the_model_reads_and_what_history_keeps(
     assert turn.prompt == turn.messages[0].content == "Do the other thing"
     assert turn.steps[0].request.messages[-1].content == "Do the other thing"
     assert turn.trace.of(TextEdited) == [TextEdited(0, None, "Do the other thing", "Do it", turn.edits[0].at)]
-    assert "edited" in turn._repr_mimebundle_()["text/plain"]
+    assert "edited" in turn._repr_mimebundle_()["text/html"]
     assert Turn(Trace.from_json(turn.trace.to_json())).messages == turn.messages
 
 

@@ -264,7 +264,7 @@ async def test_each_wait_stands_on_the_trace_and_in_the_display(provider: str, s
     assert [(event.step, event.attempt, event.seconds) for event in turn.trace.of(ModelRetry)] == [(0, 1, 0.1), (0, 2, 0.1)]
     shown = turn_bundle(turn, "output")["text/plain"]
     assert "Request 1 failed: the request failed (status 429)" in shown
-    assert "Retried after 0.10 s." in shown
+    assert "Retry after 0.10 s." in shown
     assert KEY not in shown + turn.trace.to_json()
 
 

@@ -48,7 +48,7 @@ def test_a_wait_before_the_next_request_is_on_screen_while_it_lasts(kernel: Kern
     config = serving(busy, reply("openai", streamed("openai", ("Fine.",)))).config("openai")
     ran = kernel.run(f"turn = Session.from_config({config!r}, in_process={{}}).chat('Hi'); print(turn.status)")
     assert "done" in ran.text()
-    assert any("too busy" in html and "Asking again after 1.2 s" in html for html in shown_while_running(ran))
+    assert any("too busy" in html and "Retry after 1.2 s" in html for html in shown_while_running(ran))
 
 
 @pytest.mark.fault(68)
