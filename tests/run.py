@@ -1,6 +1,6 @@
 """Run the tests in the project's own environment, which is made when it is missing: `python3 tests/run.py [pytest options]`.
 
-Without options all of them run, on all processors, the files of tests side by side.
+Without options all of them run, on all processors, several files at a time.
 """
 
 import os
@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT / ".ci"))
 import environment  # noqa: E402
 
 # In the order of collection: a browser leaves a loop in its process, in which no other test could start its own.
-ALL = ["-q", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+# One worker more than processors: many tests wait for a process, a kernel or a page.
+ALL = ["-q", "--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 if __name__ == "__main__":
     # Without it each of the thousand processes that the tests start would compile every library that it imports.

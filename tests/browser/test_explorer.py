@@ -385,6 +385,7 @@ def test_a_server_is_added_and_removed(page: Any) -> None:
     page.keyboard.press("Escape")
     focuses(page, "add-server")
     page.keyboard.press("Enter")
+    focuses(page, "server-text")
     page.keyboard.type("time")
     at(page, "server-name").fill("units")
     page.keyboard.press("Enter")
