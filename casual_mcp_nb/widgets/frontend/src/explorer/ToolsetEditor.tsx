@@ -11,7 +11,8 @@ export function ToolsetEditor({ onClose }: { onClose(): void }) {
   const { order, tool_sets: sets } = useWidgetState<ExplorerState>().selection;
   const [name, setName] = useState(sets.selected ?? "");
   const [description, setDescription] = useState("");
-  const [forms, setForms] = useState<Record<string, RuleForm>>({});
+  // Nothing can be changed or saved before it is filled: that would save an empty toolset.
+  const [forms, setForms] = useState<Record<string, RuleForm> | null>(null);
   const [note, setNote] = useState("");
   const [question, setQuestion] = useState("");
   const heading = useRef<HTMLHeadingElement>(null);
@@ -32,7 +33,7 @@ export function ToolsetEditor({ onClose }: { onClose(): void }) {
     void fill();
   }, []);
 
-  const toolSet = () => ({ servers: rulesOf(forms), description });
+  const toolSet = () => ({ servers: rulesOf(forms ?? {}), description });
   const use = async () => {
     setNote("");
     if ((await bridge.call("selection.edit_tool_set", toolSet())) === null) setNote("✓ In use, not saved.");
@@ -115,24 +116,24 @@ export function ToolsetEditor({ onClose }: { onClose(): void }) {
           </tr>
         </thead>
         <tbody>
-          {order.map((server) => (
+          {(forms ? order : []).map((server) => (
             <RuleRow
               key={server}
               server={server}
-              form={forms[server] ?? { kind: "none", names: "" }}
+              form={forms?.[server] ?? { kind: "none", names: "" }}
               onChange={(form) => setForms((before) => ({ ...before, [server]: form }))}
             />
           ))}
         </tbody>
       </table>
       <div class="cmn-row">
-        <Button testid="use-tool-set" onClick={use}>
+        <Button testid="use-tool-set" disabled={!forms} onClick={use}>
           Use it
         </Button>
         <Button
           testid="save-tool-set"
           tone="primary"
-          disabled={!sets.file}
+          disabled={!sets.file || !forms}
           aria-describedby={sets.file ? undefined : unsaved}
           ref={save}
           onClick={() => store(false)}
