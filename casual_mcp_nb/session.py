@@ -48,6 +48,7 @@ from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
 from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
+from casual_mcp_nb.types.audit import Audit
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -650,6 +651,15 @@ class Session(Displayable):
     def calls(self) -> DirectCalls:
         """The last calls that you made yourself, here or in the explorer, the newest first."""
         return self.tool_service.calls.list()
+
+    @property
+    def audit(self) -> Audit:
+        """Every call of a tool in this session, oldest first: who made and who allowed it, and how it ended.
+
+        Has no arguments and no results, only their lengths. `undo` and a new conversation leave it as it is; the last 10,000
+        calls are kept. `session.audit.save("audit.jsonl")` writes it to a file.
+        """
+        return self.tool_service.audit
 
     def server_log(self, name: str) -> ServerLog:
         """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.

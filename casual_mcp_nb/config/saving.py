@@ -7,17 +7,17 @@ import json
 import os
 import re
 import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from casual_mcp_nb.config.document import parse_document, read_text
 from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.loader import check_config
 from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
+from casual_mcp_nb.types.files import part_file
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _INDENT = re.compile(r'\n([ \t]+)"')
@@ -179,28 +179,6 @@ def _replace(path: Path, before: _FileText, text: _FileText) -> None:
         mark = _BOM if path.read_bytes().startswith(_BOM) else b""
         with part_file(path, stat.S_IMODE(path.stat().st_mode), put) as file:
             file.write(mark + text.text.encode())
-
-
-@contextlib.contextmanager
-def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, and move it there once it is completely on disk.
-
-    Args:
-        path: The file to replace completely or not at all.
-        mode: Its permissions.
-        put: Move the written file to `path`.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        put(Path(name))
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
 
 
 @contextlib.contextmanager

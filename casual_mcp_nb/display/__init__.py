@@ -20,7 +20,15 @@ from casual_mcp_nb.display.help import diagnosis_view, help_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
-from casual_mcp_nb.display.records import budget_view, direct_call_view, direct_calls_view, log_view, messages_view
+from casual_mcp_nb.display.records import (
+    audit_record_view,
+    audit_view,
+    budget_view,
+    direct_call_view,
+    direct_calls_view,
+    log_view,
+    messages_view,
+)
 from casual_mcp_nb.display.request import diff_view, folded_request_view, request_view, step_view
 from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
@@ -30,6 +38,7 @@ from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
 from casual_mcp_nb.display.turn import answer_view, line_only, transcript_view, turn_view, whole_turn_view
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, complete, fit
+from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
@@ -130,6 +139,8 @@ view_of.register(ServerLog, log_view)
 view_of.register(Messages, messages_view)
 view_of.register(DirectCall, direct_call_view)
 view_of.register(DirectCalls, direct_calls_view)
+view_of.register(Audit, audit_view)
+view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
 
 

@@ -76,6 +76,11 @@ def status_of(call: ToolCall) -> Status:
     return replace(status, text=f"{status.text} · mock") if call.mocked else status
 
 
+def outcome_of(status: CallStatus) -> Status:
+    """Return how a call ended: its symbol and word."""
+    return _STATUS[status]
+
+
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Return the view of a single call."""
     section = call_section(call, False, limits.text, ImageBudget(limits.images))

@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import call_view, status_of
+from casual_mcp_nb.display.calls import call_view, outcome_of, status_of
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.view import DisplayLimits, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
+from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN
+from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.server_records import Messages, ServerLog
+
+_DIGITS = 8
+"""How many digits of a hash tell definitions apart."""
 
 
 def log_view(log: ServerLog, limits: DisplayLimits) -> View:
@@ -62,6 +68,58 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
 def direct_call_view(made: DirectCall, limits: DisplayLimits) -> View:
     """Return one of these calls with its result."""
     return call_view(made.call, limits)
+
+
+def audit_view(audit: Audit, limits: DisplayLimits) -> View:
+    """Return the calls of a session, the newest first."""
+    visible = audit.records[::-1][: limits.rows]
+    rows = tuple(
+        (
+            _clock(record.at),
+            Name(record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)),
+            record.caller if record.caller == "model" else "you",
+            decided(record.permission),
+            outcome_of(record.status),
+            words.seconds(record.seconds) if record.seconds is not None else "",
+            f"{record.arguments_size:,}",
+            f"{record.result_size:,}",
+            Name(record.permission.definition[:_DIGITS] if record.permission else ""),
+        )
+        for record in visible
+    )
+    titles = ("At", "Tool", "Called by", "Allowed by", "Outcome", "Time #", "Arguments #", "Result #", "Definition")
+    table = Table(columns(*titles), rows, len(audit) + audit.dropped - len(rows))
+    note = words.count(len(audit) + audit.dropped, "call")
+    if rows:
+        note += ", newest first; lengths in characters"
+    return View("audit", "Calls so far", (table if rows else Text("None."),), note=note)
+
+
+def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
+    """Return one of these calls."""
+    return audit_view(Audit((record,)), limits)
+
+
+def decided(permission: Permission | None) -> str:
+    """Return who decided about a call, in words."""
+    if permission is None:
+        return ""
+    if not permission.allowed:
+        by = "you" if permission.by == "person" else "no one"
+        return f"{by}: {words.quoted(permission.reason)}" if permission.reason else by
+    match permission.by:
+        case "policy":
+            return f"policy: {permission.policy}"
+        case "person":
+            return {"tool": "you, for this tool", "server": "you, for this server"}.get(permission.scope, "you, once")
+        case "remembered":
+            return f"your earlier answer for this {permission.scope}"
+        case "nobody":
+            return "no one to ask"
+        case "direct":
+            return "you"
+        case _:
+            return permission.by
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:

@@ -26,6 +26,7 @@ from casual_mcp_nb.types.event import (
     ToolStarted,
 )
 from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.result_text import format_result
 from casual_mcp_nb.types.step import UNANSWERED
 
@@ -87,6 +88,12 @@ class Calls:
         progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call.id, *report, self._now())))
         self._started(step, call, arguments)
         tool = self._dispatcher.resolve(name)
+        permission: Permission | None = None
+
+        def on_permission(decided: Permission) -> None:
+            nonlocal permission
+            permission = decided
+
         try:
             async with self._slots:
                 outcome = await self._dispatcher.run(
@@ -94,16 +101,18 @@ class Calls:
                     arguments,
                     progress.add,
                     lambda waiting: self._emit((ApprovalAsked if waiting else ApprovalAnswered)(call.id, self._now())),
+                    on_permission,
                 )
         except asyncio.CancelledError:
             progress.close()
-            self._emit(ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self._now()))
+            stopped = ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
+            self._emit(stopped)
             raise
         progress.close()
         text = outcome.text if outcome.search else self._for_the_model(outcome.text, call, arguments)
         if outcome.status != "ok":
             text += self.repeats.record(step, str(tool), arguments, text)
-        self._emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self._now()))
+        self._emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self._now(), permission))
         if progress.left_out:
             counts = f"{progress.received:,} times; {progress.left_out:,} of them are left out"
             self._emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self._now()))

@@ -12,6 +12,7 @@ from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, route_library_logs
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
+from casual_mcp_nb.engine.audit import AuditTrail
 from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
@@ -118,6 +119,7 @@ class McpToolChat:
         self.toolbox = Toolbox(run_function, server_manager.changed)
         self.mocks = Mocks(run_function)
         self._secrets = secrets
+        self.audit = AuditTrail(lambda: self._secrets)
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
@@ -362,9 +364,11 @@ class McpToolChat:
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
         trace = turn.trace
+        audit = self.audit.follow()
 
         def emit(event: Event) -> None:
             trace.append(event)
+            audit(event)
             if on_event is not None:
                 on_event(event)
 

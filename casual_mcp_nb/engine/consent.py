@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from casual_mcp_nb.engine.approval import (
-    ApprovalAnswer,
+    MAX_REASON,
     ApprovalRequest,
     Approver,
     Decision,
@@ -23,6 +23,7 @@ from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.errors import closest, shown
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
+from casual_mcp_nb.types.permission import Authority, Permission
 from casual_mcp_nb.types.server import OTHER_TOOLS, Policies, ServerConfig
 from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
 
@@ -115,14 +116,14 @@ class Consent:
                     text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{suggestion}"
                     yield Notice(text, server)
 
-    async def verdict(
+    async def permission(
         self,
         tool: ToolSpec,
         arguments: dict[str, Any],
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
-    ) -> ApprovalAnswer:
-        """Return whether a call may run; ask the person where the policy requires it.
+    ) -> Permission:
+        """Return whether a call may run, and who decided it; ask the person where the policy requires it.
 
         Args:
             tool: The tool as the model was offered it.
@@ -130,26 +131,40 @@ class Consent:
             on_asked: Called with True when the person is asked, and with False when they have answered.
             on_notice: Called with what the person should know.
         """
+        decided = await self._decide(tool, arguments, on_asked, on_notice)
+        return replace(decided, policy=self.policy(tool), definition=tool.digest)
+
+    async def _decide(
+        self,
+        tool: ToolSpec,
+        arguments: dict[str, Any],
+        on_asked: Callable[[bool], None],
+        on_notice: Callable[[Notice], None],
+    ) -> Permission:
         answers = self._answers
         request = self._request(tool, arguments, answers)
-        if request is None:
-            return True
+        if isinstance(request, Permission):
+            return request
         if request.policy == "default" and not (self.approver and self._can_ask()):
             return _run_unasked(request, answers, on_notice)
         if self.approver is None:
-            return NO_ONE
+            return Permission("nobody", False, reason=NO_ONE)
         on_asked(True)
         try:
-            decision = await self._answer(self.approver, request)
+            by, decision = await self._answer(self.approver, request)
         except NoOneToAsk:
             on_asked(False)
-            return _run_unasked(request, answers, on_notice) if request.policy == "default" else NO_ONE
+            unasked = request.policy == "default"
+            return _run_unasked(request, answers, on_notice) if unasked else Permission("nobody", False, reason=NO_ONE)
         on_asked(False)
         self._remember(request, decision, answers)
-        return decision.verdict
+        reason = decision.verdict if isinstance(decision.verdict, str) else ""
+        return Permission(
+            by, decision.verdict is True, scope=decision.scope if by == "person" else "", reason=reason[:MAX_REASON]
+        )
 
-    def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | None:
-        """Return what the person is asked before a call; None: nothing."""
+    def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
+        """Return what the person is asked before a call, or the permission that makes asking unnecessary."""
         policy, name = self.policy(tool), tool.tool_name
         config = self._config_of(tool.server)
         third_party = config is not None and not config.bundled
@@ -158,37 +173,39 @@ class Consent:
         # A server cannot avoid a question by claiming less risk than before.
         if _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
             reason = "changed"
-        if reason is None or _same(answers.tools.get(name), tool):
-            return None
+        if reason is None:
+            return Permission("policy")
+        if _same(answers.tools.get(name), tool):
+            return Permission("remembered", scope="tool")
         before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
             before = riskiest
         if reason == "unannotated" and tool.server in answers.servers:
             before = answers.servers[tool.server].get(name, riskiest)
             if _same(before, tool):
-                return None
+                return Permission("remembered", scope="server")
             reason = "changed"
         change = None if _same(before, tool) else ToolChange(before, tool)
         return ApprovalRequest(tool, arguments, policy, reason, change)
 
-    async def _answer(self, approver: Approver, request: ApprovalRequest) -> Decision:
+    async def _answer(self, approver: Approver, request: ApprovalRequest) -> tuple[Authority, Decision]:
         try:
             answering = asyncio.ensure_future(approver(request))
         except Exception as error:
-            return _failed(error)
+            return "nobody", _failed(error)
         try:
             # Not `wait_for`: an approver that ignores its cancellation must not hold the call.
             await asyncio.wait({answering}, timeout=self.limits.seconds)
             if not answering.done():
-                return Decision(self.limits.nobody_answered)
+                return "nobody", Decision(self.limits.nobody_answered)
             answer = answering.result()
         except NoOneToAsk:
             raise
         except Exception as error:
-            return _failed(error)
+            return "nobody", _failed(error)
         finally:
             answering.cancel()
-        return answer if isinstance(answer, Decision) else Decision(answer)
+        return "person", answer if isinstance(answer, Decision) else Decision(answer)
 
     def _remember(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
         name = request.tool.tool_name
@@ -210,7 +227,7 @@ def _failed(error: Exception) -> Decision:
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
 
 
-def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> ApprovalAnswer:
+def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
     """Let a call run that nobody can be asked about, with one notice for each server."""
     tool = request.tool
     if tool.server not in answers.notified:
@@ -219,4 +236,4 @@ def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callabl
         hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
         text = f"No one can be asked here, so tools of server {shown(tool.server)} that {risk} run without approval"
         on_notice(Notice(f"{text}: {shown(tool.name)} is the first. In the config, {hint}.", tool.server))
-    return True
+    return Permission("nobody")

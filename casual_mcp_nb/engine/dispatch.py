@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
-from casual_mcp_nb.engine.approval import MAX_REASON
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus, Notice
 from casual_mcp_nb.types.nesting import problem_of
+from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
@@ -104,7 +104,12 @@ class Dispatcher:
         return tool.tool_name if tool else ToolName(UNKNOWN, name)
 
     async def run(
-        self, name: str, arguments: dict[str, Any] | str, on_progress: ProgressHandler, on_approval: ApprovalHandler
+        self,
+        name: str,
+        arguments: dict[str, Any] | str,
+        on_progress: ProgressHandler,
+        on_approval: ApprovalHandler,
+        on_permission: Callable[[Permission], None] = lambda _: None,
     ) -> CallOutcome:
         """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
@@ -113,10 +118,12 @@ class Dispatcher:
             arguments: The arguments, or the model's text where that is not a JSON object.
             on_progress: Called with progress, total and message.
             on_approval: Called with True when the person is asked, and with False when they have answered.
+            on_permission: Called once it is decided whether the call may run.
         """
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if name in self.synthetic:
+            on_permission(Permission("built-in"))
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
@@ -130,11 +137,13 @@ class Dispatcher:
             return CallOutcome("error", await self._unavailable(name))
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
+            on_permission(Permission("mock", definition=tool.digest))
             result = await self.mocks.answer(stub[0], tool, arguments)
             return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
-        verdict = await self.consent.verdict(tool, arguments, on_approval, self.on_notice)
-        if verdict is not True:
-            reason = f" {verdict[:MAX_REASON]}" if isinstance(verdict, str) and verdict else ""
+        permission = await self.consent.permission(tool, arguments, on_approval, self.on_notice)
+        on_permission(permission)
+        if not permission.allowed:
+            reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
         return await self._call(tool, arguments, on_progress)
 

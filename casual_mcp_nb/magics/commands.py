@@ -255,6 +255,17 @@ def _log(session: Session, line: str) -> Any:
     return session.server_log(one_word("log", line, "server", "time"))
 
 
+def audit(session: Session, line: str) -> Any:
+    """Show every call of the session, or save the list to a file."""
+    words = words_of(line)
+    paths = [word for word in words if word != "--overwrite"]
+    if not words:
+        return session.audit
+    if len(paths) != 1:
+        raise UsageError("%mcp audit takes, optionally, one file.", hint="For example: %mcp audit audit.jsonl")
+    return session.audit.save(paths[0], overwrite="--overwrite" in words)
+
+
 def _messages(session: Session, line: str) -> Any:
     words = words_of(line)
     if not 1 <= len(words) <= 2:
@@ -335,6 +346,13 @@ COMMANDS: dict[str, Command] = {
         _TRY, "call a tool yourself", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.calls),
+    "audit": Command(
+        _TRY,
+        "every call: who made it, who allowed it, how it ended; or save the list",
+        "[FILE [--overwrite]]",
+        "%mcp audit audit.jsonl",
+        run=audit,
+    ),
     "evaluate": Command(
         _TRY,
         "measure how well test cases find tools",

@@ -27,7 +27,7 @@ class WrittenConfigs:
             ConfigError: It cannot be replaced; it is unchanged.
         """
         from casual_mcp_nb.config.saving import replace_text
-        from casual_mcp_nb.notebook.export import write_text
+        from casual_mcp_nb.types.files import write_text
 
         target = path.resolve()
         before = _text_of(target)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.config import read_environment
 from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
+from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.names import ChatNames
@@ -33,10 +34,12 @@ from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
+from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import ServerConfig
@@ -307,7 +310,13 @@ class ToolService:
             raise
         finally:
             recorded = self.calls.add(at, replace(call, seconds=time.monotonic() - start))
+            self._chat.audit.add(_audited(recorded, tool))
         return recorded
+
+    @property
+    def audit(self) -> Audit:
+        """Every call of the session, see `Session.audit`."""
+        return self._chat.audit.read()
 
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
@@ -381,6 +390,13 @@ class ToolService:
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
+
+
+def _audited(made: DirectCall, tool: ToolSpec) -> AuditRecord:
+    call = made.call
+    permission = Permission("direct", definition=tool.digest)
+    sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
+    return AuditRecord(made.at, tool.tool_name, "person", permission, call.status, call.seconds, *sizes)
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:

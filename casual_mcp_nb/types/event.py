@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.prices import Price
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
@@ -285,6 +286,7 @@ class ToolFinished:
         status: How it ended.
         text: The result as the model reads it.
         result: The original result, if there is one.
+        permission: Who decided whether it may run; None for a call that did not get that far.
     """
 
     step: int
@@ -294,6 +296,7 @@ class ToolFinished:
     text: str
     result: ToolResult | None = None
     at: float = 0.0
+    permission: Permission | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""K: what a person is asked before servers start, and what is recorded of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from kit.asked import asked
+from kit.waiting import wait_until
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.permission import Permission
+
+SECRET = "sk-live-0123456789abcdef0123"
+
+
+def desk(waiting: threading.Event) -> FastMCP[Any]:
+    """A server with a tool for each way to end."""
+    server = FastMCP("desk")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def read(page: str) -> str:
+        return f"The text of {page}."
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def fail(token: str) -> str:
+        raise ToolError("It does not work.")
+
+    @server.tool(annotations={"destructiveHint": True})
+    def delete(page: str) -> str:
+        return "deleted"
+
+    @server.tool(annotations={"readOnlyHint": True})
+    async def wait() -> str:
+        waiting.set()
+        await asyncio.Event().wait()
+        return ""
+
+    return server
+
+
+@pytest.mark.fault(106)
+def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) -> None:
+    waiting = threading.Event()
+    with Session.from_config({"servers": {}}, in_process={"desk": desk(waiting)}) as session:
+        end = session.questions.panel_opened()
+        good, bad = call("desk__read", page="a"), call("desk__fail", token=SECRET)
+        delete, unknown = call("desk__delete", page="b"), call("desk__nothing", page="c")
+        future = session.submit("x", model=scripted_model(good, bad, delete, delete, delete, unknown, call("desk__wait")))
+        first = asked(session, ApprovalQuestion)
+        first.deny("Not this page.")
+        wait_until(lambda: first not in list(session.questions), "it is closed")
+        asked(session, ApprovalQuestion).approve(for_conversation=True)
+        assert waiting.wait(30)
+        session.stop()
+        turn = future.result(30)
+        end()
+        session.call_tool("desk:read", page="d")
+        session.undo()
+        session.new_conversation()
+        records = list(session.audit)
+        definitions = {tool.name: tool.digest for tool in session.tools}
+
+    # The model reads the reason too.
+    assert "Not this page." in turn.tool_calls[2].result
+    assert [record.tool.tool for record in records] == ["read", "fail", *["delete"] * 3, "desk__nothing", "wait", "read"]
+    assert [record.status for record in records] == ["ok", "error", "denied", "ok", "ok", "error", "stopped", "ok"]
+    assert [record.caller for record in records] == ["model"] * 7 + ["person"]
+
+    def permission(name: str, by: Any, allowed: bool = True, **more: Any) -> Permission:
+        return Permission(by, allowed, definition=definitions[name], **more)
+
+    assert [record.permission for record in records] == [
+        permission("read", "policy", policy="default"),
+        permission("fail", "policy", policy="default"),
+        permission("delete", "person", False, policy="default", scope="call", reason="Not this page."),
+        permission("delete", "person", policy="default", scope="tool"),
+        permission("delete", "remembered", policy="default", scope="tool"),
+        None,
+        permission("wait", "policy", policy="default"),
+        permission("read", "direct"),
+    ]
+    assert all(record.seconds is not None and record.seconds >= 0 for record in records)
+    assert [record.at for record in records] == sorted(record.at for record in records)
+    assert (records[0].arguments_size, records[0].result_size) == (len('{"page": "a"}'), len("The text of a."))
+
+    file = session.audit.save(tmp_path / "audit.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines == [record.as_dict() for record in records]
+    with pytest.raises(UsageError, match="already exists"):
+        session.audit.save(file)
+    shown = session.audit._repr_mimebundle_()
+    assert "Not this page." in shown["text/html"]
+    for text in (file.read_text(), *shown.values()):
+        assert SECRET not in text
+
+
+@pytest.mark.fault(106)
+def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("casual_mcp_nb.engine.audit.MAX_RECORDS", 3)
+    with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
+        for number in range(5):
+            session.call_tool("math:add", a=number, b=1)
+        audit = session.audit
+    assert (len(audit), audit.dropped) == (3, 2)
+    assert "2 more" in str(audit)
+
+
+def test_a_mock_and_a_built_in_tool_are_marked_as_such() -> None:
+    config = {
+        "servers": {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True, "approval": "always"}},
+        "tool_discovery": {"enabled": True},
+    }
+    with Session.from_config(config) as session, session.mock({"math:add": 5}):
+        session.chat("x", model=scripted_model(call("search_tools", query="add"), call("math__add", a=1, b=2), "5"))
+        assert [record.permission.by for record in session.audit if record.permission] == ["built-in", "mock"]
