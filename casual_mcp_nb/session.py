@@ -503,6 +503,18 @@ class Session(Displayable):
         self.turn_service.system = text
 
     @property
+    def context(self) -> Mapping[str, Any]:
+        """Values for the parameters of your functions that are marked with `Inject`, for all turns of this conversation.
+
+        No model and no record gets them. Those given to `chat` come on top; `new_conversation` clears them.
+        """
+        return self.turn_service.context
+
+    @context.setter
+    def context(self, values: Mapping[str, Any] | None) -> None:
+        self.turn_service.context = values
+
+    @property
     def step_mode(self) -> bool:
         """Whether turns pause before each model call; takes effect immediately, also for a turn that is running."""
         return self.questions.step_mode
@@ -768,6 +780,8 @@ class Session(Displayable):
             stream: False requests each answer in one piece; otherwise text is shown as it arrives, if the provider streams.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
+            context: Values for the parameters of your own functions that are marked with `Inject`; no model and no record gets
+                them. They come on top of the session's `context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
                 session's `step_mode`.
             options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
@@ -920,7 +934,7 @@ class Session(Displayable):
     preview_async = awaited(preview)
 
     def new_conversation(self) -> None:
-        """Start a new conversation: no turns, no discovered tools, no approvals. The selection stays."""
+        """Start a new conversation: no turns, no discovered tools, no approvals, no `context`. The selection stays."""
         self.turn_service.new_conversation()
 
     @property

@@ -54,6 +54,7 @@ _VALUE = 40
 _SERVERS = 3
 _PAIRS = 4
 _SENTENCE = 3
+_NESTED = 20
 
 
 class ImageBudget:
@@ -109,9 +110,16 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
 
 
 def call_section(
-    call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None = None, index: int = 0, fold: bool = True
+    call: ToolCall,
+    running: bool,
+    limit: int,
+    images: ImageBudget,
+    now: float | None = None,
+    key: str = "call-0",
+    fold: bool = True,
+    nested_in: bool = False,
 ) -> Section:
-    """Return a call with its complete arguments and its result.
+    """Return a call with its complete arguments and its result, and the calls nested in it.
 
     Args:
         call: The call.
@@ -119,14 +127,21 @@ def call_section(
         limit: How many characters of a text are shown.
         images: The bytes left for images.
         now: Seconds since the turn began, for a running call.
-        index: Its number in its turn, from 0.
+        key: What distinguishes it from the other calls of its turn.
         fold: Whether it is folded at first; one that did not succeed is always open.
+        nested_in: Whether another call made it.
     """
     blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)
+    nested = call.nested[:_NESTED]
+    for number, each in enumerate(nested):
+        blocks.append(call_section(each, running, limit, images, now, f"{key}-{number}", nested_in=True))
+    if len(nested) < len(call.nested):
+        blocks.append(Text(f"{words.count(len(call.nested) - len(nested), 'call')} more"))
     note = words.seconds(call.seconds) if call.seconds is not None else ""
-    title = Phrase((Span(tool_words(call), "code"),))
+    name = Span(tool_words(call), "code")
+    title = Phrase((Span("↳", "quiet"), name) if nested_in else (name,))
     closed = fold and call.status == "ok"
-    data = (("key", f"call-{index}"), *_call_data(call))
+    data = (("key", key), *_call_data(call))
     return Section(title, tuple(blocks), status_of(call), note, "closed" if closed else "open", look="call", data=data)
 
 

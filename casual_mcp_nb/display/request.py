@@ -79,7 +79,7 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
         blocks.append(Section("Text", (Text(step.text, prose=True),)))
     if step.tool_calls:
         calls = tuple(
-            call_section(call, False, limits.text, images, index=number) for number, call in enumerate(step.tool_calls)
+            call_section(call, False, limits.text, images, key=f"call-{number}") for number, call in enumerate(step.tool_calls)
         )
         blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))

@@ -12,7 +12,7 @@ from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, s
 from casual_mcp_nb.display.request import change_blocks, request_blocks, request_words
 from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
 from casual_mcp_nb.types.event import ContextTrimmed, Event, ModelRetry, ModelWait, Notice, Request, ServerLog, StepStarted
-from casual_mcp_nb.types.step import Step
+from casual_mcp_nb.types.step import Step, with_nested
 from casual_mcp_nb.types.trace import Turn
 
 CUT = Status("✂ cut at the token limit", "bad")
@@ -118,7 +118,7 @@ def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
     now = timeline.now if timeline.running else None
     for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
         fold = len(step.tool_calls) > 1
-        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, number, fold))
+        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
     if len(step.tool_calls) > timeline.calls:
         blocks.append(Text(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
     blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
@@ -131,7 +131,7 @@ def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
 def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
     current = timeline.running and step.index == timeline.last
     began, ended = timeline.times[step.index]
-    seconds = max(0.0, (timeline.now if current else ended) - began - sum(call.waited for call in step.tool_calls))
+    seconds = max(0.0, (timeline.now if current else ended) - began - sum(call.waited for call in with_nested(step.tool_calls)))
     parts = step.request.tokens
     title = str(step.index + 1)
     return Section(
@@ -162,14 +162,14 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
 
 def _mark(step: Step) -> Status | None:
     calls = step.tool_calls
-    waiting = next((call for call in calls if call.waiting or call.status == "running"), None)
-    if waiting is not None:
-        return status_of(waiting)
+    running = [call for call in with_nested(calls) if call.waiting or call.status == "running"]
+    if running:
+        return status_of(next((call for call in running if call.waiting), running[0]))
     failed = [call for call in calls if call.status != "ok"]
     if failed:
         mark = status_of(failed[0])
         return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
-    mocked = next((call for call in calls if call.mocked), None)
+    mocked = next((call for call in with_nested(calls) if call.mocked), None)
     if mocked is not None:
         return status_of(mocked)
     return CUT if step.truncated else None

@@ -13,7 +13,7 @@ from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Li
 from casual_mcp_nb.types.event import TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.step import Step
+from casual_mcp_nb.types.step import Step, with_nested
 from casual_mcp_nb.types.trace import Turn
 
 _STATUS: dict[TurnStatus, Status] = {
@@ -104,7 +104,7 @@ def _instead(turn: Turn, last: Step | None, text: str) -> Status | None:
 
 
 def _doing(step: Step | None) -> Status:
-    calls = [call for call in step.tool_calls if call.status == "running"] if step else []
+    calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
     waiting = next((call for call in calls if call.waiting), None)
     if waiting is not None:
         return Status(f"Waiting for you to allow {tool_words(waiting)} …", "busy")
@@ -118,7 +118,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
         turn: The turn.
         now: Seconds since it began, for one that runs.
     """
-    stats, calls = turn.stats, turn.tool_calls
+    stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)
     seconds = now if now is not None and turn.running else turn.seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import ServerManager
@@ -49,6 +49,7 @@ class Chat(Protocol):
     templates: TemplateLibrary
     limits: TurnLimits
     system: str | None
+    context: Mapping[str, Any]
     tools: ChatTools
     consent: Consent
     contexts: ContextWindows
@@ -87,8 +88,9 @@ async def build_run(
     missing = _missing(chat, view)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
     synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
+    context = {**chat.context, **(options.given.get("context") or {})}
     dispatcher = Dispatcher(
-        view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"), chat.mocks
+        view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"), chat.mocks, context
     )
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices

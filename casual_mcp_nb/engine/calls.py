@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
+from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
 from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
 from casual_mcp_nb.engine.read_on import CutResults, how_to_read_on
 from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.results import cut_text, encodable
 from casual_mcp_nb.engine.throttle import ProgressThrottle
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import (
     UNKNOWN,
     ApprovalAnswered,
@@ -28,7 +31,8 @@ from casual_mcp_nb.types.event import (
 from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.result_text import format_result
-from casual_mcp_nb.types.step import UNANSWERED
+from casual_mcp_nb.types.step import UNANSWERED, ToolCall
+from casual_mcp_nb.types.tool import ToolName
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
@@ -85,34 +89,91 @@ class Calls:
 
     async def _call(self, step: int, call: AssistantToolCall) -> CallOutcome:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
-        progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call.id, *report, self._now())))
         self._started(step, call, arguments)
+
+        async def run(told: CallListener) -> CallOutcome:
+            async with self._slots:
+                return await self._dispatcher.run(name, arguments, told)
+
+        def read(outcome: CallOutcome) -> str:
+            text = outcome.text if outcome.search else self._for_the_model(outcome.text, call, arguments)
+            return text if outcome.status == "ok" else text + self.repeats.record(step, str(tool), arguments, text)
+
         tool = self._dispatcher.resolve(name)
+        return await self._observed(step, call.id, tool, run, read)
+
+    async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
+        """Run a call that a function makes. It takes no slot, since the call around it has one."""
+        tool, at = self._dispatcher.view.catalog.resolve(nested.name), self._now()
+        name, arguments = tool.wire_name, nested.arguments
+        self._emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
+        outcome = await self._observed(
+            step,
+            nested.id,
+            tool.tool_name,
+            partial(self._dispatcher.run_nested, tool, arguments),
+            lambda outcome: encodable(outcome.text),
+            nested.depth,
+        )
+        result = outcome.result or ToolResult()
+        return ToolCall(
+            nested.id,
+            name,
+            tool.tool_name,
+            arguments,
+            outcome.status,
+            outcome.text,
+            result.content,
+            result.structured,
+            seconds=self._now() - at,
+            at=at,
+            payload=result.payload,
+            mocked=result.mocked,
+        )
+
+    async def _observed(
+        self,
+        step: int,
+        call_id: str,
+        tool: ToolName,
+        run: Callable[[CallListener], Awaitable[CallOutcome]],
+        read: Callable[[CallOutcome], str],
+        depth: int = 0,
+    ) -> CallOutcome:
+        """Run a call that has started, and emit its progress, its questions and its end.
+
+        Args:
+            step: The step.
+            call_id: The call's id.
+            tool: Which tool.
+            run: Runs it.
+            read: Returns the text that is read of its outcome.
+            depth: How many calls are around it.
+
+        Returns:
+            The outcome with that text.
+        """
+        progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call_id, *report, self._now())))
         permission: Permission | None = None
+
+        def on_approval(waiting: bool) -> None:
+            self._emit((ApprovalAsked if waiting else ApprovalAnswered)(call_id, self._now()))
 
         def on_permission(decided: Permission) -> None:
             nonlocal permission
             permission = decided
 
         try:
-            async with self._slots:
-                outcome = await self._dispatcher.run(
-                    name,
-                    arguments,
-                    progress.add,
-                    lambda waiting: self._emit((ApprovalAsked if waiting else ApprovalAnswered)(call.id, self._now())),
-                    on_permission,
-                )
+            async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
+                outcome = await run(CallListener(progress.add, on_approval, on_permission))
         except asyncio.CancelledError:
             progress.close()
-            stopped = ToolFinished(step, call.id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
+            stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
             self._emit(stopped)
             raise
         progress.close()
-        text = outcome.text if outcome.search else self._for_the_model(outcome.text, call, arguments)
-        if outcome.status != "ok":
-            text += self.repeats.record(step, str(tool), arguments, text)
-        self._emit(ToolFinished(step, call.id, tool, outcome.status, text, outcome.result, self._now(), permission))
+        text = read(outcome)
+        self._emit(ToolFinished(step, call_id, tool, outcome.status, text, outcome.result, self._now(), permission))
         if progress.left_out:
             counts = f"{progress.received:,} times; {progress.left_out:,} of them are left out"
             self._emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self._now()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -33,9 +34,10 @@ from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
+from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.function_tool import read_tool
 from casual_mcp_nb.toolbox.mocks import Mocks
-from casual_mcp_nb.toolbox.toolbox import RunFunction, run_here
+from casual_mcp_nb.toolbox.run_here import run_here
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, TurnFinished
@@ -75,6 +77,9 @@ class McpToolChat:
         secrets: Values to redact in the error of a turn.
         run_function: Runs the calls of functions that `add_tool` made tools.
 
+    Attributes:
+        context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
+
     Raises:
         UsageError: The selection names something that does not exist.
     """
@@ -94,7 +99,7 @@ class McpToolChat:
         can_ask: Callable[[], bool] | None = None,
         answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
-        run_function: RunFunction = run_here,
+        run_function: FunctionRunner = run_here,
     ) -> None:
         self.server_manager = server_manager
         self.models = models
@@ -103,6 +108,7 @@ class McpToolChat:
         self.templates = templates or TemplateLibrary.for_config(None, server_manager.worker)
         self.limits = limits or TurnLimits()
         self.system = system
+        self.context: Mapping[str, Any] = {}
         self.tools = ChatTools(server_manager, self.tool_sets)
         self.contexts = ContextWindows()
         self.checks = PreflightChecks()
@@ -116,7 +122,7 @@ class McpToolChat:
             can_ask=can_ask,
             limits=answer_limits,
         )
-        self.toolbox = Toolbox(run_function, server_manager.changed)
+        self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
@@ -139,7 +145,7 @@ class McpToolChat:
         answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
-        run_function: RunFunction = run_here,
+        run_function: FunctionRunner = run_here,
     ) -> McpToolChat:
         """Create a chat from a config file or value. Nothing is started before the first use.
 

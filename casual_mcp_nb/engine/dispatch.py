@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.toolbox.mocks import Mocks
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
-ApprovalHandler = Callable[[bool], None]
 
 
 class ToolCaller(Protocol):
@@ -40,6 +39,21 @@ class ToolCaller(Protocol):
     ) -> ToolResult:
         """Call a tool at its server."""
         ...
+
+
+@dataclass(frozen=True)
+class CallListener:
+    """Told what happens in a call.
+
+    Args:
+        on_progress: Called with progress, total and message.
+        on_approval: Called with True when the person is asked, and with False when they have answered.
+        on_permission: Called once it is decided whether the call may run.
+    """
+
+    on_progress: ProgressHandler
+    on_approval: Callable[[bool], None]
+    on_permission: Callable[[Permission], None]
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,7 @@ class Dispatcher:
         consent: Decides whether a call may run, and asks the person where necessary.
         meta: Passed to the servers with each call.
         mocks: Stubs that answer in place of tools.
+        context: The context of the conversation, for functions of the notebook.
         on_notice: Called with what the person should know about a call.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
     """
@@ -75,6 +90,7 @@ class Dispatcher:
     consent: Consent
     meta: Mapping[str, Any] | None = None
     mocks: Mocks | None = None
+    context: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_notice: Callable[[Notice], None] = lambda _: None
     refresh: Callable[[], Awaitable[None]] | None = None
 
@@ -103,27 +119,18 @@ class Dispatcher:
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.tool_name if tool else ToolName(UNKNOWN, name)
 
-    async def run(
-        self,
-        name: str,
-        arguments: dict[str, Any] | str,
-        on_progress: ProgressHandler,
-        on_approval: ApprovalHandler,
-        on_permission: Callable[[Permission], None] = lambda _: None,
-    ) -> CallOutcome:
+    async def run(self, name: str, arguments: dict[str, Any] | str, told: CallListener) -> CallOutcome:
         """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
         Args:
             name: The tool's name as the model wrote it.
             arguments: The arguments, or the model's text where that is not a JSON object.
-            on_progress: Called with progress, total and message.
-            on_approval: Called with True when the person is asked, and with False when they have answered.
-            on_permission: Called once it is decided whether the call may run.
+            told: Told what happens in the call.
         """
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if name in self.synthetic:
-            on_permission(Permission("built-in"))
+            told.on_permission(Permission("built-in"))
             if arguments.get("query") and self.view.selection.strategy == "search":
                 await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
@@ -135,17 +142,33 @@ class Dispatcher:
             tool = self.offered(name)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
+        return await self._run_tool(tool, name, arguments, told)
+
+    async def run_nested(self, tool: ToolSpec, arguments: dict[str, Any], told: CallListener) -> CallOutcome:
+        """Run a call that a function of the notebook makes; it can call tools that the model was not offered.
+
+        Args:
+            tool: The tool.
+            arguments: The arguments.
+            told: Told what happens in the call.
+        """
+        name = tool.wire_name
+        if tool.tool_name in self.view.blocked or tool.restriction == "task only":
+            return CallOutcome("error", await self._unavailable(name))
+        return await self._run_tool(tool, name, arguments, told)
+
+    async def _run_tool(self, tool: ToolSpec, name: str, arguments: dict[str, Any], told: CallListener) -> CallOutcome:
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
-            on_permission(Permission("mock", definition=tool.digest))
+            told.on_permission(Permission("mock", definition=tool.digest))
             result = await self.mocks.answer(stub[0], tool, arguments)
             return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
-        permission = await self.consent.permission(tool, arguments, on_approval, self.on_notice)
-        on_permission(permission)
+        permission = await self.consent.permission(tool, arguments, told.on_approval, self.on_notice)
+        told.on_permission(permission)
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
-        return await self._call(tool, arguments, on_progress)
+        return await self._call(tool, arguments, told.on_progress)
 
     async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> CallOutcome:
         try:

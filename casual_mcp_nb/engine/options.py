@@ -42,13 +42,16 @@ class TurnOptions:
             value = options.get(name)
             if value is not None and not isinstance(value, bool):
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be True, False or None.")
+        context: object = options.get("context")
+        if context is not None and not (isinstance(context, Mapping) and all(isinstance(key, str) for key in context)):
+            raise UsageError("context must be a mapping with names as keys.", hint='For example: context={"user_id": 7}.')
         steps: object = options.get("max_steps")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more; None for the usual limit.")
 
     def __repr__(self) -> str:
-        # Headers may hold secrets.
-        shown = (f"{name}={value!r}" for name, value in self.given.items() if name != "extra_headers")
+        # Headers and the context may hold secrets.
+        shown = (f"{name}={value!r}" for name, value in self.given.items() if name not in ("extra_headers", "context"))
         return f"TurnOptions({', '.join(shown)})"
 
     def replaced(self, **options: Unpack[AllTurnFields]) -> TurnOptions:

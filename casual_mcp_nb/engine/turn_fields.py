@@ -19,6 +19,7 @@ class CommonTurnFields(ModelOptions, total=False):
 
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
+    context: Mapping[str, Any] | None
     discovery: Annotated[bool | None, Flag("send all tools with every request", name="--no-discovery", value=False)]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None

@@ -8,7 +8,7 @@ An async function runs on the caller's own loop, where its objects live, unless 
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextvars
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -17,8 +17,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from casual_mcp_nb.errors import ToolCallError
-
-Call = Callable[[], Any]
+from casual_mcp_nb.toolbox.run_here import Call, finish, on_worker
+from casual_mcp_nb.types.step import ToolCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ class Caller:
         while (item := self._calls.get()) is not None:
             call, future = item
             if future.set_running_or_notify_cancel():
-                _finish(future, call)
+                # An interrupt passes: whoever waits for the call is cancelled with the turn.
+                finish(future, call)
 
     def end(self, _future: object = None) -> None:
         """Let `serve` return."""
@@ -56,16 +57,8 @@ CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None
 """Who waits for the work that runs now; None where nobody does."""
 
 
-def _finish(future: Future[Any], call: Call) -> None:
-    # An interrupt passes: whoever waits for the call is cancelled with the turn.
-    try:
-        future.set_result(call())
-    except Exception as error:
-        future.set_exception(error)
-
-
 class FunctionRunner:
-    """Runs the notebook's functions where their objects live; a `toolbox.Run`.
+    """Runs the notebook's functions where their objects live; a `toolbox.context.FunctionRunner`.
 
     Attributes:
         home: The loop of the kernel, for async functions in turns that no cell waits for; None where there is none.
@@ -86,12 +79,12 @@ class FunctionRunner:
         """
         caller = CALLER.get()
         if not is_async:
-            on_thread = caller.run_on_thread(call) if caller is not None and caller.blocking else _on_worker(call)
+            on_thread = caller.run_on_thread(call) if caller is not None and caller.blocking else on_worker(call)
             return await asyncio.wrap_future(on_thread)
         loop = caller.loop if caller is not None else self.home
         if loop is None or not loop.is_running():
             # No loop: a script that blocks, or a separate thread.
-            start = caller.run_on_thread if caller is not None and caller.blocking else _on_worker
+            start = caller.run_on_thread if caller is not None and caller.blocking else on_worker
             return await asyncio.wrap_future(start(lambda: asyncio.run(call())))
         if caller is not None and caller.blocking:
             raise ToolCallError(
@@ -100,25 +93,36 @@ class FunctionRunner:
             )
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_started(call), loop))
 
+    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call on the engine, and block this thread, which is the function's, until it has ended.
+
+        Where the function runs on a thread that waits for its turn, that thread now waits for the nested call, and runs the
+        functions that this one needs.
+        """
+        caller = context.get(CALLER)
+        context = context.copy()
+        if caller is None or not caller.blocking:
+            return context.run(start).result()
+        nested = Caller(caller.loop, blocking=True)
+        context.run(CALLER.set, nested)
+        future = context.run(start)
+        future.add_done_callback(nested.end)
+        try:
+            nested.serve()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call on the engine, and await its end on this loop, which is the function's and not held."""
+        context = context.copy()
+        context.run(CALLER.set, caller_here(blocking=False))
+        return await asyncio.wrap_future(context.run(start))
+
 
 async def _started(call: Call) -> Any:
     return await call()
-
-
-def _on_worker(call: Call) -> Future[Any]:
-    # A thread of an executor would hold the end of the process until its function has ended.
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    threading.Thread(target=_work, args=(future, call), name="casual-mcp-tool", daemon=True).start()
-    return future
-
-
-def _work(future: Future[Any], call: Call) -> None:
-    try:
-        _finish(future, call)
-    except BaseException as end:
-        # Such as sys.exit(): nobody else would hear of it.
-        future.set_exception(ToolCallError(f"it ended with {type(end).__name__}."))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +18,7 @@ from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.names import ChatNames
+from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.turn_estimate import turn_budget
 from casual_mcp_nb.engine.view import ToolView
@@ -291,12 +292,22 @@ class ToolService:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
         """Call a tool, see `Session.call_tool`, and record it."""
-        tool = (await self.view()).catalog.resolve(name)
+        catalog = (await self.view()).catalog
+
+        async def run(nested: NestedCall) -> ToolCall:
+            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run)).call
+
+        return await self._call(catalog.resolve(name), arguments, 0, run)
+
+    async def _call(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], depth: int, run: Callable[[NestedCall], Awaitable[ToolCall]]
+    ) -> DirectCall:
         at, start = time.time(), time.monotonic()
         call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
         try:
             with self._questions.prompt_on():
-                result = await self._chat.server_manager.call(tool, arguments)
+                async with Nesting("", self._chat.context, run, depth):
+                    result = await self._chat.server_manager.call(tool, arguments)
             call = replace(
                 call,
                 status="error" if result.is_error else "ok",

@@ -1,14 +1,62 @@
-"""What a function that runs as a tool can tell and ask."""
+"""What a function that runs as a tool can tell and ask, and call."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from casual_mcp_nb.errors import ToolCallError
+from casual_mcp_nb.errors import ToolCallError, UsageError
+from casual_mcp_nb.types.step import ToolCall
 
 OnProgress = Callable[[float, float | None, str | None], None]
+CallTool = Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, ToolCall]]
+
+STOPPED = "The turn was stopped."
+
+
+@dataclass(frozen=True)
+class CallScope:
+    """What a call hands to the function that it runs.
+
+    Args:
+        call_tool: Makes a nested call; runs on the loop of the call.
+        values: The conversation's context.
+    """
+
+    call_tool: CallTool
+    values: Mapping[str, Any] = field(repr=False)
+
+
+SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None)
+"""The call that is being made; None outside of one."""
+
+
+class FunctionRunner(Protocol):
+    """Runs functions where their objects live, and waits there for the nested calls that they make."""
+
+    async def __call__(self, call: Callable[[], Any], is_async: bool) -> Any:
+        """Run a function without arguments, and return what it returns; with `is_async` that is awaited."""
+        ...
+
+    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call, and block the thread of the function until it has ended.
+
+        Args:
+            start: Starts it.
+            context: The variables of the call that the function runs in; `start` is to see them.
+        """
+        ...
+
+    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call, and await its end on the loop of the function."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +66,14 @@ class ToolContext:
     Args:
         on_progress: Called with progress, total and message; on any thread.
         on_log: Called with level and text; on any thread.
+        values: The context of the conversation, as given to `Session.chat` or `Session.context`.
     """
 
     on_progress: OnProgress
     on_log: Callable[[str, str], None]
-    _cancelled: threading.Event = field(default_factory=threading.Event)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _nested: NestedCalls | None = field(default=None, repr=False)
+    _cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the call is; the display of the turn shows it.
@@ -35,13 +86,43 @@ class ToolContext:
         self.on_progress(progress, total, message)
 
     def log(self, text: str, level: str = "info") -> None:
-        """Add a line to the log of the server `notebook`.
+        """Add a line to the log of the server `notebook`; the display of the turn shows it too.
 
         Args:
             text: The line.
             level: `debug`, `info`, `warning` or `error`.
         """
         self.on_log(level, text)
+
+    def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call another tool and wait for its result; in an async function await `call_tool_async` instead.
+
+        It goes the way of a model's call: the person is asked where the tool's policy says so, and displays show it below the
+        call that made it. The result goes to the function, not to the model.
+
+        Args:
+            name: Any name that the catalog resolves, such as `math__add` or `math:add`.
+            arguments: The tool's arguments.
+
+        Returns:
+            The call; `result` is its text, `structured` its structured content.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            ToolCallError: The call failed or was not approved, too many calls are nested, or the turn was stopped.
+            UsageError: The function is async.
+        """
+        return self._checked().call(name, arguments)
+
+    async def call_tool_async(self, name: str, /, **arguments: Any) -> ToolCall:
+        """Call another tool and await its result; for async functions, see `call_tool`."""
+        return await self._checked().call_async(name, arguments)
+
+    def _checked(self) -> NestedCalls:
+        self.check()
+        if self._nested is None:
+            raise UsageError("There is no turn to call a tool in.")
+        return self._nested
 
     @property
     def cancelled(self) -> bool:
@@ -55,8 +136,43 @@ class ToolContext:
             ToolCallError: It was stopped.
         """
         if self.cancelled:
-            raise ToolCallError("The turn was stopped.")
+            raise ToolCallError(STOPPED)
 
     def cancel(self) -> None:
         """Tell the function that the turn was stopped."""
         self._cancelled.set()
+
+
+class NestedCalls:
+    """Makes the nested calls of one function. Created on the loop and in the context of the function's own call.
+
+    Args:
+        runner: Waits for them.
+        scope: The call of the function.
+        is_async: Whether the function is.
+    """
+
+    def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
+        self._runner = runner
+        self._scope = scope
+        self._is_async = is_async
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Make a call and block until it has ended, see `ToolContext.call_tool`."""
+        if self._is_async:
+            raise UsageError(
+                "call_tool would block the event loop of this async function.", hint="Await call_tool_async instead."
+            )
+        try:
+            return self._runner.wait(lambda: self._start(name, arguments), self._context)
+        except concurrent.futures.CancelledError:
+            raise ToolCallError(STOPPED) from None
+
+    async def call_async(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+        """Make a call and await its end."""
+        return await self._runner.wait_async(lambda: self._start(name, arguments), self._context)
+
+    def _start(self, name: str, arguments: Mapping[str, Any]) -> Future[ToolCall]:
+        return asyncio.run_coroutine_threadsafe(self._scope.call_tool(name, arguments), self._loop)

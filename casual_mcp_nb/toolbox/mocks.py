@@ -8,8 +8,9 @@ from dataclasses import replace
 from types import EllipsisType
 from typing import Any, Self
 
+from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.output import result_of
-from casual_mcp_nb.toolbox.toolbox import RunFunction, failed
+from casual_mcp_nb.toolbox.toolbox import failed
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -53,7 +54,7 @@ class Mocks:
         run: Runs the functions among them.
     """
 
-    def __init__(self, run: RunFunction) -> None:
+    def __init__(self, run: FunctionRunner) -> None:
         self._run = run
         self._mocks: list[Mock] = []
 

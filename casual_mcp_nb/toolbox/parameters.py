@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
-from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import ToolCallError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.toolbox.context import ToolContext
 
 _MAX_PROBLEMS = 5
@@ -23,8 +23,10 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Inject:
     """Marks a parameter that the session fills and no model sees: `Annotated[Connection, Inject("db")]`.
 
+    The value is that of `inject={…}` where the tool is added; else, at each call, that of the conversation's context.
+
     Args:
-        key: The key of the value in `inject={…}`; empty for the parameter's own name.
+        key: The key of the value; empty for the parameter's own name.
     """
 
     key: str = ""
@@ -42,7 +44,8 @@ class Parameters:
         signature: Its signature.
         adapters: The parameters that a model fills, each with what checks its value.
         descriptions: What the docstring says about them.
-        injected: The values of the parameters that are injected.
+        injected: The values of the parameters that are injected when the tool is added.
+        from_context: The parameters that are filled from the conversation's context at each call, each with its key.
         contexts: The parameters that get a `ToolContext`.
     """
 
@@ -50,6 +53,7 @@ class Parameters:
     adapters: Mapping[str, TypeAdapter[Any]]
     descriptions: Mapping[str, str]
     injected: Mapping[str, Any]
+    from_context: Mapping[str, str]
     contexts: tuple[str, ...]
 
     @cached_property
@@ -79,13 +83,14 @@ class Parameters:
 
         Raises:
             InvalidArgumentsError: An argument is unknown, missing, or not valid.
+            ToolCallError: The conversation's context lacks a value.
         """
         problems = [
             f"{shown(name)} is not a parameter. {did_you_mean(closest(name, self.adapters), self.adapters)}"
             for name in arguments
             if name not in self.adapters
         ]
-        values: dict[str, Any] = {**self.injected, **dict.fromkeys(self.contexts, context)}
+        values: dict[str, Any] = {**self.injected, **self._of_context(context), **dict.fromkeys(self.contexts, context)}
         for name, adapter in self.adapters.items():
             if name in arguments:
                 try:
@@ -101,6 +106,18 @@ class Parameters:
         bound.arguments = {name: values[name] for name in self.signature.parameters if name in values}
         return bound
 
+    def _of_context(self, context: ToolContext) -> dict[str, Any]:
+        values = {}
+        for name, key in self.from_context.items():
+            if key in context.values:
+                values[name] = context.values[key]
+            elif self.signature.parameters[name].default is inspect.Parameter.empty:
+                raise ToolCallError(
+                    f"the context of the conversation has no {shown(key)}, which parameter {shown(name)} needs.",
+                    hint=f"Pass it: session.chat(…, context={{{key!r}: …}}).",
+                )
+        return values
+
 
 def read_parameters(
     function: Callable[..., Any], name: str, inject: Mapping[str, Any], descriptions: Mapping[str, str]
@@ -114,12 +131,13 @@ def read_parameters(
         descriptions: What is known about each parameter.
 
     Raises:
-        UsageError: A parameter takes any number of values, has a type that a model cannot fill, lacks its injected value or has
-            two; a value belongs to no parameter; or a type hint cannot be resolved.
+        UsageError: A parameter takes any number of values, has a type that a model cannot fill, or has two injected values; a
+            value belongs to no parameter; a key is also the name of a parameter that a model fills; or a type hint cannot be
+            resolved.
     """
     signature = inspect.signature(function)
     hints = _hints(function, name)
-    adapters, injected, contexts = {}, {}, []
+    adapters, injected, from_context, contexts = {}, {}, {}, []
     unused = set(inject)
     for parameter in signature.parameters.values():
         if parameter.kind in _VARIADIC:
@@ -132,15 +150,26 @@ def read_parameters(
         if _is_context(hint):
             contexts.append(parameter.name)
         elif keys:
-            injected[parameter.name] = inject[_one(keys, name, parameter.name, inject)]
-            unused -= keys
+            key = _one(keys, name, parameter.name)
+            unused.discard(key)
+            if key in inject:
+                injected[parameter.name] = inject[key]
+            else:
+                from_context[parameter.name] = key
         else:
             adapters[parameter.name] = _adapter(hint, name, parameter.name)
     if unused:
         key = min(unused)
         hint = did_you_mean(closest(key, hints), hints)
         raise UsageError(f"{shown(name)} has no parameter for the injected value {shown(key)}.", hint=hint)
-    return Parameters(signature, adapters, descriptions, injected, tuple(contexts))
+    for parameter_name, key in from_context.items():
+        if key in adapters:
+            raise UsageError(
+                f"{shown(key)} is a parameter of {shown(name)} that a model fills, and the key of the injected "
+                f"{shown(parameter_name)}.",
+                hint="Give one of them another name.",
+            )
+    return Parameters(signature, adapters, descriptions, injected, from_context, tuple(contexts))
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -162,17 +191,12 @@ def _keys(hint: Any, parameter: str, inject: Mapping[str, Any]) -> set[str]:
     return keys | ({parameter} if parameter in inject else set())
 
 
-def _one(keys: set[str], name: str, parameter: str, inject: Mapping[str, Any]) -> str:
+def _one(keys: set[str], name: str, parameter: str) -> str:
     if len(keys) > 1:
         both = " and ".join(sorted(map(shown, keys)))
         text = f"Parameter {shown(parameter)} of {shown(name)} is injected twice, as {both}."
         raise UsageError(text, hint="Keep one of them.")
     (key,) = keys
-    if key not in inject:
-        raise UsageError(
-            f"Parameter {shown(parameter)} of {shown(name)} needs the injected value {shown(key)}.",
-            hint=f"Pass it: session.add_tool({name}, inject={{{key!r}: …}}).",
-        )
     return key
 
 

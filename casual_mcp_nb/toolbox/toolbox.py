@@ -7,14 +7,16 @@ import hashlib
 import time
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, shown
-from casual_mcp_nb.toolbox.context import OnProgress, ToolContext
+from casual_mcp_nb.toolbox.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext
 from casual_mcp_nb.toolbox.function_tool import NotebookTool
 from casual_mcp_nb.toolbox.output import result_of
 from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
+from casual_mcp_nb.toolbox.run_here import run_here
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.server_records import LogLine, Messages, ServerLog
 from casual_mcp_nb.types.session import ServerStatus
@@ -24,21 +26,14 @@ NOTEBOOK = "notebook"
 MAX_LOG_LINES = 500
 _MAX_MESSAGE = 2_000
 
-RunFunction = Callable[[Callable[[], Any], bool], Awaitable[Any]]
-"""Runs a function that does a call on the right thread, and returns what it returns; told whether that is to be awaited."""
-
-
-async def run_here(call: Callable[[], Any], is_async: bool) -> Any:
-    """Run a call without a notebook: an async one on this loop, another one on a worker thread."""
-    return await call() if is_async else await asyncio.to_thread(call)
-
 
 class Toolbox:
     """The tools of the notebook. It is used as a connection to a server is; see `connections.Connection` for the methods.
 
     Args:
-        run: Runs the calls.
+        run: Runs the functions.
         changed: Called after each change of the tools.
+        on_log: Called with level and text of each line that a function logs, and with the traceback of one that failed.
 
     Attributes:
         tools: What models read of the tools, in the order in which they were added.
@@ -50,11 +45,17 @@ class Toolbox:
     settled = True
     fresh = True
 
-    def __init__(self, run: RunFunction = run_here, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        run: FunctionRunner = run_here,
+        changed: Callable[[], None] = lambda: None,
+        on_log: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
         self.tools: tuple[ToolSpec, ...] = ()
         self.tools_version = ""
         self._run = run
         self._notify = changed
+        self._on_log = on_log
         self._tools: dict[str, NotebookTool] = {}
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._logged = 0
@@ -99,7 +100,7 @@ class Toolbox:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool; what it raises becomes a result that is an error, with the traceback as its payload.
+        """Call a tool; what it raises becomes a result that is an error, and its traceback goes to the log.
 
         Raises:
             ToolCallError: It was removed, or the arguments are not valid.
@@ -107,7 +108,14 @@ class Toolbox:
         tool = self._tools.get(name)
         if tool is None:
             raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
-        context = ToolContext(on_progress or (lambda *_: None), self._add_line)
+        scope = SCOPE.get()
+        loop = asyncio.get_running_loop()
+        context = ToolContext(
+            _posted(loop, on_progress or (lambda *_: None)),
+            _posted(loop, self._add_line),
+            scope.values if scope else {},
+            NestedCalls(self._run, scope, tool.is_async) if scope else None,
+        )
         try:
             call = tool.start(arguments, context)
         except InvalidArgumentsError as error:
@@ -127,6 +135,7 @@ class Toolbox:
     def _add_line(self, level: str, text: str) -> None:
         self._logged += 1
         self._log.append(LogLine(time.time(), level, text))
+        self._on_log(level, text)
 
     def read_log(self) -> ServerLog:
         """Return the lines that tools logged, and the tracebacks of those that failed."""
@@ -147,6 +156,17 @@ class Toolbox:
 
     def abandon(self) -> None:
         """Do nothing."""
+
+
+def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) -> Callable[..., None]:
+    """Return a function for any thread that has a loop call this one."""
+
+    def post(*args: Any) -> None:
+        # A function can outlive the loop of its turn.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(function, *args)
+
+    return post
 
 
 def failed(error: Exception) -> ToolResult:

@@ -225,6 +225,7 @@ class ToolStarted:
         tool: The tool; its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
         arguments: The arguments, or the original text if it is not a usable JSON object.
         wire_name: The tool's wire name, whatever spelling the model used; empty if there is no such tool.
+        parent: The id of the call whose function made this one; None for a call of the model.
     """
 
     step: int
@@ -234,6 +235,7 @@ class ToolStarted:
     arguments: dict[str, Any] | str
     at: float = 0.0
     wire_name: str = ""
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ class _TraceRepair:
                 self._latest[event.call_id] = call_id
             case _:
                 call_id = self._latest.get(getattr(event, "call_id", None) or "", "")
+        if isinstance(event, ToolStarted) and event.parent is not None:
+            event = dataclasses.replace(event, parent=self._latest.get(event.parent, event.parent))
         old = getattr(event, "call_id", None)
         changed: Any = event
         return dataclasses.replace(changed, call_id=call_id) if call_id and old != call_id else event

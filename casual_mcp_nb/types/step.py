@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class ToolCall(Displayable):
         waited: Seconds that it waited for the person's approval; 0 while it still waits.
         payload: What a function of the notebook returned for the person; None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `Session.mock`.
+        nested: The calls that its function made, see `ToolContext.call_tool`.
     """
 
     id: str
@@ -78,6 +79,14 @@ class ToolCall(Displayable):
     waited: float = 0.0
     payload: Any = dataclasses.field(default=None, repr=False, compare=False)
     mocked: bool = False
+    nested: tuple[ToolCall, ...] = ()
+
+
+def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
+    """Yield each call, followed by the calls nested in it."""
+    for call in calls:
+        yield call
+        yield from with_nested(call.nested)
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,7 @@ def call_of(
     search: ToolsSearched | None,
     approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
     running: bool = True,
+    nested: tuple[ToolCall, ...] = (),
 ) -> ToolCall:
     """Build a tool call from its events."""
     call = (event.call_id, event.name, event.tool, event.arguments)
@@ -217,7 +227,16 @@ def call_of(
     if end is None:
         waiting = running and started is not None and answered is None
         status: CallStatus = "running" if running else "unknown"
-        return ToolCall(*call, status, progress=progress, search=search, at=event.at, waiting=waiting, waited=waited)
+        return ToolCall(
+            *call,
+            status,
+            progress=progress,
+            search=search,
+            at=event.at,
+            waiting=waiting,
+            waited=waited,
+            nested=nested,
+        )
     return ToolCall(
         *call,
         status=end.status,
@@ -232,6 +251,7 @@ def call_of(
         waited=waited,
         payload=end.result.payload if end.result else None,
         mocked=end.result.mocked if end.result else False,
+        nested=nested,
     )
 
 

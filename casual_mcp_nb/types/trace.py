@@ -200,7 +200,7 @@ class Turn(Displayable):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """All tool calls, in order, including searches."""
+        """All tool calls of the model, in order, including searches; the calls that they made are `nested` in them."""
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
@@ -276,13 +276,25 @@ class Turn(Displayable):
         requests = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
         answered = {event.call_id: event for event in self.trace.of(ApprovalAnswered)}
         running = self.running
-        calls: dict[int, list[ToolCall]] = {}
-        for event in self.trace.of(ToolStarted):
+        started = self.trace.of(ToolStarted)
+        ids = {event.call_id for event in started}
+        calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
+        nested: dict[str, list[ToolCall]] = {}
+        # Backwards, because nested calls start after the one that makes them.
+        for event in reversed(started):
             name = event.call_id
-            approval = (requests.get(name), answered.get(name))
-            call = call_of(event, ended.get(name), edits.get(name), progress.get(name), searches.get(name), approval, running)
-            calls.setdefault(event.step, []).append(call)
-        return {step: tuple(items) for step, items in calls.items()}
+            call = call_of(
+                event,
+                ended.get(name),
+                edits.get(name),
+                progress.get(name),
+                searches.get(name),
+                (requests.get(name), answered.get(name)),
+                running,
+                tuple(reversed(nested.get(name, ()))),
+            )
+            (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
+        return {step: tuple(reversed(items)) for step, items in calls.items()}
 
     def __repr__(self) -> str:
         cut = ", cut at a limit of tokens" if self.truncated else ""

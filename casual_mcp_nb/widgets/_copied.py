@@ -9,7 +9,7 @@ from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.types.image import pictures_of
-from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.step import ToolCall, with_nested
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._code import call_code, chat_code
 
@@ -34,7 +34,7 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
             return turn.answer
         case "python":
             return chat_code(turn.prompt, options, len(pictures_of(turn.asked)))
-    tool_call = next((each for each in turn.tool_calls if each.id == call), None)
+    tool_call = next((each for each in with_nested(turn.tool_calls) if each.id == call), None)
     if tool_call is None:
         raise UsageError("This turn has no such call.")
     match what:

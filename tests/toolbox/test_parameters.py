@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from casual_mcp_nb import Inject, ToolContext
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import ToolCallError, UsageError
 from casual_mcp_nb.toolbox.function_tool import read_tool
 from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
 
@@ -111,9 +111,24 @@ def test_injected_parameters_are_in_no_schema_and_no_model_can_set_them() -> Non
         tool.start({"table": "t", "frame": "mine"}, CONTEXT)
 
 
+def test_a_marked_parameter_is_filled_from_the_context_of_the_call() -> None:
+    def mine(user: Annotated[str, Inject("user_id")], limit: Annotated[int, Inject] = 3) -> tuple[str, int]:
+        return user, limit
+
+    tool = read_tool(mine, "notebook")
+    assert tool.spec.input_schema["properties"] == {}
+    of = ToolContext(lambda *_: None, lambda *_: None, {"user_id": "ada", "other": 1})
+    assert tool.start({}, of)() == ("ada", 3)
+    with pytest.raises(ToolCallError, match="user_id"):
+        tool.start({}, CONTEXT)
+    with pytest.raises(InvalidArgumentsError):
+        tool.start({"user": "eve"}, of)
+
+
 def variadic(*numbers: int) -> None: ...
 def unfillable(frame: Frame) -> None: ...
 def marked(db: Annotated[Frame, Inject("connection")]) -> None: ...
+def clashing(connection: str, db: Annotated[Frame, Inject("connection")]) -> None: ...
 def unresolved(value: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -122,7 +137,7 @@ def unresolved(value: Missing) -> None: ...  # type: ignore[name-defined]  # noq
     [
         (variadic, {}),
         (unfillable, {}),
-        (marked, {}),
+        (clashing, {}),
         (marked, {"connection": 1, "db": 2}),
         (unfillable, {"frame": 1, "other": 2}),
         (unresolved, {}),
