@@ -134,6 +134,10 @@ class ClosedError(UsageError):
     """Something was used after it was closed."""
 
 
+class TrustRequiredError(UsageError):
+    """A config file would start something, or send a key somewhere, that nobody has accepted yet; nothing was started."""
+
+
 class ServerError(CasualMcpError):
     """An MCP server could not be started, listed, reached or called."""
 

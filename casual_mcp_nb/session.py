@@ -30,7 +30,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.callers import FunctionRunner
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.demo import demo_config
@@ -45,6 +45,7 @@ from casual_mcp_nb.notebook.session_registry import close_in_background, replace
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
 from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
@@ -77,6 +78,7 @@ from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.types.trust import Trust
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -111,6 +113,7 @@ class Session(Displayable):
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
+        trust: Whether to start what a config file names although you have not accepted it, see `trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
 
     Attributes:
@@ -139,6 +142,7 @@ class Session(Displayable):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        trust: bool = False,
         quiet: bool = False,
     ) -> None:
         try:
@@ -178,6 +182,7 @@ class Session(Displayable):
             self.engine,
             self.observers,
             self.questions,
+            gate=TrustGate(self.config, trusted=trust, on_open=self.observers.changes.notify),
             check_open=self._runner.check_open,
             quiet=quiet,
         )
@@ -212,11 +217,21 @@ class Session(Displayable):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        trust: bool = False,
         quiet: bool = False,
     ) -> Self:
         """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
         try:
-            return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
+            return cls(
+                config,
+                in_process=in_process,
+                name=name,
+                system=system,
+                prices=prices,
+                approval=approval,
+                trust=trust,
+                quiet=quiet,
+            )
         finally:
             del config
 
@@ -673,6 +688,20 @@ class Session(Displayable):
         """
         return self.tool_service.audit
 
+    def trust(self) -> Trust:
+        """Return what the config would start and where keys would go; starts nothing.
+
+        A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
+        address, the names of variables or headers, or a folder in it has changed. `session.trust().accept()` accepts it without
+        the question. Configs made in Python, bundled servers and `add_server` do not ask.
+
+        Returns:
+            Each server with its complete command, folder, address and the names of its variables and headers; each client with
+            its address and the name of the variable that its key comes from; marked with what is new or has changed. Never a
+            value of a secret.
+        """
+        return self.tool_service.trust()
+
     def server_log(self, name: str) -> ServerLog:
         """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
 
@@ -1056,8 +1085,12 @@ class Session(Displayable):
 
     async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the engine thread do work for which servers may have to start, which is shown."""
-        with self.tool_service.start_shown():
-            return await on_engine(lambda _: work)
+        try:
+            with self.tool_service.start_shown():
+                return await on_engine(lambda _: work)
+        except TrustRequiredError:
+            work.close()
+            raise
 
     async def _from_view(self, read: Callable[[ToolView], T]) -> T:
         return read(await self._on_engine(self.tool_service.view()))

@@ -1,16 +1,32 @@
-"""One rule for all tests: nobody holds an event loop for longer than 250 ms. A test that does so on purpose is marked
-`@pytest.mark.holds_the_loop("why")`."""
+"""Two rules for all tests: nobody holds an event loop for longer than 250 ms, and config files are the tests' own.
+
+A test that holds a loop on purpose is marked `@pytest.mark.holds_the_loop("why")`; one about asking before a config is started
+uses the fixture `asks_first`.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 
 # Python is slower by far where each line is traced, as for its coverage.
 GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
+
+# Also for the processes that tests start.
+os.environ["MCP_TRUST_CONFIGS"] = "1"
+
+
+@pytest.fixture
+def asks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user who has accepted no config yet; returns the folder of what is remembered."""
+    monkeypatch.delenv("MCP_TRUST_CONFIGS")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    return tmp_path / "user" / "casual_mcp_nb" / "trust"
 
 
 def pytest_sessionstart() -> None:

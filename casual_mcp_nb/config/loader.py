@@ -109,7 +109,8 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
     failure = _read_price_file(data, document.folder)
     if document.folder:
         _resolve_paths(data, document.folder)
-    origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)))
+    used = {(str(at[0]), str(at[1])): tuple(names) for at, names in substitution.used.items() if len(at) == 2}
+    origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)), variables=used)
     try:
         config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))

@@ -41,6 +41,7 @@ class Substitution:
         problems: Unset variables, invalid variables, and strings that cannot be encoded.
         sensitive: Values inserted into fields whose type is not secret.
         left: How many more characters may be inserted.
+        used: The names of the variables that were inserted, by section and name of the entry.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -49,6 +50,7 @@ class Substitution:
     problems: list[Problem] = field(default_factory=list)
     sensitive: set[str] = field(default_factory=set, repr=False)
     left: int = MAX_ALL
+    used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
         """Return `value` with `${NAME}` and `${NAME:-default}` replaced in every string; `$${` becomes `${`.
@@ -119,6 +121,7 @@ class Substitution:
             return default
         if value is None:
             return self._problem(at, f"the environment variable {name} is not set")
+        self.used.setdefault(at[:2], {})[name] = None
         return value if name in _NO_SECRETS else self._kept(value, at)
 
     def _input(self, body: str, at: KeyPath) -> str:

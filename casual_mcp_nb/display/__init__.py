@@ -36,6 +36,7 @@ from casual_mcp_nb.display.session import clients_view, models_view, selection_v
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
+from casual_mcp_nb.display.trust import trust_entry_view, trust_view
 from casual_mcp_nb.display.turn import answer_view, line_only, transcript_view, turn_view, whole_turn_view
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, complete, fit
 from casual_mcp_nb.types.audit import Audit, AuditRecord
@@ -65,6 +66,7 @@ from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, StepDiff, ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.types.trust import Trust, TrustEntry
 
 __all__ = [
     "MAX_BYTES",
@@ -142,6 +144,8 @@ view_of.register(DirectCalls, direct_calls_view)
 view_of.register(Audit, audit_view)
 view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
+view_of.register(Trust, trust_view)
+view_of.register(TrustEntry, trust_entry_view)
 
 
 def mimebundle(noun: Any) -> dict[str, str]:

@@ -266,6 +266,15 @@ def audit(session: Session, line: str) -> Any:
     return session.audit.save(paths[0], overwrite="--overwrite" in words)
 
 
+def trust(session: Session, line: str) -> Any:
+    """Show what the config would start, or accept it."""
+    if line:
+        if line != "--accept":
+            raise UsageError("%mcp trust takes only --accept.")
+        session.trust().accept()
+    return session.trust()
+
+
 def _messages(session: Session, line: str) -> Any:
     words = words_of(line)
     if not 1 <= len(words) <= 2:
@@ -286,7 +295,7 @@ COMMANDS: dict[str, Command] = {
     "connect": Command(
         _START,
         "start the servers and models of a config file, or one server, with a model",
-        "FILE | COMMAND | ADDRESS [--model PROVIDER:MODEL]",
+        "FILE [--trust] | COMMAND | ADDRESS [--model PROVIDER:MODEL]",
         "%mcp connect npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
     ),
     "add": Command(
@@ -298,6 +307,13 @@ COMMANDS: dict[str, Command] = {
     ),
     "remove": Command(_START, "stop a server and forget it", "SERVER", "%mcp remove memory", "servers", remove),
     "close": Command(_START, "stop all servers"),
+    "trust": Command(
+        _START,
+        "what the config would start, and where keys would go; --accept: start it from now on",
+        "[--accept]",
+        "%mcp trust --accept",
+        run=trust,
+    ),
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),

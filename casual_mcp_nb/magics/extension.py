@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -44,6 +45,7 @@ VARIABLE = "session"
 CONFIG_FILE = "casual_mcp_config.json"
 _MAGICS = {"line": ("mcp",), "cell": ("mcp", "mcp_config")}
 _MATCHER = "casual_mcp_nb"
+_TRUST = re.compile(r"^--trust\s+|\s+--trust$")
 
 
 @magics_class
@@ -112,7 +114,17 @@ class McpMagics(Magics):
         self._check_variable()
         check_config(cell, path)
         self._configs.write(path, cell, overwrite="--overwrite" in words)
-        return self._start(f"Starting the servers of {path.name} …", lambda: Session.from_config(path))
+
+        def make() -> Session:
+            # The person wrote it in the cell.
+            session = Session.from_config(path, trust=True)
+            report = session.trust()
+            if any(entry.state in ("new", "changed") for entry in report):
+                with suppress(UsageError):
+                    report.accept()
+            return session
+
+        return self._start(f"Starting the servers of {path.name} …", make)
 
     @property
     def _namespace(self) -> dict[str, Any]:
@@ -205,20 +217,21 @@ class McpMagics(Magics):
         target, model = split_model(line)
         if not target and model is None:
             one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
-        is_file = bool(target) and is_config_file(target)
+        file = _TRUST.sub("", target)
+        is_file = bool(file) and is_config_file(file)
 
         def make() -> Session:
             from casual_mcp_nb.session import Session
 
             if not is_file:
                 return Session.quick(model, [target] if target else [])
-            session = Session.from_config(one_word("connect", target, "config file"))
+            session = Session.from_config(one_word("connect", file, "config file"), trust=file != target)
             if model is not None:
                 session.model = model
             return session
 
         # A command can hold a secret.
-        what = f"the servers of {Path(target).name}" if is_file else "the server" if target else "the session"
+        what = f"the servers of {Path(file).name}" if is_file else "the server" if target else "the session"
         return self._start(f"Starting {what} …", make)
 
     def _close(self, line: str) -> None:

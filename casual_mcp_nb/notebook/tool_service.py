@@ -32,6 +32,7 @@ from casual_mcp_nb.notebook.shown import ShownServers
 from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summary_of
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
@@ -49,6 +50,7 @@ from casual_mcp_nb.types.session import Servers, ServerStatus, ToolSets
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.types.trust import Trust
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -64,6 +66,7 @@ class ToolService:
         engine: The thread of the coroutines.
         observers: Told when the toolsets change.
         questions: What a tool asks when a person calls it.
+        gate: Decides whether the servers of the config may start.
         check_open: Raises if the session can no longer be used.
         quiet: Do not show how servers start.
 
@@ -80,6 +83,7 @@ class ToolService:
         observers: Observers,
         questions: Questions,
         *,
+        gate: TrustGate,
         check_open: Callable[[], None] = lambda: None,
         quiet: bool = False,
     ) -> None:
@@ -90,6 +94,7 @@ class ToolService:
         self._engine = engine
         self._observers = observers
         self._questions = questions
+        self._gate = gate
         self._check_open = check_open
         self._quiet = quiet
 
@@ -165,8 +170,10 @@ class ToolService:
 
         Raises:
             ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
         """
         self._check_open()
+        self._gate.require()
         for end in self.predecessors:
             await asyncio.wait([asyncio.wrap_future(end)])
         self.predecessors = ()
@@ -189,15 +196,21 @@ class ToolService:
 
     @contextmanager
     def start_shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, if any has to be started.
+        """Show how servers start while the body runs, if any has to be started; ask the person first if they must accept it.
 
         Args:
             quiet: Show nothing.
             table: Leave the servers in the cell as a table instead of a line.
             handle: A display that the cell already has; it is used until the body stops this one.
         """
+        if self._engine.inherited:
+            yield None
+            return
+        if not self._gate.is_open:
+            self._check_open()
+            self._gate.ask()
         waiting = self._chat.server_manager.waiting
-        if not waiting or self._engine.inherited:
+        if not waiting:
             yield None
             return
         display = StartDisplay(announcement_of(waiting), quiet=quiet or self._quiet, handle=handle)
@@ -211,6 +224,7 @@ class ToolService:
     async def reconnect(self, name: str) -> ServerStatus:
         """Connect one server again, see `Session.reconnect`."""
         self._check_open()
+        self._gate.require()
         await self._chat.server_manager.reconnect(name)
         await self.view()
         return self.servers[name]
@@ -231,6 +245,10 @@ class ToolService:
             await self._chat.add_server(given, config)
         self._observers.changes.notify()
         return self.servers[given]
+
+    def trust(self) -> Trust:
+        """Return what the config would start, see `Session.trust`."""
+        return self._gate.report()
 
     def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
         return read_server(spec, name, taken=self.statuses, environ=read_environment(self._config.folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,6 +28,7 @@ class ConfigOrigin:
         sensitive: Values of variables inserted into fields whose type is not secret.
         notes: Remarks for the user about how the file was read.
         key_variable: The variable that a client's key came from, if the key is not in the config.
+        variables: The names of the variables that were inserted, by section and name of the entry.
     """
 
     # Configs with the same content are equal, wherever they came from.
@@ -35,6 +36,7 @@ class ConfigOrigin:
     sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     key_variable: str | None = field(default=None, compare=False)
+    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
 
 
 class BaseConfig(BaseModel):

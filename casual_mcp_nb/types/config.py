@@ -186,6 +186,15 @@ class Config(BaseConfig):
         """Remarks about how the file was read: ignored keys, servers that were left out."""
         return self._origin.notes
 
+    def variables_of(self, section: str, name: str) -> tuple[str, ...]:
+        """Return the names of the environment variables whose values were inserted into an entry.
+
+        Args:
+            section: `clients`, `models` or `servers`.
+            name: The entry.
+        """
+        return self._origin.variables.get((section, name), ())
+
     def secrets(self) -> Secrets:
         """Return every value to mask in text.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from kit.asked import asked
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import TrustRequiredError, UsageError
 from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.permission import Permission
@@ -46,6 +48,61 @@ def desk(waiting: threading.Event) -> FastMCP[Any]:
         return ""
 
     return server
+
+
+def written(file: Path, **server: Any) -> Path:
+    """A config with one server, which leaves a file behind when it is started."""
+    started = file.with_name("started")
+    entry = {"command": sys.executable, "args": ["-c", f"open({str(started)!r}, 'w')"], "init_timeout": 5, **server}
+    file.write_text(json.dumps({"servers": {"shop": entry}}))
+    return file
+
+
+@pytest.mark.fault(105)
+def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_first: Path, tmp_path: Path) -> None:
+    file, started = written(tmp_path / "config.json", env={"TOKEN": SECRET}), tmp_path / "started"
+    with closing(Session.from_config(file)) as session:
+        report = session.trust()
+        assert (report.required, [entry.state for entry in report]) == (True, ["new"])
+        for use in (session.connect, lambda: session.tools, lambda: session.chat("x"), lambda: session.reconnect("shop")):
+            with pytest.raises(TrustRequiredError):
+                use()
+        with pytest.raises(TrustRequiredError):
+            session.submit("x").result(30)
+        assert not started.exists()
+        report.accept()
+        session.connect()
+        assert started.exists()
+    started.unlink()
+    with closing(Session.from_config(file)) as session:
+        assert not session.trust().required
+    written(file, env={"TOKEN": SECRET}, args=["-c", f"open({str(started)!r}, 'w');"])
+    with closing(Session.from_config(file)) as session:
+        (entry,) = session.trust()
+        assert (entry.state, entry.changed) == ("changed", ("arguments",))
+        with pytest.raises(TrustRequiredError):
+            session.connect()
+    assert not started.exists()
+
+
+@pytest.mark.fault(105)
+def test_what_would_start_is_shown_whole_with_names_and_without_secrets(asks_first: Path, tmp_path: Path) -> None:
+    long = "x" * 5_000
+    hostile = "a\n  folder      /home\u202e\x1b[2J"
+    file = written(tmp_path / "config.json", args=["-m", "shop", long, hostile], env={"TOKEN": SECRET}, cwd=str(tmp_path))
+    with closing(Session.from_config(file)) as session:
+        report = session.trust()
+        (entry,) = report
+        shown = report._repr_mimebundle_()
+    facts = dict(entry.facts)
+    assert facts["command"] == sys.executable
+    assert facts["arguments"] == f"-m shop {long} {json.dumps(hostile)}"
+    assert (facts["folder"], facts["environment"]) == (str(tmp_path), "TOKEN")
+    for text in (report.text, *shown.values()):
+        assert long in text
+        assert SECRET not in text
+        assert "\u202e" not in text
+        assert "\x1b" not in text
 
 
 @pytest.mark.fault(106)

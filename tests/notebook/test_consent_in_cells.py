@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +60,54 @@ for session.questions.time_limit in (0.5, 30.0):
     assert len(prompts) == 2
     lines = [line for line in ran.text().splitlines() if line.startswith("STATUSES")]
     assert lines == ["STATUSES denied", "STATUSES ok"]
+
+
+CONFIG = """
+import json, os
+from pathlib import Path
+os.environ.pop("MCP_TRUST_CONFIGS", None)
+folder = Path({folder!r})
+os.environ["XDG_CONFIG_HOME"] = str(folder / "user")
+file = folder / "casual_mcp_config.json"
+def write(*args):
+    server = {{**flip, "args": [*flip["args"], *args]}}
+    file.write_text(json.dumps({{"servers": {{"shop": server}}}}))
+"""
+CONNECT = """
+session = Session.from_config(file, quiet=True)
+print("STATES", *[server.state for server in session.connect().values()])
+"""
+
+
+@pytest.mark.fault(105)
+def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_change(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run(CONFIG.format(folder=str(tmp_path)) + "write()")
+    ran, (prompt,) = kernel.typed(CONNECT, "")
+    assert ran.status == "error"
+    assert "TrustRequiredError" in ran.text()
+    assert str(tmp_path) in prompt
+    assert "server shop (new)" in prompt
+    ran, prompts = kernel.typed(CONNECT, "y")
+    assert (len(prompts), "STATES ready" in ran.text()) == (1, True)
+    ran, prompts = kernel.typed(CONNECT)
+    assert (len(prompts), "STATES ready" in ran.text()) == (0, True)
+    ran, (prompt,) = kernel.typed("write('--more')" + CONNECT, "f")
+    assert "server shop (changed: arguments)" in prompt
+    assert "STATES ready" in ran.text()
+    # The folder is trusted from now on.
+    assert "STATES ready" in kernel.printed("write('--even-more')" + CONNECT)
+
+
+@pytest.mark.fault(105)
+def test_a_cell_without_input_is_told_what_to_do_and_a_cell_may_vouch_for_its_config(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run("%load_ext casual_mcp_nb\n" + CONFIG.format(folder=str(tmp_path)) + "write()")
+    ran = kernel.run(f"%mcp connect {tmp_path}/casual_mcp_config.json")
+    assert ran.status == "error"
+    assert "TrustRequiredError" in ran.text()
+    assert "server shop" in kernel.run("%mcp trust").text()
+    assert kernel.run(f"%mcp connect {tmp_path}/casual_mcp_config.json --trust").status == "ok"
+    assert kernel.run("%mcp close").status == "ok"
+    # What a cell writes is the person's own.
+    written = kernel.run(f"%%mcp_config {tmp_path}/own.json\n" + '{"servers": {"math": {"bundled": "math", "args": []}}}')
+    assert written.status == "ok", written.text()
+    assert kernel.run(f"%mcp connect {tmp_path}/own.json").status == "ok"

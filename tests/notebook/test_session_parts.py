@@ -20,6 +20,7 @@ from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers import call, scripted_model
 
@@ -45,7 +46,13 @@ class Parts:
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
         self.runner = ConversationRunner(self.chat, self.observers)
         self.tools = ToolService(
-            self.chat, config, self.engine, self.observers, self.questions, check_open=self.runner.check_open
+            self.chat,
+            config,
+            self.engine,
+            self.observers,
+            self.questions,
+            gate=TrustGate(config),
+            check_open=self.runner.check_open,
         )
         self.turns = TurnService(self.chat, config, self.engine, self.runner, self.tools, self.questions, self.observers)
 

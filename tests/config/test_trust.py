@@ -1,0 +1,188 @@
+"""What counts as a change of a config, and how it is remembered that a person accepted it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb.config import load_config
+from casual_mcp_nb.config.trust import TrustStore, store_folder
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.trust import TrustGate
+from casual_mcp_nb.types.config import Config
+
+LOCAL = {
+    "command": "shop-server",
+    "args": ["--port", "1"],
+    "env": {"SHOP_TOKEN": "${SECRET}", "NODE_OPTIONS": "--no-warnings"},
+    "cwd": "shop",
+}
+REMOTE = {"url": "https://shop.example/mcp", "headers": {"Authorization": "Bearer ${SECRET}"}}
+CLIENT = {"provider": "openai", "base_url": "https://models.example/v1"}
+ENVIRON = {"SECRET": "a-secret-0123456789", "OTHER": "another-0123456789", "OPENAI_API_KEY": "sk-0123456789abcdef"}
+
+
+def written(
+    file: Path, local: Mapping[str, Any] = LOCAL, remote: Mapping[str, Any] = REMOTE, client: Mapping[str, Any] = CLIENT
+) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"servers": {"local": local, "remote": remote}, "clients": {"models": client}}))
+    return file
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return written(tmp_path / "project" / "config.json")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrustStore:
+    return TrustStore(tmp_path / "trust")
+
+
+def read(file: Path, **environ: str) -> Config:
+    return load_config(file, environ={**ENVIRON, **environ})
+
+
+@pytest.mark.parametrize(
+    ("changes", "entry", "changed"),
+    [
+        ({"local": {**LOCAL, "command": "other-server"}}, "local", ("command",)),
+        ({"local": {**LOCAL, "args": ["--port", "2"]}}, "local", ("arguments",)),
+        ({"local": {**LOCAL, "env": {**LOCAL["env"], "MORE": "1"}}}, "local", ("environment",)),
+        ({"local": {**LOCAL, "env": {**LOCAL["env"], "NODE_OPTIONS": "--require ./x.js"}}}, "local", ("environment",)),
+        ({"local": {**LOCAL, "env": {**LOCAL["env"], "SHOP_TOKEN": "${OTHER}"}}}, "local", ("variables",)),
+        ({"local": {**LOCAL, "cwd": "elsewhere"}}, "local", ("folder",)),
+        ({"local": {**LOCAL, "approval": "never"}}, "local", ("approval",)),
+        ({"local": {**LOCAL, "enabled": False}}, "local", ("enabled",)),
+        ({"remote": {**REMOTE, "url": "https://evil.example/mcp"}}, "remote", ("address",)),
+        ({"remote": {**REMOTE, "headers": {**REMOTE["headers"], "X-More": "1"}}}, "remote", ("headers",)),
+        ({"remote": {"url": REMOTE["url"], "auth": "oauth"}}, "remote", ("headers", "sign-in", "variables")),
+        ({"remote": LOCAL}, "remote", None),
+        ({"client": {**CLIENT, "base_url": "https://evil.example/v1"}}, "models", ("address",)),
+        ({"client": {**CLIENT, "api_key": "${OTHER}"}}, "models", ("key", "variables")),
+        ({"client": {**CLIENT, "headers": {"X-App": "1"}}}, "models", ("headers",)),
+    ],
+)
+def test_a_change_of_what_starts_or_where_keys_go_is_named(
+    file: Path, store: TrustStore, changes: dict[str, Any], entry: str, changed: tuple[str, ...] | None
+) -> None:
+    store.accept(read(file))
+    assert {each.state for each in store.entries(read(file))} == {"trusted"}
+    written(file, **changes)
+    entries = {each.name: each for each in store.entries(read(file))}
+    assert entries[entry].state == "changed"
+    if changed is not None:
+        assert entries[entry].changed == changed
+    assert {each.state for name, each in entries.items() if name != entry} == {"trusted"}
+
+
+def test_a_new_value_of_a_token_and_a_new_toolset_are_not_a_change(file: Path, store: TrustStore) -> None:
+    store.accept(read(file))
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "tool_sets": {"all": {"servers": {"local": True}}}}))
+    entries = store.entries(read(file, SECRET="a-newer-secret-987"))
+    assert {entry.state for entry in entries} == {"trusted"}
+
+
+def test_the_facts_name_where_keys_go_and_hold_no_value(file: Path, store: TrustStore) -> None:
+    entries = {entry.name: dict(entry.facts) for entry in store.entries(read(file))}
+    assert entries["local"]["environment"] == "SHOP_TOKEN, NODE_OPTIONS"
+    assert entries["local"]["variables"] == "SECRET"
+    assert (entries["remote"]["address"], entries["remote"]["headers"]) == (REMOTE["url"], "Authorization")
+    assert (entries["models"]["address"], entries["models"]["key"]) == (CLIENT["base_url"], "OPENAI_API_KEY")
+    store.accept(read(file))
+    (record,) = store.folder.iterdir()
+    for text in (str(entries), record.read_text()):
+        assert not any(value in text for value in ENVIRON.values())
+    assert "--port" not in record.read_text()
+
+
+def test_what_is_bundled_and_a_provider_at_home_are_harmless(tmp_path: Path, store: TrustStore) -> None:
+    file = tmp_path / "config.json"
+    clients = {"openai": {"provider": "openai"}, "here": {"provider": "ollama", "base_url": "http://localhost:11434"}}
+    servers = {
+        "math": {"bundled": "math"},
+        "shell": {"bundled": "shell", "approval": "never"},
+        "all": {"bundled": "files", "args": ["/"]},
+    }
+    file.write_text(json.dumps({"clients": clients, "servers": servers}))
+    states = {entry.name: entry.state for entry in store.entries(read(file))}
+    assert states == {"math": "harmless", "shell": "new", "all": "new", "openai": "harmless", "here": "harmless"}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_only_the_user_can_read_and_write_what_is_remembered(file: Path, store: TrustStore) -> None:
+    store.accept(read(file))
+    (record,) = store.folder.iterdir()
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+    record.chmod(0o666)
+    assert {entry.state for entry in store.entries(read(file))} == {"new"}
+
+
+BAD: list[Callable[[Path], object]] = [
+    lambda record: record.write_text(""),
+    lambda record: record.write_text("[" * 100_000),
+    lambda record: record.write_bytes(b"\xff\x00"),
+    lambda record: record.write_text("[]"),
+    lambda record: record.write_text('{"version": 1, "accepted": [], "salt": 5}'),
+    lambda record: record.write_text('{"version": 1, "accepted": {"server local": []}, "salt": ""}'),
+    lambda record: record.write_text(record.read_text()[:-50]),
+    lambda record: record.write_text(record.read_text().replace('"version": 1', '"version": 2')),
+    lambda record: (record.unlink(), record.mkdir()),
+]
+
+
+@pytest.mark.parametrize("spoil", BAD)
+def test_a_record_that_is_damaged_counts_as_absent(file: Path, store: TrustStore, spoil: Callable[[Path], object]) -> None:
+    store.accept(read(file))
+    (record,) = store.folder.iterdir()
+    spoil(record)
+    assert {entry.state for entry in store.entries(read(file))} == {"new"}
+
+
+def test_programs_that_accept_at_the_same_time_lose_nothing(tmp_path: Path, store: TrustStore) -> None:
+    files = [written(tmp_path / str(number) / "config.json") for number in range(8)]
+    configs = [read(file) for file in files]
+    with ThreadPoolExecutor(16) as executor:
+        list(executor.map(store.accept, configs * 8))
+    assert {entry.state for config in configs for entry in store.entries(config)} == {"trusted"}
+    assert len(list(store.folder.iterdir())) == len(files)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "blocked").write_text("a file")
+    with pytest.raises(UsageError, match="trust=True"):
+        TrustStore(tmp_path / "blocked").accept(read(file))
+
+
+def test_who_need_not_accept_and_what_strict_leaves_of_it(
+    file: Path, tmp_path: Path, asks_first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read(file)
+    assert store_folder() == asks_first
+
+    def required(strict: bool = False, **options: Any) -> bool:
+        return TrustGate(config, strict=strict, **options).report().required
+
+    assert required()
+    assert not required(trusted=True)
+    assert not TrustGate(load_config(json.loads(file.read_text()), environ=ENVIRON)).report().required
+    monkeypatch.setenv("MCP_TRUST_CONFIGS", "1")
+    assert (required(), required(strict=True)) == (False, True)
+    # A file beside the config cannot vouch for it.
+    monkeypatch.setenv("MCP_TRUST_CONFIGS", "0")
+    (file.parent / ".env").write_text("MCP_TRUST_CONFIGS=1\n")
+    assert required()
+    TrustStore().accept_folder(tmp_path)
+    assert (required(), required(strict=True)) == (False, True)
+    TrustGate(config).report().accept()
+    assert (required(), required(strict=True)) == (False, False)
