@@ -154,6 +154,10 @@ class ToolTimeoutError(ToolCallError):
     """A call took longer than its limit; the server was told to stop."""
 
 
+class ResourceError(ServerError):
+    """A server did not list, read or complete a resource or a prompt, or did not report its changes."""
+
+
 class ProviderError(CasualMcpError):
     """The model provider failed or returned an unusable response.
 

@@ -1,6 +1,7 @@
 """Session: the main object for users, a façade over parts that also work without it.
 
 - `ToolService` has the servers, tools, toolsets and the selection.
+- `ResourceService` has their resources and prompts.
 - `TurnService` runs turns; its `ConversationRunner` keeps them and runs one at a time.
 - `Questions` has what running turns ask the person.
 - `Observers` has those who are told of events and changes.
@@ -41,6 +42,7 @@ from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
@@ -59,6 +61,14 @@ from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.model_options import ModelOptions
+from casual_mcp_nb.types.resource import (
+    Completions,
+    PromptMessages,
+    Prompts,
+    ResourceContents,
+    Resources,
+    Subscriptions,
+)
 from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies
@@ -121,6 +131,7 @@ class Session(Displayable):
         name: The name as given.
         engine: The thread on which the servers and the turns live.
         tool_service: The servers, tools and toolsets, for code that shows or changes them.
+        resource_service: The resources and prompts of the servers, for code that shows them.
         turn_service: What runs the turns.
         observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
         questions: What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step
@@ -175,7 +186,7 @@ class Session(Displayable):
             run_function=self._run_function,
         )
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
-        self._runner = ConversationRunner(self._chat, self.observers)
+        self._runner = runner = ConversationRunner(self._chat, self.observers)
         self.tool_service = ToolService(
             self._chat,
             self.config,
@@ -186,8 +197,18 @@ class Session(Displayable):
             check_open=self._runner.check_open,
             quiet=quiet,
         )
+        self.resource_service = ResourceService(
+            self._chat, self.tool_service, self.engine, self.questions, lambda: runner.turns
+        )
         self.turn_service = TurnService(
-            self._chat, self.config, self.engine, self._runner, self.tool_service, self.questions, self.observers
+            self._chat,
+            self.config,
+            self.engine,
+            self._runner,
+            self.tool_service,
+            self.resource_service,
+            self.questions,
+            self.observers,
         )
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
@@ -702,6 +723,124 @@ class Session(Displayable):
         """
         return self.tool_service.trust()
 
+    @property
+    def resources(self) -> Resources:
+        """The resources and templates of all servers. Connects if needed, and blocks meanwhile; see `resources_async`.
+
+        A server that could not list its own is in `problems`.
+        """
+        return run(self.engine, self._on_engine(self.resource_service.resources()))
+
+    async def resources_async(self) -> Resources:
+        """Return `resources`; to be awaited."""
+        return await wait(self.engine, self._on_engine(self.resource_service.resources()))
+
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts of all servers. Connects if needed, and blocks meanwhile; see `prompts_async`."""
+        return run(self.engine, self._on_engine(self.resource_service.prompts()))
+
+    async def prompts_async(self) -> Prompts:
+        """Return `prompts`; to be awaited."""
+        return await wait(self.engine, self._on_engine(self.resource_service.prompts()))
+
+    @blocking
+    async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
+        """Read a resource of a server. The model is not involved.
+
+        Args:
+            what: Its URI, its name (`server:name`, or only the name if it is unique), one of `resources`, or a link in the
+                result of a tool.
+            server: The server, for a URI that several have or none has listed.
+            parameters: The values of a template's parameters.
+
+        Returns:
+            The contents: `text`, `data`, and `value`, which is JSON parsed.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            UsageError: A parameter is missing, or it is not clear which server is meant.
+            ResourceError: The server did not give it.
+        """
+        return await self._on_engine(self.resource_service.read(what, server, parameters))
+
+    read_async = awaited(read)
+
+    @blocking
+    async def prompt(self, name: str, /, **arguments: Any) -> PromptMessages:
+        """Return the messages of a server's prompt, filled in. The model is not involved: attach them to a message.
+
+        Args:
+            name: `server:name`, or only the name if it is unique.
+            arguments: The prompt's arguments.
+
+        Raises:
+            UnknownNameError: There is no such prompt or argument.
+            UsageError: A required argument is missing.
+            ResourceError: The server did not give it.
+        """
+        return await self._on_engine(self.resource_service.prompt(name, arguments))
+
+    prompt_async = awaited(prompt)
+
+    @blocking
+    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
+        """Return what a server suggests for an argument of a prompt or a parameter of a template.
+
+        Args:
+            name: The prompt or the template, as for `prompt` and `read`.
+            argument: The argument.
+            text: What it begins with.
+            others: The values of other arguments, on which the suggestions may depend.
+
+        Returns:
+            The suggestions; none if the server makes none.
+
+        Raises:
+            UnknownNameError: There is no such prompt, template or argument.
+            ResourceError: The server did not answer.
+        """
+        return await self._on_engine(self.resource_service.complete(name, argument, text, others))
+
+    complete_async = awaited(complete)
+
+    @blocking
+    async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
+        """Have a server report when a resource changes; `subscriptions` counts it, and `on_change` listeners are called.
+
+        Args:
+            what: The resource, as for `read`.
+            server: As for `read`.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            ResourceError: The server does not report changes of it.
+        """
+        return await self._on_engine(self.resource_service.subscribe(what, server))
+
+    subscribe_async = awaited(subscribe)
+
+    @blocking
+    async def unsubscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
+        """End what `subscribe` began.
+
+        Args:
+            what: The resource, as for `read`.
+            server: As for `read`.
+
+        Raises:
+            UnknownNameError: There is no such resource.
+            ResourceError: The server did not answer.
+        """
+        return await self._on_engine(self.resource_service.unsubscribe(what, server))
+
+    unsubscribe_async = awaited(unsubscribe)
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The resources whose changes servers report, and how often each has changed."""
+        return self.resource_service.subscriptions
+
     def server_log(self, name: str) -> ServerLog:
         """Return the end of a server's log: what it wrote to stderr and the log messages that it sent, over all its starts.
 
@@ -813,6 +952,9 @@ class Session(Displayable):
                 them. They come on top of the session's `context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
                 session's `step_mode`.
+            attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for `read`,
+                links, or what `read` and `prompt` returned. They are sent as a message before it, each marked with its server,
+                and cut where they are longer than the config's `tool_results.max_tokens`.
             options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
 
         Returns:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.types.server import ServerConfig
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.connections._mcp_session import McpSession
 
+T = TypeVar("T")
 OnProgress = Callable[[float, float | None, str | None], None]
 
 
@@ -117,6 +118,31 @@ class CallDeadlines(set[CallDeadline]):
                 deadline.resume()
 
 
+async def limited(limits: CallLimits, deadlines: CallDeadlines, request: Callable[[CallDeadline], Coroutine[Any, Any, T]]) -> T:
+    """Make a request within its limits; the server is told when one is reached or the caller is cancelled.
+
+    Args:
+        limits: The limits.
+        deadlines: The deadlines of the server's running calls.
+        request: Makes the request; its deadline can be extended.
+
+    Raises:
+        CallTimeout: A limit was reached.
+        Exception: What the libraries raise.
+    """
+    deadline = CallDeadline(limits)
+    deadlines.add(deadline)
+    try:
+        async with deadline.timer:
+            return await request(deadline)
+    except TimeoutError:
+        if not deadline.timer.expired():
+            raise
+        raise CallTimeout(asyncio.get_running_loop().time() - deadline.start, deadline.field) from None
+    finally:
+        deadlines.discard(deadline)
+
+
 async def limited_call(
     session: McpSession,
     limits: CallLimits,
@@ -126,28 +152,16 @@ async def limited_call(
     on_progress: OnProgress | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> CallToolResult:
-    """Call a tool within its limits; the server is told when one is reached or the caller is cancelled.
+    """Call a tool within its limits, which progress extends; see `limited`."""
 
-    Raises:
-        CallTimeout: A limit was reached.
-        Exception: What the libraries raise.
-    """
-    deadline = CallDeadline(limits)
-    deadlines.add(deadline)
+    async def call(deadline: CallDeadline) -> CallToolResult:
+        async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
+            deadline.reset()
+            if on_progress is not None:
+                on_progress(progress, total, session.context.redact(message) if message else message)
 
-    async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
-        deadline.reset()
-        if on_progress is not None:
-            on_progress(progress, total, session.context.redact(message) if message else message)
+        return await session.client.call_tool_mcp(
+            name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
+        )
 
-    try:
-        async with deadline.timer:
-            return await session.client.call_tool_mcp(
-                name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
-            )
-    except TimeoutError:
-        if not deadline.timer.expired():
-            raise
-        raise CallTimeout(asyncio.get_running_loop().time() - deadline.start, deadline.field) from None
-    finally:
-        deadlines.discard(deadline)
+    return await limited(limits, deadlines, call)

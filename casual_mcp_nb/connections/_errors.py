@@ -12,7 +12,7 @@ from typing import Any
 
 from casual_mcp_nb.connections._messages import UNREADABLE
 from casual_mcp_nb.connections._redactor import clean
-from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, ToolTimeoutError, shown
+from casual_mcp_nb.errors import ClosedError, ConnectError, ResourceError, ToolCallError, ToolTimeoutError, shown
 from casual_mcp_nb.types.secret import redacted
 
 CONNECTION_CLOSED = "Connection closed"
@@ -151,6 +151,19 @@ def refused_error(server: str, tool: str, reason: str, advice: str = "") -> Tool
     return ToolCallError(
         f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
     )
+
+
+def request_error(server: str, request: str, reason: str, *, setting: str = "") -> ResourceError:
+    """Return the error for a request about a resource or a prompt.
+
+    Args:
+        server: The server's name.
+        request: What the server did not do, such as `read 'demo://1'`.
+        reason: Why, in words.
+        setting: The field of its config with the time limit that was reached; empty if none was.
+    """
+    hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
+    return ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
 
 
 def lost_reason(broken_reason: str | None) -> str:

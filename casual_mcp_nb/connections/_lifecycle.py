@@ -31,6 +31,8 @@ class Hooks:
         opened: Called after the handshake with the deadline of the start on the loop's clock; may take until then.
         changed: Called when the state changes.
         tools_changed: Called when the server says that its tools changed.
+        offers_changed: Called when the server says that its resources or prompts changed.
+        resource_updated: Called with the URI of a resource whose contents changed.
         refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
         stderr: Returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
@@ -40,6 +42,8 @@ class Hooks:
     opened: Callable[[float], Awaitable[None]]
     changed: Callable[[], None]
     tools_changed: Callable[[], Awaitable[None]]
+    offers_changed: Callable[[], None]
+    resource_updated: Callable[[str], None]
     refused: Callable[[str], None]
     record: Callable[[Direction, Any], None]
     stderr: Callable[[], Callable[[bytes], None]]
@@ -241,7 +245,8 @@ class Lifecycle:
         hooks = self._hooks
         if context.stderr is not None:
             context.stderr.on_chunk = hooks.stderr()
-        callbacks = (self._lost, hooks.tools_changed, hooks.refused, hooks.record)
+        changes = (hooks.tools_changed, hooks.offers_changed, hooks.resource_updated)
+        callbacks = (self._lost, *changes, hooks.refused, hooks.record)
         self.session = McpSession(self._name, context, hooks.client_options, *callbacks, mode.protocol, self._limit)
         async with asyncio.timeout_at(deadline):
             await self.session.open()

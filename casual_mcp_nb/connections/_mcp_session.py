@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mcp.client.subscriptions import listen
-from mcp_types import Implementation, Tool, ToolListChangedNotification
+from mcp_types import (
+    Implementation,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    Tool,
+    ToolListChangedNotification,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -53,6 +60,8 @@ class McpSession:
         client_options: Handlers for the client.
         on_lost: Called once when the session ended without being closed.
         on_tools_changed: Called when the server says that its tools changed.
+        on_offers_changed: Called when the server says that its resources or prompts changed.
+        on_resource_updated: Called with the URI of a resource whose contents changed.
         on_refused: Called with the method of a server request that has no handler.
         record: Called with each message and its direction.
         protocol: How to negotiate the protocol version; see `ServerConfig`.
@@ -71,6 +80,8 @@ class McpSession:
         client_options: dict[str, Any],
         on_lost: Callable[[McpSession], None],
         on_tools_changed: Callable[[], Awaitable[None]],
+        on_offers_changed: Callable[[], None],
+        on_resource_updated: Callable[[str], None],
         on_refused: Callable[[str], None],
         record: Callable[[Direction, Any], None],
         protocol: Protocol,
@@ -85,6 +96,8 @@ class McpSession:
         self.strayed_at = -math.inf
         self._on_lost = on_lost
         self._on_tools_changed = on_tools_changed
+        self._on_offers_changed = on_offers_changed
+        self._on_resource_updated = on_resource_updated
         self._end = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
@@ -271,19 +284,32 @@ class McpSession:
         if self._ready:
             self._on_lost(self)
 
+    @property
+    def modern(self) -> bool:
+        """Whether it notifies only subscribers of changes: since 2026-07-28."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
     async def _subscribe(self) -> None:
         capabilities = self.client.server_capabilities
-        tools = capabilities.tools if capabilities else None
-        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools and tools.list_changed):
+        if not self.modern or capabilities is None:
             return
-        # Since 2026-07-28, a server notifies only subscribers of changed tools.
-        with contextlib.suppress(Exception):
-            async with listen(self.client.session, tools_list_changed=True):
-                await self._end.wait()
+        changes: dict[str, Any] = {
+            "tools_list_changed": bool(capabilities.tools and capabilities.tools.list_changed),
+            "resources_list_changed": bool(capabilities.resources and capabilities.resources.list_changed),
+            "prompts_list_changed": bool(capabilities.prompts and capabilities.prompts.list_changed),
+        }
+        if any(changes.values()):
+            with contextlib.suppress(Exception):
+                async with listen(self.client.session, **changes):
+                    await self._end.wait()
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
             await self._on_tools_changed()
+        elif isinstance(message, ResourceListChangedNotification | PromptListChangedNotification):
+            self._on_offers_changed()
+        elif isinstance(message, ResourceUpdatedNotification):
+            self._on_resource_updated(str(message.params.uri))
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
             self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]

@@ -6,11 +6,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.resource import Resource, ServerPrompt
 from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts, redacted
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
@@ -87,6 +88,24 @@ class Redactor:
             input_schema=self.schema(tool.input_schema),
             output_schema=self.schema(tool.output_schema),
         )
+
+    def resource(self, resource: Resource) -> Resource:
+        """Redact a resource, with its URI."""
+        if not self._is_in(asdict(resource)):
+            return resource
+        return replace(
+            resource,
+            uri=self(resource.uri),
+            name=self(resource.name),
+            title=self(resource.title),
+            description=self(resource.description),
+            mime_type=self(resource.mime_type or "") or None,
+        )
+
+    def prompt(self, prompt: ServerPrompt) -> ServerPrompt:
+        """Redact a prompt, except its name and its arguments' names, which are needed to get it."""
+        arguments = tuple(replace(argument, description=self(argument.description)) for argument in prompt.arguments)
+        return replace(prompt, title=self(prompt.title), description=self(prompt.description), arguments=arguments)
 
     def _is_in(self, value: Any) -> bool:
         text = self._json(value)

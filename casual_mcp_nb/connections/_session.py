@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT, JSONRPCError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.connections._errors import CONNECTION_CLOSED
 from casual_mcp_nb.connections._messages import answer_to_unreadable
@@ -37,8 +37,17 @@ DiscoverFailure = Literal["silent", "ended"]
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_PARTS = 1_000
 """Maximum number of parts of a result."""
+MAX_LISTED = 2_000
+"""Maximum number of resources or prompts of one page."""
 SLICE = 500
 """How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
+
+_LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "resources/list": ("resources", mcp_types.Resource),
+    "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
+    "prompts/list": ("prompts", mcp_types.Prompt),
+}
+"""The listings besides that of tools: their list, and what is in it."""
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
@@ -143,7 +152,40 @@ class _TolerantSession(ClientSession):
             # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps what it knows of tools.
             self._page, cursor = raw, raw.get("nextCursor")
             return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
+        if method in _LISTINGS:
+            return self._only_valid(method, raw)
+        if method == "prompts/get":
+            return self._keep_known_messages(raw)
         return self._keep_known_content(raw) if method == "tools/call" else raw
+
+    def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of resources or prompts without those that are not valid, which would invalidate all others."""
+        key, kind = _LISTINGS[method]
+        items = raw.get(key)
+        if not isinstance(items, list):
+            raise MCPError(INTERNAL_ERROR, f"its answer to {method} contains no list")
+        valid = []
+        for item in items[:MAX_LISTED]:
+            try:
+                kind.model_validate(item, by_name=False)
+            except ValueError:
+                name = self.redact(str(item.get("name") if isinstance(item, dict) else item))
+                warn_left_out(self.server_name, name, "it is not valid", kind.__name__)
+            else:
+                valid.append(item)
+        return {**raw, key: valid}
+
+    def _keep_known_messages(self, raw: dict[str, Any]) -> dict[str, Any]:
+        messages = raw.get("messages")
+        if not isinstance(messages, list):
+            return raw
+        replaced = [
+            {**message, "content": _replacement(message.get("content"), self.redact)}
+            if isinstance(message, dict) and not _is_known(message.get("content"))
+            else message
+            for message in messages[:MAX_PARTS]
+        ]
+        return {**raw, "messages": replaced}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
         """Return the tools of a listing, without those whose definition is not valid."""

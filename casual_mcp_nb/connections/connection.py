@@ -14,6 +14,7 @@ from casual_mcp_nb.connections._log import keep_out_of_log, logger
 from casual_mcp_nb.connections._message_log import MessageLog
 from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor, secrets_of, shown_address
+from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections._server_log import LogBuffer
 from casual_mcp_nb.connections._tool_calls import ToolCalls
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
@@ -51,6 +52,7 @@ class Connection:
     Attributes:
         log: Its stderr and log messages.
         messages: The last messages to and from it.
+        resources: Its resources and prompts.
     """
 
     def __init__(
@@ -83,11 +85,17 @@ class Connection:
             self._list_first,
             self._changed,
             self._tools_changed,
+            self._offers_changed,
+            self._resource_updated,
             self._refused,
             self.messages.add,
             self.log.stderr,
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets)
+        self.resources = ServerResources(
+            name, self._lifecycle, self._limits, deadlines, self._redact, self._secrets, cache_ttl, self._changed
+        )
+        self._restoring: asyncio.Task[None] | None = None
         self._calls = ToolCalls(
             name,
             config is not None,
@@ -277,6 +285,10 @@ class Connection:
             logger.warning("Server %s did not list its tools: %s", shown(self.name), root_cause(error, self._secrets))
         finally:
             self._list_until = None
+        self.resources.invalidate()
+        session = self._lifecycle.session
+        if session is not None and self.resources.subscriptions.all:
+            self._restoring = asyncio.create_task(self.resources.subscriptions.restore(session))
 
     async def _fetch(self) -> list[ToolSpec]:
         session = self._lifecycle.session
@@ -305,6 +317,12 @@ class Connection:
     async def _tools_changed(self) -> None:
         await self.cache.invalidate()
         self._changed()
+
+    def _offers_changed(self) -> None:
+        self.resources.changed()
+
+    def _resource_updated(self, uri: str) -> None:
+        self.resources.subscriptions.updated(uri)
 
     def _refused(self, method: str) -> None:
         text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."

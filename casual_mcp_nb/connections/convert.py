@@ -11,15 +11,24 @@ from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.types.resource import PromptArgument, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.tool import Restriction, ToolAnnotations, ToolSpec
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, Tool
+    from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult, Tool
+    from mcp_types import Prompt as McpPrompt
+    from mcp_types import Resource as McpResource
+    from mcp_types import ResourceTemplate as McpResourceTemplate
 
 SMALL_CHARACTERS = 50_000
 SMALL_VALUES = 1_000
 """Results up to these sizes are converted and redacted on the event loop."""
+
+MAX_ARGUMENTS = 100
+"""Maximum number of arguments of a prompt."""
+MAX_CONTENTS = 1_000
+"""Maximum number of parts of a resource."""
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block of an unknown type."""
@@ -95,9 +104,9 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
     return list(specs.values())
 
 
-def warn_left_out(server: str, tool: str, reason: str) -> None:
-    """Log that a tool of a listing is not offered, and why."""
-    logger.warning("Tool %s of server %s is left out: %s.", shown(tool), shown(server), reason)
+def warn_left_out(server: str, name: str, reason: str, noun: str = "Tool") -> None:
+    """Log that a tool, or another item of a listing, is not offered, and why."""
+    logger.warning("%s %s of server %s is left out: %s.", noun, shown(name), shown(server), reason)
 
 
 def result_from_mcp(result: CallToolResult) -> ToolResult:
@@ -111,6 +120,58 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
         structured = None
         content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
     return ToolResult(content, structured, bool(result.is_error))
+
+
+def resource_from_mcp(resource: McpResource, server: str) -> Resource:
+    """Convert a resource of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
+    size = resource.size if resource.size is None or resource.size >= 0 else None
+    return Resource(
+        server=server,
+        uri=resource.uri,
+        name=resource.name,
+        title=resource.title or "",
+        description=resource.description or "",
+        mime_type=resource.mime_type,
+        size=size,
+    )
+
+
+def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
+    """Convert a resource template of a listing.
+
+    Raises:
+        ValueError: It is not a URI template.
+    """
+    from mcp.shared.uri_template import UriTemplate
+
+    return Resource(
+        server=server,
+        uri=template.uri_template,
+        name=template.name,
+        title=template.title or "",
+        description=template.description or "",
+        mime_type=template.mime_type,
+        parameters=tuple(UriTemplate.parse(template.uri_template).variable_names),
+    )
+
+
+def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
+    """Convert a prompt of a listing; see https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    arguments = tuple(
+        PromptArgument(argument.name, argument.description or "", bool(argument.required))
+        for argument in (prompt.arguments or ())[:MAX_ARGUMENTS]
+    )
+    return ServerPrompt(server, prompt.name, prompt.title or "", prompt.description or "", arguments)
+
+
+def contents_from_mcp(result: ReadResourceResult) -> tuple[ContentPart, ...]:
+    """Convert what a resource contains: text, or bytes with a short note."""
+    return tuple(map(_resource, result.contents[:MAX_CONTENTS]))
+
+
+def messages_from_mcp(result: GetPromptResult) -> tuple[PromptMessage, ...]:
+    """Convert the messages of a prompt."""
+    return tuple(PromptMessage(message.role, _part(message.content)) for message in result.messages)
 
 
 def has_structured(result: CallToolResult) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.connections._deadlines import OnProgress
+from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.resource import Prompts, Resources
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import ServerStatus
@@ -22,6 +24,8 @@ from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
+
+T = TypeVar("T")
 
 
 class _ToolServer(Protocol):
@@ -272,6 +276,44 @@ class ServerManager:
                 if self._connections.get(tool.server) is connection:
                     raise
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
+
+    def resources_of(self, name: str) -> ServerResources:
+        """Return what reads the resources and prompts of a server.
+
+        Raises:
+            UnknownNameError: There is no such server, or it is not reached over MCP.
+            ClosedError: The server manager was closed.
+        """
+        self._check_open()
+        by_name = self.resources
+        if name not in by_name:
+            raise UnknownNameError("server", name, by_name)
+        return by_name[name]
+
+    @property
+    def resources(self) -> Mapping[str, ServerResources]:
+        """What reads the resources and prompts of each server that is reached over MCP, in config order."""
+        return {name: each.resources for name, each in self._connections.items() if isinstance(each, Connection)}
+
+    async def list_resources(self) -> Resources:
+        """Return the resources of all servers that are connected; one that fails costs the others nothing."""
+        return Resources(*await self._listed(lambda server: server.resources()))
+
+    async def list_prompts(self) -> Prompts:
+        """Return the prompts of all servers that are connected; one that fails costs the others nothing."""
+        return Prompts(*await self._listed(lambda server: server.prompts()))
+
+    async def _listed(
+        self, list_those_of: Callable[[ServerResources], Awaitable[tuple[T, ...]]]
+    ) -> tuple[tuple[T, ...], dict[str, str]]:
+        self._check_open()
+        ready = [name for name, status in self.statuses.items() if status.state == "ready" and name in self.resources]
+        results = await asyncio.gather(*(list_those_of(self.resources[name]) for name in ready), return_exceptions=True)
+        problems = {name: str(result) for name, result in zip(ready, results, strict=True) if isinstance(result, ServerError)}
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ServerError):
+                raise result
+        return tuple(item for result in results if isinstance(result, tuple) for item in result), problems
 
     async def reconnect(self, name: str) -> None:
         """Reconnect one server, whatever its state; the others are not affected.

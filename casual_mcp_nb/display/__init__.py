@@ -30,6 +30,17 @@ from casual_mcp_nb.display.records import (
     messages_view,
 )
 from casual_mcp_nb.display.request import diff_view, folded_request_view, request_view, step_view
+from casual_mcp_nb.display.resources import (
+    completions_view,
+    contents_view,
+    prompt_messages_view,
+    prompt_view,
+    prompts_view,
+    resource_view,
+    resources_view,
+    subscription_view,
+    subscriptions_view,
+)
 from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
 from casual_mcp_nb.display.session import clients_view, models_view, selection_view, session_view, system_prompt_view
@@ -47,6 +58,17 @@ from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.help import Help
+from casual_mcp_nb.types.resource import (
+    Completions,
+    PromptMessages,
+    Prompts,
+    Resource,
+    ResourceContents,
+    Resources,
+    ServerPrompt,
+    Subscription,
+    Subscriptions,
+)
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server_records import Messages, ServerLog
@@ -146,6 +168,15 @@ view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
 view_of.register(Trust, trust_view)
 view_of.register(TrustEntry, trust_entry_view)
+view_of.register(Resource, resource_view)
+view_of.register(Resources, resources_view)
+view_of.register(ResourceContents, contents_view)
+view_of.register(ServerPrompt, prompt_view)
+view_of.register(Prompts, prompts_view)
+view_of.register(PromptMessages, prompt_messages_view)
+view_of.register(Completions, completions_view)
+view_of.register(Subscription, subscription_view)
+view_of.register(Subscriptions, subscriptions_view)
 
 
 def mimebundle(noun: Any) -> dict[str, str]:

@@ -34,6 +34,7 @@ from casual_mcp_nb.types import event
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.image import Picture
+from casual_mcp_nb.types.python_code import read_code
 from casual_mcp_nb.types.step import ToolCall
 
 _STATUS: dict[CallStatus, Status] = {
@@ -247,12 +248,13 @@ def picture_blocks(pictures: Sequence[Picture], source: str, images: ImageBudget
     return tuple(
         Text(f"image at {picture.address.partition('://')[2][:_MAX_ADDRESS]}, from {source} (not fetched)")
         if picture.address
-        else _picture("image", picture.media_type.lower(), picture.data, source, images)
+        else content_block("image", picture.media_type.lower(), picture.data, source, images)
         for picture in pictures
     )
 
 
-def _picture(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
+def content_block(kind: str, mime_type: str, data: bytes, source: str, images: ImageBudget) -> Block:
+    """Return an image, or a note of type and size if the data is not one or does not fit."""
     note = f"{mime_type or kind}, {words.size(len(data))}, from {source}"
     if kind == "image" and data and mime_type in IMAGE_TYPES and images.take(len(data)):
         return Image(mime_type, data, note)
@@ -263,7 +265,9 @@ def _content(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):
-        return _picture(part.kind, mime_type, data, tool_words(call), images)
+        return content_block(part.kind, mime_type, data, tool_words(call), images)
     size = words.size(len(data)) if data else words.count(len(part.text), "character") if part.text else ""
-    address = f"{part.uri} (not fetched)" if part.uri and part.kind == "link" else part.uri
-    return Text(", ".join(filter(None, (part.kind, mime_type, size if part.kind != "link" else part.text, address))))
+    if part.kind == "link" and part.uri:
+        address = read_code(part.uri, call.tool.server) if len(part.uri) <= _MAX_ADDRESS else part.uri
+        return Text(", ".join(filter(None, (part.kind, part.text, address))))
+    return Text(", ".join(filter(None, (part.kind, mime_type, size, part.uri))))

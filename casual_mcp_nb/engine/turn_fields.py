@@ -50,3 +50,4 @@ class ChatOptions(NamedTurnFields, total=False):
     """The options of one turn of a session, as keyword arguments of `chat` and its variants; see `Session.chat`."""
 
     step: "bool | BeforeModelCall | None"
+    attach: Annotated[Any, Flag("a resource to add to the message", "URI")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from casual_mcp_nb.engine.turn_fields import NamedTurnFields
+from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.model_options import Flag, flags_of
 
@@ -22,7 +22,7 @@ ECHO = ("none", "text", "output", "all")
 STRATEGIES = ("search", "browse")
 """The strategies of discovery, repeated here for the same reason."""
 
-_TURN_OPTIONS = flags_of(NamedTurnFields)
+_TURN_OPTIONS = flags_of(ChatOptions)
 
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
@@ -189,6 +189,28 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise UsageError("The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.')
     return name, arguments
+
+
+def parse_assignments(command: str, line: str, noun: str, example: str) -> tuple[str, dict[str, str]]:
+    """Parse the name and the values of `%mcp prompt NAME argument=value …`; quotes keep a value with spaces together.
+
+    Args:
+        command: The command.
+        line: The text after it.
+        noun: What the name is of, for the error.
+        example: A valid line, for the error.
+
+    Raises:
+        UsageError: There is no name, or a word is not an assignment.
+    """
+    name, *words = words_of(line) or [""]
+    hint = f"For example: %mcp {command} {example}"
+    if not name:
+        raise UsageError(f"Which {noun}?", hint=hint)
+    for word in words:
+        if not re.match(r"[^=]+=", word):
+            raise UsageError(f"{shown(word)} is not an argument with its value.", hint=f"Write name=value. {hint}")
+    return name, dict(word.split("=", 1) for word in words)
 
 
 _MODEL_FIRST = re.compile(r"--model(?:=|\s+)(?P<model>[^\s=]\S*)(?:\s+|$)")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -26,7 +26,8 @@ class Command:
         summary: What it is for, in one line.
         usage: What follows its name.
         example: An example.
-        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`.
+        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`,
+            `resources`, `prompts`.
         run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
@@ -251,6 +252,36 @@ def remove(session: Session, line: str) -> Any:
     return session.servers
 
 
+def resources(session: Session, line: str) -> Any:
+    """Show every resource, or those of one server."""
+    if not line:
+        return session.resources
+    name = one_word("resources", line, "server", "docs")
+    _check("server", name, session.servers)
+    return session.resources.of_server(name)
+
+
+def prompts(session: Session, line: str) -> Any:
+    """Show every prompt, or those of one server."""
+    if not line:
+        return session.prompts
+    name = one_word("prompts", line, "server", "docs")
+    _check("server", name, session.servers)
+    return session.prompts.of_server(name)
+
+
+def read(session: Session, line: str) -> Any:
+    """Read a resource."""
+    name, values = parse_assignments("read", line, "resource", "docs:readme")
+    return session.read(name, **values)
+
+
+def prompt(session: Session, line: str) -> Any:
+    """Fill in a prompt."""
+    name, values = parse_assignments("prompt", line, "prompt", "docs:summarize topic=harbours")
+    return session.prompt(name, **values)
+
+
 def _log(session: Session, line: str) -> Any:
     return session.server_log(one_word("log", line, "server", "time"))
 
@@ -368,6 +399,19 @@ COMMANDS: dict[str, Command] = {
         "[FILE [--overwrite]]",
         "%mcp audit audit.jsonl",
         run=audit,
+    ),
+    "resources": Command(_TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", resources),
+    "read": Command(
+        _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
+    ),
+    "prompts": Command(_TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", prompts),
+    "prompt": Command(
+        _TRY,
+        "the messages of a prompt, filled in",
+        "SERVER:NAME [argument=value …]",
+        "%mcp prompt docs:summarize topic=harbours",
+        "prompts",
+        prompt,
     ),
     "evaluate": Command(
         _TRY,

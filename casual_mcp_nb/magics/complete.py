@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,12 @@ _NAMES_OF_OPTION = {
     "--template": "templates",
     "--tool-choice": "tools",
     "--var": "variables",
+    "--attach": "resources",
 }
+
+_WAIT = 0.5
+"""How many seconds completion waits for servers to list their resources and prompts."""
+_NEEDS_RESOURCES = re.compile(r"%mcp\s+(?:read|prompt)\s|%%mcp\s.*--attach\s")
 
 
 @dataclass(frozen=True)
@@ -33,16 +39,32 @@ class Names:
     templates: Sequence[str] = ()
     variables: Sequence[str] = ()
     cases: Sequence[str] = ()
+    resources: Sequence[str] = ()
+    prompts: Sequence[str] = ()
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strategies: Sequence[str] = STRATEGIES
     commands: Sequence[str] = tuple(COMMANDS)
 
     @classmethod
-    def of(cls, session: Session | None, variables: Iterable[str] = ()) -> Names:
-        """Return the names in a session; without one only those of commands and variables."""
+    def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
+        """Return the names in a session; without one only those of commands and variables.
+
+        Args:
+            session: The session.
+            variables: The variables of the notebook.
+            text: The line, as of `complete`: for some, servers that are connected are queried for a moment.
+        """
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
             return cls(variables=own)
+        resources, prompts = session.resource_service.known_soon(_WAIT if _NEEDS_RESOURCES.match(text) else 0)
         return cls(
+            resources=[resource.uri for resource in resources],
+            prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
+            arguments={
+                **{resource.uri: resource.parameters or () for resource in resources},
+                **{f"{each.server}:{each.name}": [argument.name for argument in each.arguments] for each in prompts},
+            },
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.known_tools],
             tool_sets=list(session.config.tool_sets),
@@ -84,7 +106,10 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
         candidates = [*candidates, "all"]
     if command.usage.endswith("…"):
         return [name for name in candidates if name not in words[1:]]
-    return candidates if len(words) == 1 else ()
+    if len(words) > 1:
+        given = {word.partition("=")[0] for word in words[2:]}
+        return [f"{name}=" for name in names.arguments.get(words[1], ()) if name not in given]
+    return candidates
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:

@@ -336,7 +336,7 @@ def _matcher(magics: McpMagics) -> Any:
     def matcher(context: CompletionContext) -> Any:
         text = context.text_until_cursor.lstrip()
         ours = text.startswith(("%mcp ", "%%mcp "))
-        names = complete(text, Names.of(magics.session(), magics.variables())) if ours else []
+        names = complete(text, Names.of(magics.session(), magics.variables(), text)) if ours else []
         return {
             "completions": [SimpleCompletion(name, type="mcp") for name in names],
             "matched_fragment": last_word(text),

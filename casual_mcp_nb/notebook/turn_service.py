@@ -21,6 +21,7 @@ from casual_mcp_nb.notebook.interaction.questions import Channel
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownTurn
 from casual_mcp_nb.notebook.sync_and_async import on_engine
@@ -49,6 +50,7 @@ class TurnService:
         engine: The thread of the engine.
         runner: Keeps the turns.
         tools: Connects the servers, and shows them starting.
+        resources: Reads what is attached to a message.
         questions: What turns ask the person.
         observers: Told of changes.
     """
@@ -60,10 +62,12 @@ class TurnService:
         engine: EngineThread,
         runner: ConversationRunner,
         tools: ToolService,
+        resources: ResourceService,
         questions: Questions,
         observers: Observers,
     ) -> None:
         self.runner = runner
+        self._resources = resources
         self._chat = chat
         self._models = config.models
         self._engine = engine
@@ -126,7 +130,7 @@ class TurnService:
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-                return self.run_turn(turn, prompt, turn_options, on_event, channel, index)
+                return self.run_turn(turn, prompt, turn_options, on_event, channel, index, options.get("attach"))
 
             return await on_engine(work)
 
@@ -140,7 +144,7 @@ class TurnService:
         turn, turn_options = Turn(Trace()), self.turn_options(options)
         follower = Follower(turn.trace)
         channel = self._questions.channel_of_awaited_cells()
-        work = self.run_turn(turn, prompt, turn_options, follower.on_event, channel)
+        work = self.run_turn(turn, prompt, turn_options, follower.on_event, channel, attach=options.get("attach"))
         running = asyncio.ensure_future(self._engine.wait(work))
         running.add_done_callback(follower.on_end)
         try:
@@ -156,7 +160,8 @@ class TurnService:
 
     def submit(self, prompt: Prompt, options: ChatOptions, index: int | None = None) -> Future[Turn]:
         """Start a turn that nobody waits for, see `Session.submit`."""
-        return self._engine.submit(self.run_turn(Turn(Trace()), prompt, self.turn_options(options), index=index))[0]
+        turn_options, attach = self.turn_options(options), options.get("attach")
+        return self._engine.submit(self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach))[0]
 
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
         """Run a turn again without waiting for it, see `Session.submit_rerun`."""
@@ -184,6 +189,7 @@ class TurnService:
         """
         self.check_open()
         fields: dict[str, Any] = {**options}
+        fields.pop("attach", None)
         gate = self._questions.gate(fields.pop("step", None), self.runner.cancel)
         if fields.get("model") is None:
             fields["model"] = self.model
@@ -222,6 +228,7 @@ class TurnService:
         on_event: Callable[[Event], None] | None = None,
         channel: Channel = "panel",
         index: int | None = None,
+        attach: Any = None,
     ) -> Turn:
         """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.run_turn`.
 
@@ -234,13 +241,14 @@ class TurnService:
             on_event: Called with each event.
             channel: Where the person is asked.
             index: The turn replaces the one at this index and all after it.
+            attach: Resources and prompts to add, see `ResourceService.with_attachments`.
         """
 
         async def begin() -> Sequence[ChatMessage]:
             warm_up()
             await self._tools.view()
             await warmed_up()
-            return as_messages(prompt)
+            return await self._resources.with_attachments(as_messages(prompt), attach)
 
         with self._questions.prompt_on(channel):
             return await self.runner.run_turn(turn, begin, options, on_event, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from casual_mcp_nb.types.tool import ToolName
@@ -21,6 +21,24 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
     others = {name: value for name, value in arguments.items() if name not in plain}
     parts = [_code(str(tool)), *(f"{name}={_code(value)}" for name, value in plain.items())]
     return f"session.call_tool({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
+
+
+def read_code(uri: str, server: str, parameters: Iterable[str] = ()) -> str:
+    """Return the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
+
+    Args:
+        uri: The URI or the URI template.
+        server: Its server.
+        parameters: The parameters of a template, to be filled in.
+    """
+    values = [f"{name}=…" for name in parameters if _is_plain(name)]
+    return f"session.read({', '.join([_code(uri), f'server={_code(server)}', *values])})"
+
+
+def prompt_code(server: str, name: str, arguments: Iterable[str] = ()) -> str:
+    """Return a prompt as Python code: `session.prompt("demo:greet", name=…)`."""
+    values = [f"{argument}=…" for argument in arguments if _is_plain(argument)]
+    return f"session.prompt({', '.join([_code(f'{server}:{name}'), *values])})"
 
 
 def _is_plain(name: str) -> bool:

@@ -13,6 +13,7 @@ The plan, all keys optional:
     discover       what `server/discover` gets: "silent", "garbage" or "end" (the process exits); else it is an unknown method
     version        the protocol version that it offers; capabilities: what it declares; greeting: more of the handshake's answer
     listing        "silent", "error" or "endless"; tools: the listing, else one tool for each of `calls`
+    answers        method -> the result of a request of this method, the same each time; "silent": no answer
     tool_count     that many plain tools `tool_0`, `tool_1` ... in the listing
     calls          tool name -> what a call of it does, in this order:
         stderr, stderr_flood    text and bytes on stderr
@@ -94,6 +95,9 @@ class RawServer:
                 continue
             if method in answers:
                 answers[method](message)
+            elif method in self.plan.get("answers", {}):
+                if (answer := self.plan["answers"][method]) != "silent":
+                    self.send({"id": message["id"], "result": answer})
             elif method is None and message.get("id") in self.asked:
                 answer = message.get("result", message.get("error"))
                 self.send({"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(answer))})

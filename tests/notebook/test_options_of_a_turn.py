@@ -214,5 +214,5 @@ async def test_a_chat_without_a_session_has_a_system_prompt_too() -> None:
 @pytest.mark.defect("C4")
 def test_the_options_of_the_engine_are_those_that_are_declared() -> None:
     assert inspect.signature(TurnOptions).parameters.keys() == AllTurnFields.__annotations__.keys()
-    assert ChatOptions.__annotations__.keys() - {"step"} == AllTurnFields.__annotations__.keys() - {"gate"}
+    assert ChatOptions.__annotations__.keys() - {"step", "attach"} == AllTurnFields.__annotations__.keys() - {"gate"}
     assert RequestOptions.model_fields.keys() == ModelOptions.__annotations__.keys()

@@ -1,0 +1,41 @@
+"""Text of servers as a block in what a model reads: bounded, marked as theirs, and never a template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from casual_mcp_nb.engine.results import characters_within, encodable
+from casual_mcp_nb.types.tokens import estimate_tokens
+
+_TAGS = re.compile(r"<(?=\s*/?\s*(?:server_instructions|mcp_resource|mcp_prompt)\b)", re.IGNORECASE)
+_MAX_ATTRIBUTE = 300
+
+
+def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
+    """Return a block of text between tags.
+
+    Args:
+        tag: One of those that `bounded` removes from texts.
+        attributes: Its attributes; those that are None or empty are left out. Values may come from servers.
+        text: The text, as `bounded` returns it.
+    """
+    pairs = "".join(f" {name}='{_attribute(value)}'" for name, value in attributes.items() if value)
+    return f"<{tag}{pairs}>\n{text}\n</{tag}>"
+
+
+# The same texts go into each turn.
+@lru_cache(maxsize=256)
+def bounded(text: str, tokens: int) -> tuple[str, int]:
+    """Return a text and its tokens, cut to a limit and without anything that could close its block or be invisible in it."""
+    clean = "".join(c if c in "\n\t" or c.isprintable() else " " for c in encodable(text.strip()))
+    clean = _TAGS.sub("(", clean)
+    length = characters_within(clean, tokens) if tokens > 0 else 0
+    if length >= len(clean):
+        return clean, estimate_tokens(clean)
+    return f"{clean[:length]}\n[… cut: {length:,} of {len(clean):,} characters …]", tokens
+
+
+def _attribute(value: str) -> str:
+    return "".join(c if c.isprintable() and c not in "<>'" else "_" for c in value[:_MAX_ATTRIBUTE])

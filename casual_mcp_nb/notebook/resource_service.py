@@ -1,0 +1,243 @@
+"""The resources and prompts of a session's servers: found by name, read, filled in, followed, added to a message."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.attachments import attached
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.notebook.interaction.pending import Questions
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.types.content import ContentPart
+from casual_mcp_nb.types.resource import (
+    Completions,
+    PromptMessages,
+    Prompts,
+    Resource,
+    ResourceContents,
+    Resources,
+    ServerPrompt,
+    Subscriptions,
+)
+from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.trace import Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+Readable = str | Resource | ContentPart
+Attachment = str | Resource | ResourceContents | PromptMessages | ContentPart
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+class ResourceService:
+    """Resources and prompts. Its coroutines run on the engine's loop and connect the servers; the rest is for any thread.
+
+    Args:
+        chat: Has the connections.
+        tools: Connects the servers.
+        engine: The thread of the coroutines.
+        questions: What a server asks while it is read.
+        turns: Returns the turns, whose results can have links.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        tools: ToolService,
+        engine: EngineThread,
+        questions: Questions,
+        turns: Callable[[], Sequence[Turn]],
+    ) -> None:
+        self._engine = engine
+        self._chat = chat
+        self._tools = tools
+        self._questions = questions
+        self._turns = turns
+
+    async def resources(self) -> Resources:
+        """Return the resources of all servers, see `Session.resources`."""
+        await self._tools.view()
+        return await self._chat.server_manager.list_resources()
+
+    async def prompts(self) -> Prompts:
+        """Return the prompts of all servers, see `Session.prompts`."""
+        await self._tools.view()
+        return await self._chat.server_manager.list_prompts()
+
+    @property
+    def known(self) -> tuple[Resources, Prompts]:
+        """The resources and prompts as last listed. Does not connect and does not wait."""
+        known = [server.known for server in self._chat.server_manager.resources.values()]
+        resources = tuple(resource for listed, _ in known for resource in listed)
+        return Resources(resources), Prompts(tuple(prompt for _, listed in known for prompt in listed))
+
+    def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
+        """Return what is known, after giving the servers that are connected a moment to list it.
+
+        Args:
+            seconds: How long to wait at most.
+        """
+
+        async def update() -> None:
+            manager = self._chat.server_manager
+            await asyncio.gather(manager.list_resources(), manager.list_prompts())
+
+        if seconds:
+            with suppress(UsageError, FutureTimeoutError):
+                self._engine.submit(update())[0].result(seconds)
+        return self.known
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The resources whose changes servers report."""
+        servers = self._chat.server_manager.resources.values()
+        return Subscriptions(tuple(each for server in servers for each in server.subscriptions.all))
+
+    async def read(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> ResourceContents:
+        """Read a resource, see `Session.read`."""
+        name, uri = await self._locate(what, server, arguments)
+        with self._questions.prompt_on():
+            return await self._chat.server_manager.resources_of(name).read(uri)
+
+    async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
+        """Return the messages of a prompt, see `Session.prompt`."""
+        prompt = (await self.prompts()).named(name)
+        prompt.check(arguments)
+        texts = {key: str(value) for key, value in arguments.items() if value is not None}
+        with self._questions.prompt_on():
+            return await self._chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
+
+    async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:
+        """Return what a server suggests for an argument, see `Session.complete`."""
+        offer = await self._offer(name)
+        names = [each.name for each in offer.arguments] if isinstance(offer, ServerPrompt) else offer.parameters or ()
+        if argument not in names:
+            raise UnknownNameError("argument", argument, names)
+        texts = {key: str(value) for key, value in others.items() if value is not None}
+        return await self._chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
+
+    async def subscribe(self, what: Readable, server: str | None) -> Subscriptions:
+        """Have a server report the changes of a resource, see `Session.subscribe`."""
+        name, uri = await self._locate(what, server, {})
+        await self._chat.server_manager.resources_of(name).subscribe(uri)
+        return self.subscriptions
+
+    async def unsubscribe(self, what: Readable, server: str | None) -> Subscriptions:
+        """End `subscribe`, see `Session.unsubscribe`."""
+        name, uri = await self._locate(what, server, {})
+        await self._chat.server_manager.resources_of(name).unsubscribe(uri)
+        return self.subscriptions
+
+    async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
+        """Return messages with one before them that has the contents of resources and prompts.
+
+        Args:
+            messages: What the person says.
+            attachments: One or several: a URI or a name, or what `session.read` and `session.prompt` returned; None for none.
+
+        Raises:
+            UsageError: One of them does not exist, or cannot be attached.
+        """
+        several = _several(attachments)
+        if not several:
+            return messages
+        read = await asyncio.gather(*map(self._read_attachment, several))
+        return [attached(read, self._chat.limits.result_tokens), *messages]
+
+    async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
+        if isinstance(attachment, ResourceContents | PromptMessages):
+            return attachment
+        if isinstance(attachment, str | Resource | ContentPart):
+            return await self.read(attachment, None, {})
+        if isinstance(attachment, ServerPrompt):
+            return await self.prompt(f"{attachment.server}:{attachment.name}", {})
+        hint = "Attach a URI, or what session.read(…) or session.prompt(…) returned."
+        raise UsageError(f"{brief(attachment)} cannot be attached.", hint=hint)
+
+    async def _offer(self, name: str) -> Resource | ServerPrompt:
+        prompts, resources = await self.prompts(), await self.resources()
+        try:
+            return prompts.named(name)
+        except UnknownNameError:
+            templates = Resources(tuple(resource for resource in resources if resource.is_template))
+            try:
+                return templates.named(name)
+            except UnknownNameError:
+                names = [f"{prompt.server}:{prompt.name}" for prompt in prompts] + [each.uri for each in templates]
+                raise UnknownNameError("prompt or template", name, names[:1_000]) from None
+
+    async def _locate(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the server of a resource and its URI."""
+        resources = await self.resources()
+        if isinstance(what, Resource):
+            return self._expanded(what, arguments)
+        if isinstance(what, ContentPart):
+            if not what.uri:
+                raise UsageError("This part of a result is not a link.", hint="Links have a uri.")
+            server = server or self._server_of(what)
+            what = what.uri
+        if not isinstance(what, str):
+            raise UsageError(f"{brief(what)} cannot be read.", hint="Give the URI or the name of a resource.")
+        if server is not None and server not in self._chat.server_manager.resources:
+            raise UnknownNameError("server", server, self._chat.server_manager.resources)
+        try:
+            return self._expanded(resources.named(what, server), arguments)
+        except UnknownNameError:
+            if server is None:
+                server = self._server_for(what, resources)
+            if server is None or not _URI.match(what):
+                raise
+            return server, what
+
+    def _expanded(self, resource: Resource, arguments: Mapping[str, Any]) -> tuple[str, str]:
+        if not resource.is_template:
+            if arguments:
+                name = next(iter(arguments))
+                raise UsageError(f"{shown(resource.uri)} has no parameter {shown(name)}: it is not a template.")
+            return resource.server, resource.uri
+        for name in arguments:
+            if name not in (resource.parameters or ()):
+                raise UnknownNameError("parameter", name, resource.parameters or ())
+        return resource.server, self._chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
+
+    def _server_for(self, uri: str, resources: Resources) -> str | None:
+        """Return the server for a URI that none has listed: by its template, else by its scheme; None if that is not clear.
+
+        Raises:
+            UsageError: Several servers have such a template.
+        """
+        scheme = _URI.match(uri)
+        readers = self._chat.server_manager.resources
+        if scheme is None or (scheme[1] in readers and not uri.startswith(f"{scheme[0]}//")):
+            return None
+        matching = {each.server for each in resources if each.is_template and readers[each.server].matches(each, uri)}
+        if len(matching) > 1:
+            servers = ", ".join(map(shown, sorted(matching)))
+            raise UsageError(f"Several servers have a template for {shown(uri)}: {servers}.", hint="Pass server=.")
+        same_scheme = matching or {each.server for each in resources if each.uri.startswith(scheme[0])}
+        return same_scheme.pop() if len(same_scheme) == 1 else None
+
+    def _server_of(self, link: ContentPart) -> str | None:
+        """Return the server whose tool returned a link; None if that is not known."""
+        calls: Iterable[ToolCall] = (
+            *(call for turn in self._turns() for step in turn.steps for call in step.tool_calls),
+            *(direct.call for direct in self._tools.calls.list()),
+        )
+        servers = {call.tool.server for call in calls if any(part is link or part == link for part in call.content)}
+        return servers.pop() if len(servers) == 1 else None
+
+
+def _several(attachments: Any) -> list[Any]:
+    if attachments is None:
+        return []
+    alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(attachments, Iterable)
+    return [attachments] if alone else list(attachments)
