@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
+    from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls
     from casual_mcp_nb.types.search import SearchHit, SearchResults
     from casual_mcp_nb.types.selection import Selection
     from casual_mcp_nb.types.session import Manifest, ServerStatus
@@ -57,6 +58,7 @@ _NAMES = {
     "toolbox": "Inject ToolContext ToolOutput",
     "types.config": "Config ExcludeSpec ToolSetConfig",
     "types.conversation": "Conversation",
+    "types.plan": "PlannedCall PlannedCalls",
     "types.search": "SearchHit SearchResults",
     "types.selection": "Selection",
     "types.session": "Manifest ServerStatus",
@@ -78,6 +80,8 @@ __all__ = [
     "Manifest",
     "McpToolChat",
     "ModelFactory",
+    "PlannedCall",
+    "PlannedCalls",
     "SearchHit",
     "SearchResults",
     "SearchToolsTool",

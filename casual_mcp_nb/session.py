@@ -61,6 +61,7 @@ from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
 from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.model_options import ModelOptions
+from casual_mcp_nb.types.plan import PlannedCalls
 from casual_mcp_nb.types.resource import (
     Completions,
     PromptMessages,
@@ -968,6 +969,30 @@ class Session(Displayable):
         return await self.turn_service.chat(with_images(prompt, images), options, echo)
 
     chat_async = awaited(chat)
+
+    @blocking
+    @spelled_out(ChatOptions)
+    async def plan(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> PlannedCalls:
+        """Ask the model what it would call to answer a message, and run nothing of it.
+
+        It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find what it
+        needs; the first of its answers with other calls ends the planning.
+
+        Args:
+            prompt: The text, or messages.
+            images: As of `chat`.
+            options: As of `chat`.
+
+        Returns:
+            The calls, checked against the schemas of their tools, to read, edit and `run`; none if the model would only answer.
+
+        Raises:
+            UsageError: An option or a name does not exist; nothing was sent.
+            ProviderError: The model failed.
+        """
+        return await self.turn_service.plan(with_images(prompt, images), options)
+
+    plan_async = awaited(plan)
 
     @spelled_out(ChatOptions)
     async def stream(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> AsyncIterator[Event]:

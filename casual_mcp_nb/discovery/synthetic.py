@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.discovery._cards import loaded_in
-from casual_mcp_nb.types.event import SearchRow
+from casual_mcp_nb.types.event import READ_RESULT, SearchRow
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ SEARCH_TOOLS = "search_tools"
 BROWSE_TOOLKIT = "browse_toolkit"
 LOAD_TOOLS = "load_tools"
 UNLOAD_TOOLS = "unload_tools"
+
+BUILT_IN = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, READ_RESULT})
+"""The names of the synthetic tools of this package, all of them harmless."""
 
 
 class SyntheticToolResult(NamedTuple):

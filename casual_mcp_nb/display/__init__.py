@@ -20,6 +20,7 @@ from casual_mcp_nb.display.help import diagnosis_view, help_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
+from casual_mcp_nb.display.plan import calls_view, plan_view, planned_call_view
 from casual_mcp_nb.display.records import (
     audit_record_view,
     audit_view,
@@ -58,6 +59,7 @@ from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.help import Help
+from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.types.resource import (
     Completions,
     PromptMessages,
@@ -150,6 +152,9 @@ view_of.register(Step, step_view)
 view_of.register(StepDiff, diff_view)
 view_of.register(Request, request_view)
 view_of.register(ToolCall, call_view)
+view_of.register(ToolCalls, calls_view)
+view_of.register(PlannedCall, planned_call_view)
+view_of.register(PlannedCalls, plan_view)
 view_of.register(Conversation, conversation_view)
 view_of.register(Clients, clients_view)
 view_of.register(Selection, selection_view)

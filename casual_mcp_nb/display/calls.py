@@ -75,7 +75,8 @@ class ImageBudget:
 def status_of(call: ToolCall) -> Status:
     """Return how a call is: its symbol and word."""
     status = _WAITING if call.waiting else _STATUS[call.status]
-    return replace(status, text=f"{status.text} · mock") if call.mocked else status
+    marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked)) if applies]
+    return replace(status, text=" · ".join([status.text, *marks])) if marks else status
 
 
 def outcome_of(status: CallStatus) -> Status:

@@ -87,11 +87,7 @@ async def build_run(
     view = await chat.tools.connected_view(options.applied_to(chat.selection))
     missing = _missing(chat, view)
     discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
-    synthetic = view.synthetic_tools(tool.tool_name for tool in discovered.values())
-    context = {**chat.context, **(options.given.get("context") or {})}
-    dispatcher = Dispatcher(
-        view, discovered, synthetic, chat.server_manager, chat.consent, options.given.get("meta"), chat.mocks, context
-    )
+    dispatcher = build_dispatcher(chat, view, discovered, options)
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
@@ -121,6 +117,27 @@ async def build_run(
         emit(notice)
         run.notices.append(notice)
     return run
+
+
+def build_dispatcher(chat: Chat, view: ToolView, discovered: dict[str, ToolSpec], options: TurnOptions) -> Dispatcher:
+    """Return what runs the calls of a turn.
+
+    Args:
+        chat: The chat.
+        view: What the model sees.
+        discovered: The tools that searches have loaded, by wire name.
+        options: The options of the turn.
+    """
+    return Dispatcher(
+        view,
+        discovered,
+        view.synthetic_tools(tool.tool_name for tool in discovered.values()),
+        chat.server_manager,
+        chat.consent,
+        options.given.get("meta"),
+        chat.mocks,
+        {**chat.context, **(options.given.get("context") or {})},
+    )
 
 
 def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:

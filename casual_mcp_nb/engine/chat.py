@@ -348,6 +348,7 @@ class McpToolChat:
         turn: Turn | None = None,
         on_event: Callable[[Event], None] | None = None,
         recall: Recall = lambda _: None,
+        plan_only: bool = False,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -358,6 +359,7 @@ class McpToolChat:
             turn: The turn on whose trace the events are recorded; None for a new one.
             on_event: Called with each event after it was recorded.
             recall: Finds the full text of an earlier result that was cut, by the id of a call that this chat did not run.
+            plan_only: End it with the first response that calls tools, and run only searches for tools.
 
         Returns:
             The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
@@ -379,6 +381,7 @@ class McpToolChat:
                 on_event(event)
 
         run = await build_run(self, messages, options, history, emit, recall)
+        run.plan_only = plan_only
         self._last_turn = turn
         self._running.add(run)
         try:

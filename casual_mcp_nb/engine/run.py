@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit, index_of
 from casual_mcp_nb.engine.calls import Calls, search_event
@@ -86,6 +87,7 @@ class Run:
         cut_results: Stores the full text of each result that the model reads only a part of.
         recall: Finds such a text of an earlier turn.
         history: The notices given in this conversation.
+        plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
     """
 
     model: ChatModel
@@ -106,6 +108,7 @@ class Run:
     cut_results: CutResults = field(default_factory=CutResults)
     recall: Recall = lambda _: None
     history: NoticeHistory = field(default_factory=NoticeHistory)
+    plan_only: bool = False
 
     def __post_init__(self) -> None:
         self._start = self.clock()
@@ -139,6 +142,8 @@ class Run:
             if not message.tool_calls:
                 if not text_of(message.content):
                     self._notify("The model's answer was empty: no text and no tool call.")
+                return
+            if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
                 return
             await self.call_tools(step, message.tool_calls)
         raise MaxIterationsError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from jsonschema import SchemaError
@@ -13,18 +14,24 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 LONGEST = 20_000
+LONGEST_IN_WORDS = 300
+MOST = 10
 
 
-def validate(argument: dict[str, Any]) -> dict[str, str] | None:
+def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
     """Validate a value.
 
     Args:
-        argument: `schema`, as the text of its JSON, and `value`.
+        argument: `schema`, as the text of its JSON, and `value`; with `all` too, the first errors are returned.
 
     Returns:
-        None if it is valid; `invalid` if the schema itself is not; otherwise `path` and `message` of the most relevant error.
+        None if it is valid; `invalid` if the schema itself is not; otherwise `path` and `message` of the most relevant error,
+        or the list of errors in words.
     """
     try:
+        if argument.get("all"):
+            errors = islice(_validator(argument["schema"]).iter_errors(argument["value"]), MOST)
+            return [f"{error.json_path.removeprefix('$.')}: {error.message}"[:LONGEST_IN_WORDS] for error in errors] or None
         error: Any = best_match(_validator(argument["schema"]).iter_errors(argument["value"]))
     except (MemoryError, RecursionError, TimeoutError):
         raise

@@ -26,9 +26,10 @@ _TURN_OPTIONS = flags_of(ChatOptions)
 
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
+    "--plan": Flag("show what the model would call, without running it", value=True),
     "--echo": Flag("what the cell shows: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
     "--var": Flag("replace {{ NAME }} in the text by the variable NAME; can be repeated", "NAME"),
-    "-o": Flag("store the turn in the variable NAME; also for `%mcp`", "NAME"),
+    "-o": Flag("store the turn, or the plan, in the variable NAME; also for `%mcp`", "NAME"),
 }
 """The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
 
@@ -60,13 +61,15 @@ class CellArgs:
         options: The options of the turn, by the names of `ChatOptions`; `Session.chat` checks the values.
         echo: What the cell shows; None for the usual display.
         variables: Names of the notebook's variables that the text may use as `{{ name }}`.
-        output: The variable to store the turn in.
+        output: The variable to store the turn or the plan in.
+        plan: Whether the calls are only planned.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     echo: str | None = None
     variables: tuple[str, ...] = ()
     output: str | None = None
+    plan: bool = False
 
 
 class _MagicParser(argparse.ArgumentParser):
@@ -108,6 +111,7 @@ def parse_cell_line(line: str) -> CellArgs:
             parser.add_argument(name, dest=option, type=flag.read)
         else:
             parser.add_argument(name, dest=option, action="store_const", const=flag.value)
+    parser.add_argument("--plan", action="store_true")
     parser.add_argument("--echo")
     parser.add_argument("--var", dest="variables", action="append", default=[])
     parser.add_argument("-o", dest="output")
@@ -115,7 +119,7 @@ def parse_cell_line(line: str) -> CellArgs:
     if unknown:
         raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS)
     options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(parsed, option)) is not None}
-    args = CellArgs(options, parsed.echo, tuple(map(variable_name, parsed.variables)), parsed.output)
+    args = CellArgs(options, parsed.echo, tuple(map(variable_name, parsed.variables)), parsed.output, parsed.plan)
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
     if options.get("max_steps", 1) < 1:

@@ -121,6 +121,13 @@ def rerun(session: Session, line: str) -> Any:
     return turn
 
 
+def plan(session: Session, line: str) -> Any:
+    """Ask the model what it would call."""
+    if not line:
+        raise UsageError("What should be planned?", hint="For example: %mcp plan What is 17 * 24?")
+    return session.plan(line)
+
+
 def undo(session: Session, line: str) -> Any:
     """Undo the last turn."""
     if session.undo() is None:
@@ -440,6 +447,7 @@ COMMANDS: dict[str, Command] = {
         run=lambda session, line: step_of("diff")(session, line).diff(),
     ),
     "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
+    "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
     "new": Command(_TALK, "start a new conversation", run=new),
     "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),

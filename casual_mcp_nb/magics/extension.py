@@ -89,6 +89,11 @@ class McpMagics(Magics):
             raise UsageError("%%mcp needs a message below its first line.")
         echo = args.echo or self.echo
         options = {"max_steps": self.max_steps, **args.options}
+        if args.plan:
+            plan = self._session().plan(prompt, **options)
+            if args.output:
+                self._namespace[args.output] = plan
+            return None if echo == "none" else plan
         turn = self._session().chat(prompt, echo=cast("Echo", echo), **options)
         if args.output:
             self._namespace[args.output] = turn

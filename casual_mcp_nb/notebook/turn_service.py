@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.planning import planned_calls, run_planned
+from casual_mcp_nb.engine.read_on import recall_from
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -24,12 +27,14 @@ from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownTurn
-from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.event import Event
+from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.types.session import SystemPrompt
+from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.chat_model import ChatModel
 
+T = TypeVar("T")
 Prompt = str | Sequence["ChatMessage"]
 
 
@@ -209,6 +215,49 @@ class TurnService:
         """
         await self._tools.view()
         return await self._chat.run(as_messages(prompt), options, history=history)
+
+    async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
+        """Return what the model would call, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
+        turn_options = self.turn_options(options)
+        with self._tools.start_shown():
+            turn = await on_engine(self._asking(lambda: self._plan(prompt, turn_options)))
+        turn.raise_for_status()
+
+        async def steps(calls: Sequence[PlannedCall]) -> ToolCalls:
+            self.check_open()
+            return ToolCalls(await on_engine(self._asking(lambda: self._run_planned(calls, turn_options))))
+
+        return PlannedCalls(
+            turn,
+            planned_calls(turn, self._chat.catalog, self._chat.server_manager.worker),
+            lambda calls: run(self._engine, steps(calls)),
+            lambda calls: wait(self._engine, steps(calls)),
+        )
+
+    async def _plan(self, prompt: Prompt, options: TurnOptions) -> Turn:
+        warm_up()
+        await self._tools.view()
+        await warmed_up()
+        turns = list(self.runner.turns)
+        history = [message for turn in turns for message in turn.messages]
+        return await self._chat.run(as_messages(prompt), options, history=history, recall=recall_from(turns), plan_only=True)
+
+    async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions) -> list[ToolCall]:
+        await self._tools.view()
+        at = time.time()
+        made = await run_planned(self._chat, calls, options, self._chat.audit.follow())
+        for call in made:
+            self._tools.calls.add(at, call)
+        return made
+
+    def _asking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[bool], Coroutine[Any, Any, T]]:
+        """Return work for `on_engine` whose questions are asked in the cell that waits for it."""
+
+        async def asking(channel: Channel) -> T:
+            with self._questions.prompt_on(channel):
+                return await work()
+
+        return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
 
     async def preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
         """Return the system prompt that the next turn would send, see `Session.preview`."""

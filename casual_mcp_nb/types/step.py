@@ -60,6 +60,7 @@ class ToolCall(Displayable):
         payload: What a function of the notebook returned for the person; None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `Session.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
+        planned: Whether the person ran it from a plan, see `Session.plan`.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ToolCall(Displayable):
     payload: Any = dataclasses.field(default=None, repr=False, compare=False)
     mocked: bool = False
     nested: tuple[ToolCall, ...] = ()
+    planned: bool = False
 
 
 def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:

@@ -190,3 +190,8 @@ def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path:
     assert is_config_file("nowhere.json")
     for text in ("npx -y docs config.json", "https://example.com/mcp.json", "time", "'unclosed", ""):
         assert not is_config_file(text)
+
+
+def test_a_plan_is_an_option_of_a_cell() -> None:
+    assert parse_cell_line("--plan --max-steps 3").plan
+    assert not parse_cell_line("").plan

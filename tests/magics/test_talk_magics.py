@@ -44,6 +44,13 @@ def test_turns_are_asked_again_and_taken_back(kernel: Kernel) -> None:
     assert kernel.printed(PROMPTS) == "[]"
 
 
+def test_a_plan_is_shown_and_changes_no_conversation(kernel: Kernel) -> None:
+    assert "math:evaluate" in kernel.run("%mcp plan What is 17 * 24?").text()
+    assert "math:evaluate" in kernel.run("%%mcp --plan -o later\nWhat is 17 * 24?").text()
+    assert "408" in kernel.run("later.run()").text()
+    assert kernel.printed(PROMPTS) == "[]"
+
+
 @pytest.mark.parametrize(
     ("line", "words"), [("undo", "no turn to undo"), ("rerun", "no turns yet"), ("rerun 0", "There is no turn 0")]
 )

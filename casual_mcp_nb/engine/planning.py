@@ -1,0 +1,115 @@
+"""Plan a turn: what the model would call, and how some of that is run later, without the model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.discovery.synthetic import BUILT_IN
+from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
+from casual_mcp_nb.engine.calls import Calls
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
+from casual_mcp_nb.types.event import Event, StepFinished, ToolFinished, TurnFinished
+from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.plan import PlannedCall
+from casual_mcp_nb.types.schema import fits_plainly
+from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.tool import Catalog, ToolSpec
+
+CHECK_SECONDS = 2.0
+
+
+def planned_calls(turn: Turn, catalog: Catalog, worker: Worker) -> list[PlannedCall]:
+    """Return the calls of a turn's last answer that were not run.
+
+    Args:
+        turn: The turn.
+        catalog: All tools.
+        worker: Checks their arguments.
+    """
+    answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
+    calls = (answers[-1].message.tool_calls or ()) if answers else ()
+
+    def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
+        return problems(tool, arguments, worker)
+
+    return [
+        PlannedCall(
+            call.id, call.function.name, catalog.get(call.function.name), parse_arguments(call.function.arguments), check
+        )
+        for call in calls
+        if call.id not in ended and call.function.name not in BUILT_IN
+    ]
+
+
+def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str]:
+    """Return what is wrong with the arguments of a tool, by its schema; not for an event loop's thread.
+
+    Args:
+        tool: The tool.
+        arguments: The arguments.
+        worker: The process that checks what is not simple: a schema is a server's, and checking can take forever.
+    """
+    schema, value = dict(tool.input_schema), dict(arguments)
+    if fits_plainly(schema, value):
+        return ()
+    with suppress(GaveUp, TypeError, ValueError):
+        found = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
+        return tuple(found) if isinstance(found, list) else ()
+    return ("The arguments could not be checked.",)
+
+
+async def run_planned(
+    chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, on_event: Callable[[Event], None]
+) -> list[ToolCall]:
+    """Run planned calls as those of one answer of a model.
+
+    Args:
+        chat: The chat.
+        calls: The calls as they are now.
+        options: The options of the turn that was planned.
+        on_event: Called with each event.
+
+    Returns:
+        The calls with their results, in order.
+    """
+    from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
+
+    view = await chat.tools.connected_view(options.applied_to(chat.selection))
+    tools = (call.tool.wire_name for call in calls if call.tool is not None)
+    # A search while planning has loaded them.
+    discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
+    dispatcher = build_dispatcher(chat, view, discovered, options)
+    trace, start = Trace(), time.monotonic()
+
+    def now() -> float:
+        return time.monotonic() - start
+
+    def emit(event: Event) -> None:
+        trace.append(event)
+        on_event(event)
+
+    dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
+    runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.cut_results)
+    made = []
+    for call in calls:
+        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+        function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
+        made.append(AssistantToolCall(id=call.id, function=function))
+    try:
+        await runner.run(0, made, {})
+    finally:
+        # Also when it is interrupted: what was run is not to be run again.
+        trace.append(TurnFinished("done", at=now()))
+        run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
+        for call in calls:
+            call.call = run.get(call.id, call.call)
+    return [run[call.id] for call in calls]
