@@ -124,6 +124,8 @@ class Session(Displayable):
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
+        strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
+            change, and only your own answer accepts a config file; the config's `strict` does the same.
         trust: Whether to start what a config file names although you have not accepted it, see `trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
 
@@ -154,6 +156,7 @@ class Session(Displayable):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        strict: bool = False,
         trust: bool = False,
         quiet: bool = False,
     ) -> None:
@@ -185,6 +188,7 @@ class Session(Displayable):
             elicitation=self.questions.elicit,
             changed=self.observers.changes.notify,
             run_function=self._run_function,
+            strict=strict,
         )
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
         self._runner = runner = ConversationRunner(self._chat, self.observers)
@@ -194,7 +198,12 @@ class Session(Displayable):
             self.engine,
             self.observers,
             self.questions,
-            gate=TrustGate(self.config, trusted=trust, on_open=self.observers.changes.notify),
+            gate=TrustGate(
+                self.config,
+                trusted=trust,
+                strict=strict or self.config.strict,
+                on_open=self.observers.changes.notify,
+            ),
             check_open=self._runner.check_open,
             quiet=quiet,
         )
@@ -239,6 +248,7 @@ class Session(Displayable):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        strict: bool = False,
         trust: bool = False,
         quiet: bool = False,
     ) -> Self:
@@ -251,6 +261,7 @@ class Session(Displayable):
                 system=system,
                 prices=prices,
                 approval=approval,
+                strict=strict,
                 trust=trust,
                 quiet=quiet,
             )
@@ -268,6 +279,7 @@ class Session(Displayable):
         system: str | None = None,
         prices: str | Path | Mapping[str, Any] | None = None,
         approval: Mapping[str, Policies] | None = None,
+        strict: bool = False,
         quiet: bool = False,
     ) -> Self:
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
@@ -281,6 +293,7 @@ class Session(Displayable):
             system: See there.
             prices: See there.
             approval: See there.
+            strict: See there.
             quiet: See there.
 
         Raises:
@@ -292,7 +305,16 @@ class Session(Displayable):
             config, in_process = quick_config(model, servers, base_url=base_url)
         finally:
             del servers
-        return cls(config, in_process=in_process, name=name, system=system, prices=prices, approval=approval, quiet=quiet)
+        return cls(
+            config,
+            in_process=in_process,
+            name=name,
+            system=system,
+            prices=prices,
+            approval=approval,
+            strict=strict,
+            quiet=quiet,
+        )
 
     @classmethod
     def demo(cls, model: str | None = None) -> Self:

@@ -77,7 +77,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
         (
             _clock(record.at),
             Name(record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)),
-            record.caller if record.caller == "model" else "you",
+            "you" if record.caller == "person" else record.caller,
             decided(record.permission),
             outcome_of(record.status),
             words.seconds(record.seconds) if record.seconds is not None else "",

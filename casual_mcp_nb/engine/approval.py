@@ -95,17 +95,20 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Mapping[
     return {server: policy for server, policy in (approval or {}).items() if policy is not None}
 
 
-def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None) -> Policy:
+def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
     """Return the policy of a tool.
 
     Args:
         tool: The tool.
         config: The config of its server; None for one that lives in this process.
         override: Replaces the config's `approval`.
+        strict: Whether it is `always` unless somebody set it to `never`.
     """
     policies = override if override is not None else config.approval if config else None
     if isinstance(policies, Mapping):
         policies = policies.get(tool.name, policies.get(OTHER_TOOLS))
+    if strict:
+        return "never" if policies == "never" else "always"
     if policies is not None:
         return policies
     bundled = BUNDLED.get(config.bundled or "") if config else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from casual_mcp_nb.types.audit import Audit, AuditRecord
+from casual_mcp_nb.types.audit import Audit, AuditRecord, Caller
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import ApprovalAnswered, ApprovalAsked, Event, ToolFinished, ToolStarted, TurnFinished
 from casual_mcp_nb.types.secret import redacted
@@ -81,7 +81,7 @@ class _Follower:
                     AuditRecord(
                         at,
                         event.tool,
-                        "model",
+                        _caller(start),
                         event.permission,
                         event.status,
                         event.at - start.at - waited,
@@ -92,8 +92,12 @@ class _Follower:
             case TurnFinished():
                 for at, start in self._started.values():
                     size = size_of_arguments(start.arguments)
-                    self._add(AuditRecord(at, start.tool, "model", None, "unknown", None, size, 0))
+                    self._add(AuditRecord(at, start.tool, _caller(start), None, "unknown", None, size, 0))
                 self._started.clear()
+
+
+def _caller(start: ToolStarted) -> Caller:
+    return "model" if start.parent is None else "tool"
 
 
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:

@@ -76,6 +76,7 @@ class McpToolChat:
         answer_limits: How long to wait for the person.
         secrets: Values to redact in the error of a turn.
         run_function: Runs the calls of functions that `add_tool` made tools.
+        strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked.
 
     Attributes:
         context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
@@ -100,6 +101,7 @@ class McpToolChat:
         answer_limits: AnswerLimits | None = None,
         secrets: Collection[str] = (),
         run_function: FunctionRunner = run_here,
+        strict: bool = False,
     ) -> None:
         self.server_manager = server_manager
         self.models = models
@@ -109,7 +111,7 @@ class McpToolChat:
         self.limits = limits or TurnLimits()
         self.system = system
         self.context: Mapping[str, Any] = {}
-        self.tools = ChatTools(server_manager, self.tool_sets)
+        self.tools = ChatTools(server_manager, self.tool_sets, strict)
         self.contexts = ContextWindows()
         self.checks = PreflightChecks()
         self.notice_history = NoticeHistory()
@@ -121,6 +123,7 @@ class McpToolChat:
             approver=approver,
             can_ask=can_ask,
             limits=answer_limits,
+            strict=strict,
         )
         self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
@@ -146,6 +149,7 @@ class McpToolChat:
         elicitation: Callable[..., Awaitable[Any]] | None = None,
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
+        strict: bool = False,
     ) -> McpToolChat:
         """Create a chat from a config file or value. Nothing is started before the first use.
 
@@ -162,6 +166,8 @@ class McpToolChat:
             elicitation: Answers what servers ask the person, see `Handlers`; without it such requests are refused.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls of functions that `add_tool` made tools.
+            strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked; the config's
+                `strict` does the same.
 
         Raises:
             ConfigError: The config, a variable of the environment, or a policy is wrong.
@@ -206,6 +212,7 @@ class McpToolChat:
             answer_limits=answer_limits,
             secrets=secrets,
             run_function=run_function,
+            strict=strict or loaded.strict,
         )
         return chat
 

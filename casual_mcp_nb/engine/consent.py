@@ -62,6 +62,10 @@ class Consent:
         approver: Asks the person; None: nobody can be asked.
         can_ask: Returns whether somebody could answer now. Where nobody can, calls that only the default policy asks about run.
         limits: How long to wait for an answer.
+        strict: Whether every call asks unless its policy was set to `never`.
+
+    Attributes:
+        strict: As given.
     """
 
     def __init__(
@@ -73,7 +77,9 @@ class Consent:
         approver: Approver | None = None,
         can_ask: Callable[[], bool] | None = None,
         limits: AnswerLimits | None = None,
+        strict: bool = False,
     ) -> None:
+        self.strict = strict
         self.approver = approver
         self.limits = limits or AnswerLimits()
         self._tool_changes = tool_changes
@@ -102,7 +108,7 @@ class Consent:
 
     def policy(self, tool: ToolSpec) -> Policy:
         """Return the policy of a tool."""
-        return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server))
+        return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server), strict=self.strict)
 
     def unknown_tools(self) -> Iterator[Notice]:
         """Yield a notice for each tool that a policy names and its server does not have."""

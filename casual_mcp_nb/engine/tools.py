@@ -25,14 +25,16 @@ class ChatTools:
     Args:
         server_manager: The connections.
         tool_sets: The toolsets that a selection can name.
+        strict: Whether a changed tool of any server is blocked until the change is accepted.
 
     Attributes:
         changes: The changes of definitions.
         exclusions: The tools that the config excludes.
     """
 
-    def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig]) -> None:
+    def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], strict: bool = False) -> None:
         self._server_manager = server_manager
+        self._strict = strict
         self._tool_sets = tool_sets
         self._views = ViewCache()
         self._relisting = Relisting(lambda: server_manager.fresh, self.update)
@@ -84,7 +86,7 @@ class ChatTools:
 
     def _is_pinned(self, server: str) -> bool:
         config = self._server_manager.config_of(server)
-        return config is not None and config.pin_tools
+        return self._strict or (config is not None and config.pin_tools)
 
 
 class Relisting:

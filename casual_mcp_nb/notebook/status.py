@@ -124,6 +124,8 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
 def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     """Yield what the person should know about the config, and names in the selection that no longer exist."""
     yield from config.notes
+    if chat.consent.strict:
+        yield "Strict: every call asks unless its policy was set to never."
     problem = chat.current_view().problem
     if problem:
         yield f"The model is offered no tools. {problem}"

@@ -36,7 +36,7 @@ from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.warming import warm_up
 from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
-from casual_mcp_nb.types.audit import Audit, AuditRecord
+from casual_mcp_nb.types.audit import Audit, AuditRecord, Caller
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.direct_call import DirectCall
@@ -339,7 +339,7 @@ class ToolService:
             raise
         finally:
             recorded = self.calls.add(at, replace(call, seconds=time.monotonic() - start))
-            self._chat.audit.add(_audited(recorded, tool))
+            self._chat.audit.add(_audited(recorded, tool, "tool" if depth else "person"))
         return recorded
 
     @property
@@ -421,11 +421,11 @@ class ToolService:
         return path
 
 
-def _audited(made: DirectCall, tool: ToolSpec) -> AuditRecord:
+def _audited(made: DirectCall, tool: ToolSpec, caller: Caller) -> AuditRecord:
     call = made.call
     permission = Permission("direct", definition=tool.digest)
     sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
-    return AuditRecord(made.at, tool.tool_name, "person", permission, call.status, call.seconds, *sizes)
+    return AuditRecord(made.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:

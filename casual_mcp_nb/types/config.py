@@ -151,6 +151,8 @@ class Config(BaseConfig):
         tool_discovery: Discovery.
         prices: Prices for cost estimates, by the model's name here or at the provider.
         tool_results: Limits on tool results.
+        strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
+            accepted, and this file itself must be accepted before anything starts.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -160,6 +162,7 @@ class Config(BaseConfig):
     tool_discovery: DiscoveryConfig = Field(default_factory=DiscoveryConfig)
     prices: PriceTable = Field(default_factory=dict)
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
+    strict: StrictBool = False
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
 
