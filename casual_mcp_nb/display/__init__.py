@@ -236,7 +236,7 @@ def page(noun: Any, title: str) -> str:
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
     """Return a whole conversation as one text; everything can be unfolded, and only huge parts are cut."""
-    view = fit(document_view(conversation, WHOLE), WHOLE)
+    view = fit(document_view(conversation.as_in_a_file(), WHOLE), WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.html import IMAGE_TYPES
+from casual_mcp_nb.display.payloads import payload_sections, payload_words
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.structured import structured_blocks, unwrapped
 from casual_mcp_nb.display.text import first
@@ -34,6 +35,7 @@ from casual_mcp_nb.types import event
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.image import Picture
+from casual_mcp_nb.types.large_result import LargeResult
 from casual_mcp_nb.types.python_code import read_code
 from casual_mcp_nb.types.step import ToolCall
 
@@ -86,8 +88,10 @@ def outcome_of(status: CallStatus) -> Status:
 
 def call_view(call: ToolCall, limits: DisplayLimits) -> View:
     """Return the view of a single call."""
-    section = call_section(call, False, limits.text, ImageBudget(limits.images))
-    return View("call", tool_words(call), section.blocks, mark=section.mark, note=section.note)
+    images = ImageBudget(limits.images)
+    section = call_section(call, False, limits.text, images)
+    blocks = (*section.blocks, *payload_sections("Payload", call.previews, images.take))
+    return View("call", tool_words(call), blocks, mark=section.mark, note=section.note)
 
 
 def tool_words(call: ToolCall) -> str:
@@ -160,12 +164,16 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments"))]
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
+    if call.large is not None:
+        blocks.append(Text(_kept_words(call.large)))
     if call.result:
         label = "Result" if call.unedited is None else "Result, edited by hand"
         blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
     if call.unedited is not None:
         blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
     blocks += [_content(part, call, images) for part in call.content if part.kind != "text"]
+    if call.previews:
+        blocks.append(Text(payload_words(call.previews)))
     return [*blocks, *structured_blocks(call.structured)]
 
 
@@ -212,6 +220,8 @@ def _value(value: object) -> str:
 def _result_words(call: ToolCall) -> str:
     if call.status != "ok":
         return call.result.removeprefix("Error: ")
+    if call.large is not None:
+        return call.large.what
     value = unwrapped(call.structured)
     if isinstance(value, Mapping) and len(value) == 1:
         value = next(iter(value.values()))
@@ -227,6 +237,12 @@ def _result_words(call: ToolCall) -> str:
             return str(value)
     parts = [part.kind for part in call.content if part.kind != "text"]
     return call.result if not parts else words.listed(parts, _PAIRS)
+
+
+def _kept_words(large: LargeResult) -> str:
+    """Return where the whole of a large result is, and how much of it the model read."""
+    where = "kept as call.value" if large.kept else "no longer kept" if large.source is not None else "not in this file"
+    return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {words.count(large.tokens, 'token')}."
 
 
 def _running(call: ToolCall, now: float | None) -> tuple[tuple[str, Cell], ...]:

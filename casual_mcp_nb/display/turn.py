@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, picture_blocks, tool_words
+from casual_mcp_nb.display.payloads import payload_sections
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.tokens import deferral_rows, step_table
@@ -24,6 +25,7 @@ _STATUS: dict[TurnStatus, Status] = {
 }
 _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
+_MAX_PAYLOADS = 10
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
 
@@ -72,9 +74,17 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
     return (
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
+        *_payloads(turn, images),
         *step_sections(turn, steps, limits, detail, images),
         *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
     )
+
+
+def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
+    """Return what functions of the notebook returned for the person, each under its tool."""
+    sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.take)]
+    more = len(sections) - _MAX_PAYLOADS
+    return [*sections[:_MAX_PAYLOADS], *([Section("", (Text(f"{more:,} more payloads"),))] if more > 0 else [])]
 
 
 def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:

@@ -13,11 +13,11 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.preflight import PreflightChecks
-from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
@@ -55,7 +55,7 @@ class Chat(Protocol):
     contexts: ContextWindows
     checks: PreflightChecks
     notice_history: NoticeHistory
-    cut_results: CutResults
+    large_results: LargeResults
     mocks: Mocks
 
 
@@ -65,7 +65,6 @@ async def build_run(
     options: TurnOptions,
     history: Sequence[ChatMessage],
     emit: Callable[[Event], None],
-    recall: Recall,
 ) -> Run:
     """Prepare the run of a turn, and emit how it starts and what the person should know.
 
@@ -75,7 +74,6 @@ async def build_run(
         options: The options of this turn.
         history: The conversation so far.
         emit: Called with each event.
-        recall: Finds the full text of an earlier result that was cut.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist.
@@ -104,8 +102,7 @@ async def build_run(
         context=await chat.contexts.of(model),
         refresh_view=chat.tools.refreshed_view,
         change_notices=chat.tools.changes.notices,
-        cut_results=chat.cut_results,
-        recall=recall,
+        large_results=chat.large_results,
         history=chat.notice_history,
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
-from casual_mcp_nb.engine.read_on import CutResults, how_to_read_on
 from casual_mcp_nb.engine.repeats import Repeats
-from casual_mcp_nb.engine.results import cut_text, encodable
+from casual_mcp_nb.engine.results import characters_within, cut_result, encodable
 from casual_mcp_nb.engine.throttle import ProgressThrottle
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.content import ToolResult
@@ -28,6 +28,7 @@ from casual_mcp_nb.types.event import (
     ToolsSearched,
     ToolStarted,
 )
+from casual_mcp_nb.types.large_result import LargeResult
 from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.result_text import format_result
@@ -48,7 +49,7 @@ class Calls:
         limits: The limits of the turn.
         emit: Called with each event.
         now: Returns the seconds since the turn began.
-        cut_results: Stores the full text of each result that the model reads only a part of.
+        large_results: Keeps the results of which the model reads only the head.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class Calls:
         limits: TurnLimits,
         emit: Callable[[Event], None],
         now: Callable[[], float],
-        cut_results: CutResults,
+        large_results: LargeResults,
     ) -> None:
         self._dispatcher = dispatcher
         self._limits = limits
         self._emit = emit
         self._now = now
-        self._cut_results = cut_results
+        self._large_results = large_results
         self._slots = asyncio.Semaphore(limits.parallel_calls)
         self.repeats = Repeats()
 
@@ -95,24 +96,26 @@ class Calls:
             async with self._slots:
                 return await self._dispatcher.run(name, arguments, told)
 
-        def read(outcome: CallOutcome) -> str:
-            text = outcome.text if outcome.search else self._for_the_model(outcome.text, call, arguments)
+        def read(text: str, outcome: CallOutcome) -> str:
+            if not outcome.search:
+                text = format_result(text, self._limits.result_format, name, arguments)
             return text if outcome.status == "ok" else text + self.repeats.record(step, str(tool), arguments, text)
 
         tool = self._dispatcher.resolve(name)
-        return await self._observed(step, call.id, tool, run, read)
+        _, outcome = await self._observed(step, call.id, tool, run, read)
+        return outcome
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
         """Run a call that a function makes. It takes no slot, since the call around it has one."""
         tool, at = self._dispatcher.view.catalog.resolve(nested.name), self._now()
         name, arguments = tool.wire_name, nested.arguments
         self._emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
-        outcome = await self._observed(
+        outcome, _ = await self._observed(
             step,
             nested.id,
             tool.tool_name,
             partial(self._dispatcher.run_nested, tool, arguments),
-            lambda outcome: encodable(outcome.text),
+            lambda text, _: text,
             nested.depth,
         )
         result = outcome.result or ToolResult()
@@ -122,7 +125,7 @@ class Calls:
             tool.tool_name,
             arguments,
             outcome.status,
-            outcome.text,
+            encodable(outcome.text),
             result.content,
             result.structured,
             seconds=self._now() - at,
@@ -137,9 +140,9 @@ class Calls:
         call_id: str,
         tool: ToolName,
         run: Callable[[CallListener], Awaitable[CallOutcome]],
-        read: Callable[[CallOutcome], str],
+        read: Callable[[str, CallOutcome], str],
         depth: int = 0,
-    ) -> CallOutcome:
+    ) -> tuple[CallOutcome, CallOutcome]:
         """Run a call that has started, and emit its progress, its questions and its end.
 
         Args:
@@ -147,11 +150,11 @@ class Calls:
             call_id: The call's id.
             tool: Which tool.
             run: Runs it.
-            read: Returns the text that is read of its outcome.
+            read: Returns what is read, for a text that is not too large and its outcome.
             depth: How many calls are around it.
 
         Returns:
-            The outcome with that text.
+            The outcome, and the outcome as the model reads it.
         """
         progress = ProgressThrottle(lambda report: self._emit(ToolProgress(call_id, *report, self._now())))
         permission: Permission | None = None
@@ -166,18 +169,20 @@ class Calls:
         try:
             async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
                 outcome = await run(CallListener(progress.add, on_approval, on_permission))
+                visible, large = await self._within_limit(outcome, call_id, tool.server)
         except asyncio.CancelledError:
             progress.close()
             stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
             self._emit(stopped)
             raise
         progress.close()
-        text = read(outcome)
-        self._emit(ToolFinished(step, call_id, tool, outcome.status, text, outcome.result, self._now(), permission))
+        visible = replace(visible, text=read(visible.text, outcome))
+        ended = (visible.status, visible.text, visible.result, self._now(), permission, large)
+        self._emit(ToolFinished(step, call_id, tool, *ended))
         if progress.left_out:
             counts = f"{progress.received:,} times; {progress.left_out:,} of them are left out"
             self._emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self._now()))
-        return replace(outcome, text=text)
+        return outcome, visible
 
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
         self._started(step, call, parse_arguments(call.function.arguments))
@@ -191,14 +196,14 @@ class Calls:
         wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
         self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
 
-    def _for_the_model(self, text: str, call: AssistantToolCall, arguments: dict[str, Any] | str) -> str:
-        full = encodable(text)
-        cut = cut_text(full, self._limits.result_tokens, lambda offset: how_to_read_on(call.id, offset))
-        if cut is full:
-            self._cut_results.forget(call.id)
-        else:
-            self._cut_results.store(call.id, full)
-        return format_result(cut, self._limits.result_format, call.function.name, arguments)
+    async def _within_limit(self, outcome: CallOutcome, call_id: str, server: str) -> tuple[CallOutcome, LargeResult | None]:
+        """Return an outcome whose text is not too large: a large result is kept, and its head is the text."""
+        text, result = encodable(outcome.text), outcome.result
+        limit = self._large_results.limit_for(server, self._limits.result_tokens)
+        if outcome.search or limit is None or characters_within(text, limit) == len(text):
+            return replace(outcome, text=text), None
+        head, large = await self._large_results.keep(call_id, result, text, limit)
+        return replace(outcome, text=head, result=result and cut_result(result, limit)), large
 
 
 async def _side_by_side(calls: Sequence[Coroutine[Any, Any, CallOutcome]]) -> list[CallOutcome]:

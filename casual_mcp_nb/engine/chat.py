@@ -18,12 +18,12 @@ from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection, mode_of, selection_without, split_messages
 from casual_mcp_nb.engine.preflight import PreflightChecks
-from casual_mcp_nb.engine.read_on import CutResults, Recall
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tools import ChatTools
@@ -115,7 +115,7 @@ class McpToolChat:
         self.contexts = ContextWindows()
         self.checks = PreflightChecks()
         self.notice_history = NoticeHistory()
-        self.cut_results = CutResults()
+        self.large_results = LargeResults(server_manager.config_of)
         self.consent = Consent(
             self.tools.changes,
             server_manager.config_of,
@@ -226,6 +226,7 @@ class McpToolChat:
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
         self.tools.close()
+        await asyncio.to_thread(self.large_results.close)
         await self.server_manager.close()
         await self.models.close()
 
@@ -354,7 +355,6 @@ class McpToolChat:
         history: Sequence[ChatMessage] = (),
         turn: Turn | None = None,
         on_event: Callable[[Event], None] | None = None,
-        recall: Recall = lambda _: None,
         plan_only: bool = False,
     ) -> Turn:
         """Run one turn to its end.
@@ -365,7 +365,6 @@ class McpToolChat:
             history: The conversation so far.
             turn: The turn on whose trace the events are recorded; None for a new one.
             on_event: Called with each event after it was recorded.
-            recall: Finds the full text of an earlier result that was cut, by the id of a call that this chat did not run.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
 
         Returns:
@@ -387,7 +386,7 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit, recall)
+        run = await build_run(self, messages, options, history, emit)
         run.plan_only = plan_only
         self._last_turn = turn
         self._running.add(run)

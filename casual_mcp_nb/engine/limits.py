@@ -18,7 +18,8 @@ class TurnLimits:
         max_steps: Model calls.
         max_calls_per_step: Tool calls in one response of the model; those beyond it are not run.
         parallel_calls: Maximum number of tool calls that run concurrently; the others wait.
-        result_tokens: Tokens of a result that the model reads; the full result is on the trace, and the model can read on.
+        result_tokens: Tokens of a result that the model reads, unless its server has another limit; 0 for no limit. Of a larger
+            one it reads the head, and can read on.
         result_format: How a result is presented to the model.
         answer_seconds: How long one response of the model may take, all attempts and waits together.
         answer_characters: Length of one response of the model, its text and its calls together. No current model writes as
@@ -28,7 +29,7 @@ class TurnLimits:
     max_steps: int = 50
     max_calls_per_step: int = 64
     parallel_calls: int = 8
-    result_tokens: int = 10_000
+    result_tokens: int = 4_000
     result_format: ResultFormat = "result"
     answer_seconds: float = 1_800.0
     answer_characters: int = 2_000_000

@@ -98,7 +98,7 @@ async def run_planned(
         on_event(event)
 
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
-    runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.cut_results)
+    runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.large_results)
     made = []
     for call in calls:
         arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)

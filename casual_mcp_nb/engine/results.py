@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
@@ -77,20 +78,38 @@ def characters_within(text: str, tokens: int) -> int:
     return length if estimated <= tokens else max(1, length * tokens // estimated)
 
 
-def cut_text(text: str, tokens: int, how_to_read_on: Callable[[int], str]) -> str:
-    """Return a text, or if it is too long, its start and end with a note of the full size.
+def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
+    """Return the larger part of a result, and the other one where text and structured content differ.
 
     Args:
-        text: Any text.
-        tokens: Maximum size in estimated tokens.
-        how_to_read_on: Returns the advice for reading on from the character at which the text was cut.
+        result: The result.
+        text: What `result_text` returns for it.
     """
-    limit = characters_within(text, tokens)
-    if len(text) <= limit:
-        return text
-    head, tail = limit * 3 // 4, limit // 4
-    note = f"\n[… cut: {head + tail:,} of {len(text):,} characters are shown; {how_to_read_on(head)} …]\n"
-    return f"{text[:head]}{note}{text[len(text) - tail :]}"
+    if result is None or result.structured is None:
+        return text, ""
+    said = "\n".join(filter(None, map(_part_text, result.content)))
+    structured = json.dumps(result.structured, ensure_ascii=False, default=str)
+    if not said.strip() or _lists(result.structured, len(result.content)):
+        return structured, ""
+    if _repeats(said, result.structured):
+        return said, ""
+    return (structured, said) if len(structured) >= len(said) else (said, structured)
+
+
+def _lists(structured: Any, parts: int) -> bool:
+    """Return whether structured content is one list with an item for each part: some servers send a text for each."""
+    items = next(iter(structured.values())) if isinstance(structured, Mapping) and len(structured) == 1 else None
+    return isinstance(items, list) and parts > 1 and len(items) == parts
+
+
+def cut_result(result: ToolResult, characters: int) -> ToolResult:
+    """Return a result with its texts cut to a number of characters in total, and without structured content."""
+    parts = []
+    for part in result.content:
+        parts.append(replace(part, text=part.text[:characters]) if len(part.text) > characters else part)
+        characters -= len(parts[-1].text)
+    kept = tuple(part for part in parts if part.text or part.data or part.uri)
+    return replace(result, content=kept, structured=None)
 
 
 def encodable(text: str) -> str:

@@ -29,11 +29,11 @@ from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.context import ContextWindow
 from casual_mcp_nb.engine.cut import CutAnswers
 from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
+from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
+from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
-from casual_mcp_nb.engine.read_on import DEFINITION as READ_ON
-from casual_mcp_nb.engine.read_on import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.read_on import CutResults, ReadResultTool, Recall, was_cut
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError
 from casual_mcp_nb.providers.base import RequestAdapted
@@ -84,8 +84,7 @@ class Run:
         refresh_view: Returns the view after what servers have changed meanwhile; None where nothing changes.
         change_notices: Returns the notices on tools whose definitions changed.
         notices: The notices on tools that this turn has emitted; grows.
-        cut_results: Stores the full text of each result that the model reads only a part of.
-        recall: Finds such a text of an earlier turn.
+        large_results: Keeps the results of which the model reads only the head.
         history: The notices given in this conversation.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
     """
@@ -105,8 +104,7 @@ class Run:
     refresh_view: Callable[[ToolView], Awaitable[ToolView]] | None = None
     change_notices: Callable[[], Sequence[Notice]] = tuple
     notices: list[Notice] = field(default_factory=list)
-    cut_results: CutResults = field(default_factory=CutResults)
-    recall: Recall = lambda _: None
+    large_results: LargeResults = field(default_factory=LargeResults)
     history: NoticeHistory = field(default_factory=NoticeHistory)
     plan_only: bool = False
 
@@ -117,10 +115,10 @@ class Run:
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
         self.dispatcher.refresh = self._refresh_tools
-        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.cut_results)
+        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results)
         calls = (call for message in self.messages if message.role == "assistant" for call in message.tool_calls or ())
         self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
-        self._reader = ReadResultTool(self.messages, self.cut_results, self.recall, self.limits.result_tokens)
+        self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
         self._offer_reader(self.messages)
 
     def now(self) -> float:
@@ -278,7 +276,7 @@ class Run:
         return READ_RESULT in self.dispatcher.synthetic
 
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if not self._can_read_on and was_cut(messages):
+        if not self._can_read_on and handles_in(messages):
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: self._reader}
 
     def _notify(self, text: str) -> None:

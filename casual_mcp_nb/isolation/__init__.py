@@ -1,8 +1,8 @@
 """Run work that untrusted text can make endless in a process that can be killed.
 
-A server's regular expression can keep Python's `re` busy for years, and a template can build a string larger than memory;
-neither can be interrupted, and both hold the interpreter. Such work goes to a `Worker`: a separate process with limits on time,
-memory and size.
+A regular expression of a server or a model can keep Python's `re` busy for years, and a template can build a string larger
+than memory; neither can be interrupted, and both hold the interpreter. Such work goes to a `Worker`: a separate process with
+limits on time, memory and size.
 """
 
 from casual_mcp_nb.isolation.worker import GaveUp, Worker

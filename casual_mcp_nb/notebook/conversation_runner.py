@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.read_on import recall_from
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.conversation import Conversation
@@ -100,8 +99,7 @@ class ConversationRunner:
                 on_event(event)
 
         try:
-            recall = recall_from(turns[:index])
-            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=record, recall=recall)
+            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=record)
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

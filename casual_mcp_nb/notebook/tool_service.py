@@ -333,6 +333,7 @@ class ToolService:
                 content=result.content,
                 structured=result.structured,
                 payload=result.payload,
+                previews=result.previews,
             )
         except ServerError as error:
             call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))

@@ -15,7 +15,6 @@ from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.planning import planned_calls, run_planned
-from casual_mcp_nb.engine.read_on import recall_from
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -240,7 +239,7 @@ class TurnService:
         await warmed_up()
         turns = list(self.runner.turns)
         history = [message for turn in turns for message in turn.messages]
-        return await self._chat.run(as_messages(prompt), options, history=history, recall=recall_from(turns), plan_only=True)
+        return await self._chat.run(as_messages(prompt), options, history=history, plan_only=True)
 
     async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions) -> list[ToolCall]:
         await self._tools.view()

@@ -9,7 +9,7 @@ from types import EllipsisType
 from typing import Any, Self
 
 from casual_mcp_nb.toolbox.context import FunctionRunner
-from casual_mcp_nb.toolbox.output import result_of
+from casual_mcp_nb.toolbox.output import result_of, with_result
 from casual_mcp_nb.toolbox.toolbox import failed
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.tool import ToolSpec
@@ -82,7 +82,8 @@ class Mocks:
             if stub is ...:
                 value = example(tool.output_schema or {})
             elif callable(stub):
-                value = await self._run(lambda: stub(**arguments), inspect.iscoroutinefunction(stub))
+                is_async = inspect.iscoroutinefunction(stub)
+                value = await self._run(with_result(lambda: stub(**arguments), is_async), is_async)
             else:
                 value = stub
             return replace(result_of(value), mocked=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from casual_mcp_nb.toolbox.previews import can_save, is_table, previews_of
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.image import media_type_of
 
 MAX_ROWS = 20
 MAX_COLUMNS = 20
+_MAX_CELL = 100
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -27,7 +30,30 @@ class ToolOutput:
     payload: Any = None
 
 
+def with_result(call: Callable[[], Any], is_async: bool) -> Callable[[], Any]:
+    """Return a function that does a call and returns its result; it draws figures on the thread that runs it.
+
+    Args:
+        call: Does the call.
+        is_async: Whether it returns something to await.
+    """
+
+    async def awaited() -> ToolResult:
+        return result_of(await call())
+
+    return awaited if is_async else lambda: result_of(call())
+
+
 def result_of(value: Any) -> ToolResult:
+    """Return what a function returned as the result of a tool, with what displays show of its payload."""
+    result = _result_of(value)
+    if result.payload is None or result.previews:
+        return result
+    apart = isinstance(value, ToolOutput) and value.payload is not None and value.payload is not value.content
+    return replace(result, previews=previews_of(result.payload, apart))
+
+
+def _result_of(value: Any) -> ToolResult:
     """Return what a function returned as the result of a tool.
 
     Tables become their first rows with their shape, figures and images become PNG, and are the payload too. All else becomes
@@ -37,7 +63,7 @@ def result_of(value: Any) -> ToolResult:
         case ToolResult():
             return value
         case ToolOutput():
-            inner = result_of(value.content)
+            inner = _result_of(value.content)
             payload = inner.payload if value.payload is None else value.payload
             return ToolResult(inner.content, inner.structured, inner.is_error, payload)
         case str():
@@ -45,10 +71,10 @@ def result_of(value: Any) -> ToolResult:
         case None:
             return ToolResult()
         case list() if value and all(_is_rich(each) or isinstance(each, str) for each in value) and any(map(_is_rich, value)):
-            parts = [result_of(each) for each in value]
+            parts = [_result_of(each) for each in value]
             content = tuple(part for each in parts for part in each.content)
             return ToolResult(content, payload=[each.payload for each in parts if each.payload is not None])
-    if _is_table(value):
+    if is_table(value):
         return ToolResult((ContentPart("text", _table(value)),), payload=value)
     if (picture := _picture(value)) is not None:
         return ToolResult((picture,), payload=value)
@@ -56,11 +82,7 @@ def result_of(value: Any) -> ToolResult:
 
 
 def _is_rich(value: Any) -> bool:
-    return _is_table(value) or _can_save(value)
-
-
-def _is_table(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "head") and hasattr(value, "columns")
+    return is_table(value) or can_save(value)
 
 
 def _table(table: Any) -> str:
@@ -69,20 +91,16 @@ def _table(table: Any) -> str:
     head = table.head(MAX_ROWS)
     if columns > MAX_COLUMNS:
         head = head[list(table.columns)[:MAX_COLUMNS]]
-    text = head.to_string() if hasattr(head, "to_string") else str(head)
+    text = head.to_string(max_colwidth=_MAX_CELL) if hasattr(head, "to_string") else str(head)
     shown = "" if rows <= MAX_ROWS else f", the first {MAX_ROWS} rows below"
     cut = "" if columns <= MAX_COLUMNS else f", {MAX_COLUMNS} of its columns"
     return f"Table with {rows:,} rows and {columns:,} columns{shown}{cut}:\n{text}"
 
 
-def _can_save(value: Any) -> bool:
-    return callable(getattr(value, "savefig", None)) or type(value).__module__.startswith("PIL.")
-
-
 def _picture(value: Any) -> ContentPart | None:
     if isinstance(value, bytes | bytearray):
         data = bytes(value)
-    elif _can_save(value):
+    elif can_save(value):
         buffer = io.BytesIO()
         save = getattr(value, "savefig", None) or value.save
         save(buffer, format="PNG")

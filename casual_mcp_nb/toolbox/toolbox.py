@@ -14,7 +14,7 @@ from typing import Any
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, shown
 from casual_mcp_nb.toolbox.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext
 from casual_mcp_nb.toolbox.function_tool import NotebookTool
-from casual_mcp_nb.toolbox.output import result_of
+from casual_mcp_nb.toolbox.output import with_result
 from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
 from casual_mcp_nb.toolbox.run_here import run_here
 from casual_mcp_nb.types.content import ContentPart, ToolResult
@@ -121,8 +121,8 @@ class Toolbox:
         except InvalidArgumentsError as error:
             raise ToolCallError(str(error), server=self.name, tool=name) from None
         try:
-            value = await self._run(call, tool.is_async)
-            return result_of(value)
+            result: ToolResult = await self._run(with_result(call, tool.is_async), tool.is_async)
+            return result
         except asyncio.CancelledError:
             context.cancel()
             raise

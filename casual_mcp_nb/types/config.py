@@ -20,7 +20,7 @@ from casual_mcp_nb.types.discovery_options import DiscoveryOptions
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import PriceTable
 from casual_mcp_nb.types.secret import Secrets, certain, revealed, url_secrets, with_tokens
-from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.server import ResultTokens, ServerConfig
 
 
 class ClientConfig(RemoteConfig):
@@ -133,11 +133,11 @@ class ToolResultsConfig(BaseConfig):
     """Limits on tool results.
 
     Args:
-        max_tokens: Maximum length of a result in estimated tokens. The model reads the beginning and end of a longer one, and
-            can request the rest.
+        max_tokens: Maximum length of a result in estimated tokens; 0 for no limit. A longer one is kept as a value: the model
+            reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
     """
 
-    max_tokens: int = Field(default=10_000, ge=100)
+    max_tokens: ResultTokens = 4_000
 
 
 class Config(BaseConfig):

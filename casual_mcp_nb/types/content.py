@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from casual_mcp_nb.types.payload import PayloadPreview
+
 ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 
 
@@ -36,6 +38,7 @@ class ToolResult:
         structured: Structured content, if the tool returned any.
         is_error: Whether the tool itself reported a failure.
         payload: What a function of the notebook returned for the person; no model and no file gets it.
+        previews: What displays show of the payload.
         mocked: Whether a stub answered in place of the tool.
     """
 
@@ -43,4 +46,5 @@ class ToolResult:
     structured: Any = None
     is_error: bool = False
     payload: Any = field(default=None, repr=False, compare=False)
+    previews: tuple[PayloadPreview, ...] = ()
     mocked: bool = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.displayable import Displayable
-from casual_mcp_nb.types.event import TurnFinished
+from casual_mcp_nb.types.event import TurnFinished, as_in_a_file
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -50,6 +50,12 @@ class Conversation(Sequence[Turn], Displayable):
     def stats(self) -> ChatStats:
         """The stats of the whole conversation."""
         return sum((turn.stats for turn in self), ChatStats())
+
+    def as_in_a_file(self) -> Conversation:
+        """Return the conversation as files have it: of what stays in the kernel, only what it is."""
+        conversation = Conversation(Turn(Trace(map(as_in_a_file, turn.trace))) for turn in self)
+        conversation.repairs = self.repairs
+        return conversation
 
     def to_json(self) -> str:
         """Return the whole conversation as JSON that `from_json` can load."""

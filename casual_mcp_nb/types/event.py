@@ -6,11 +6,13 @@ All are frozen; `at` is seconds since the turn began.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.large_result import LargeResult
+from casual_mcp_nb.types.payload import in_a_file
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.prices import Price
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
@@ -26,7 +28,7 @@ SYNTHETIC = "_synthetic"
 """The server name under which synthetic tools, such as the search tool, are counted."""
 
 READ_RESULT = "read_result"
-"""The name of the synthetic tool that reads the rest of a cut result."""
+"""The name of the synthetic tool that reads on in a large result."""
 
 UNKNOWN = "_unknown"
 """The server name under which calls of unknown tools are counted."""
@@ -287,8 +289,9 @@ class ToolFinished:
         tool: Which tool.
         status: How it ended.
         text: The result as the model reads it.
-        result: The original result, if there is one.
         permission: Who decided whether it may run; None for a call that did not get that far.
+        result: The original result, if there is one; the texts of a large one are cut.
+        large: What is known of a result that was too large for the model.
     """
 
     step: int
@@ -299,6 +302,7 @@ class ToolFinished:
     result: ToolResult | None = None
     at: float = 0.0
     permission: Permission | None = None
+    large: LargeResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +353,14 @@ class TurnFinished:
     status: TurnStatus
     error: str | None = None
     at: float = 0.0
+
+
+def as_in_a_file(event: Event) -> Event:
+    """Return an event as files have it: of payloads and large results, only what they are."""
+    if not isinstance(event, ToolFinished) or (event.large is None and (event.result is None or event.result.payload is None)):
+        return event
+    result = event.result and replace(event.result, payload=None, previews=tuple(map(in_a_file, event.result.previews)))
+    return replace(event, result=result, large=event.large and replace(event.large, source=None))
 
 
 Event = (

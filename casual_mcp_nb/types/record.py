@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types._tables import NumberedValues, read_message, spread
-from casual_mcp_nb.types.event import Event, Request, StepFinished, StepStarted, ToolFinished, ToolProgress, TurnStarted
+from casual_mcp_nb.types.event import (
+    Event,
+    Request,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolProgress,
+    TurnStarted,
+    as_in_a_file,
+)
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -125,7 +134,7 @@ def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) ->
 
 
 def _written(event: Event, messages: NumberedValues, tools: NumberedValues) -> dict[str, Any]:
-    fields = _fields(event)
+    fields = _fields(as_in_a_file(event))
     match event:
         case StepStarted(request=request):
             fields["request"]["messages"] = messages.spans(request.messages)
@@ -145,8 +154,8 @@ def _fields(event: Event) -> dict[str, Any]:
     kind: Any = type(event)
     adapter, shared = _adapter(kind), _SHARED.get(kind)
     if kind is ToolFinished:
-        # It is an object of the notebook.
-        shared = {"result": {"payload"}}
+        # They stay in the kernel.
+        shared = {"result": {"payload"}, "large": {"source"}}
     exclude = {0: shared} if shared else None
     try:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.base_config import HeaderName, HeaderText, RemoteConfig, Seconds, VariableName, VariableText
@@ -38,6 +38,18 @@ def checked_approval(value: Any) -> Any:
     return dict(value)
 
 
+MIN_RESULT_TOKENS = 100
+
+
+def _enough_for_a_head(tokens: int) -> int:
+    if 0 < tokens < MIN_RESULT_TOKENS:
+        raise ValueError(f"must be {MIN_RESULT_TOKENS} or more; 0 for no limit")
+    return tokens
+
+
+ResultTokens = Annotated[int, Field(ge=0), AfterValidator(_enough_for_a_head)]
+"""A limit on results in tokens; 0 for none."""
+
 Policies = Annotated[Approval | dict[str, Approval], BeforeValidator(checked_approval)]
 """The policy of a server, or policies by tool name."""
 
@@ -68,6 +80,8 @@ class ServerConfig(RemoteConfig):
         total_timeout: Time limit of a call in seconds, whatever progress it reports.
         approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping of tool names to these,
             with `*` for all other tools. None: see `casual_mcp_nb.engine.approval`.
+        max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`; 0 for no limit,
+            None for that one.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
     """
 
@@ -91,6 +105,7 @@ class ServerConfig(RemoteConfig):
     call_timeout: Seconds = 60.0
     total_timeout: Seconds = 600.0
     approval: Policies | None = None
+    max_result_tokens: ResultTokens | None = None
     pin_tools: StrictBool = False
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from casual_mcp_nb.types.event import (
     ToolsSearched,
     ToolStarted,
 )
+from casual_mcp_nb.types.large_result import LargeResult, value_of
+from casual_mcp_nb.types.payload import PayloadPreview
 from casual_mcp_nb.types.prices import Cost, Price
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
@@ -48,8 +51,8 @@ class ToolCall(Displayable):
         arguments: The arguments, or the original text if it is not a usable JSON object.
         status: `running`, or how it ended; `unknown` if its turn ended without recording that.
         result: The result as the model read it; empty while it runs.
-        content: The result's parts as they came.
-        structured: Structured content, if the tool returned any.
+        content: The result's parts as they came; the texts of a large result are cut.
+        structured: Structured content, if the tool returned any and the result is not large.
         seconds: How long it took, without `waited`; None while it runs.
         progress: The last progress report.
         search: The search, if it was one.
@@ -61,6 +64,8 @@ class ToolCall(Displayable):
         mocked: Whether a stub answered in place of the tool, see `Session.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
+        previews: What displays show of the payload.
+        large: What is known of a result of which the model read only the head; `value` is the whole.
     """
 
     id: str
@@ -82,6 +87,27 @@ class ToolCall(Displayable):
     mocked: bool = False
     nested: tuple[ToolCall, ...] = ()
     planned: bool = False
+    previews: tuple[PayloadPreview, ...] = ()
+    large: LargeResult | None = None
+
+    @property
+    def value(self) -> Any:
+        """The whole result as a Python value, made at each access.
+
+        The payload if a function of the notebook returned one; a pandas DataFrame for a table (a list of dicts without pandas);
+        else a dict, a list or a text.
+
+        Raises:
+            UsageError: It was large, and is not in this process any more.
+        """
+        if self.payload is not None:
+            return self.payload
+        if self.large is not None:
+            return value_of(self.large.text)
+        if self.structured is not None:
+            return value_of(json.dumps(self.structured, default=str))
+        texts = [part.text for part in self.content if part.kind == "text"]
+        return value_of("\n".join(texts)) if texts else self.result
 
 
 def with_nested(calls: Iterable[ToolCall]) -> Iterator[ToolCall]:
@@ -254,6 +280,8 @@ def call_of(
         payload=end.result.payload if end.result else None,
         mocked=end.result.mocked if end.result else False,
         nested=nested,
+        previews=end.result.previews if end.result else (),
+        large=end.large,
     )
 
 

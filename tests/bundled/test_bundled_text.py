@@ -94,7 +94,7 @@ async def test_a_hostile_text_is_answered_in_seconds(call, tool: str, arguments:
         ("query_json", {"text": "{'a': 1}"}, "line 1, column 2"),
         ("query_json", {"text": "[" * 100_000}, "nested too deeply"),
         ("query_json", {"text": "[NaN]"}, "Not usable JSON"),
-        ("query_json", {"text": '{"name": 1}', "path": "nam"}, "Closest: name"),
+        ("query_json", {"text": '{"name": 1}', "path": "nam"}, "closest: name"),
         ("query_json", {"text": "[1]", "path": "[1]"}, "list of 1"),
         ("query_json", {"text": "[1]", "path": "a"}, "a list"),
         ("query_json", {"text": "1", "path": "a["}, "not valid at"),

@@ -306,13 +306,13 @@ async def test_leaving_a_stream_early_stops_the_turn(chat: McpToolChat, server: 
     assert after.status == "done"
 
 
-async def test_the_result_is_cut_for_the_model_and_kept_whole_on_the_trace(server: Server) -> None:
+async def test_a_long_result_is_cut_for_the_model_and_kept_whole_as_a_value(server: Server) -> None:
     async with made(server, limits=TurnLimits(result_tokens=100)) as chat:
         turn = await ask(chat, call("lab__long"), "ok")
     (long,) = turn.tool_calls
     assert len(long.result) < 600
-    assert "of 1,000,000 characters" in long.result
-    assert len(long.content[0].text) == 1_000_000
+    assert "1,000,000 characters" in long.result
+    assert len(long.value) == 1_000_000
 
 
 @pytest.mark.parametrize(

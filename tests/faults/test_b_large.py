@@ -57,9 +57,10 @@ async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model_and_
         turn = await ask(chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done")
         large, *others = turn.tool_calls
         assert [c.result for c in others] == ["ok", "ok"]
-        assert large.content[0].text == "x" * size
+        assert large.value == "x" * size
         assert len(large.result) < TurnLimits().result_tokens * 4 + 200
-        assert f"of {size:,} characters" in large.result
+        assert f"{size:,} characters" in large.result
+        assert len(large.content[0].text) < size
         assert len(turn._repr_html_()) < 64 * 1024
         assert_valid(turn.messages)
 
@@ -77,7 +78,10 @@ async def test_secrets_are_masked_in_a_large_result_and_the_loop_goes_on(opened:
         await ask(chat, call("lab__small"), "warm")
         turn = await ask(chat, calls(call("lab__large"), call("other__a")), "done")
     assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
-    assert "planted" not in json.dumps(turn.tool_calls[0].structured)
+    large = turn.tool_calls[0].large
+    assert large is not None
+    assert large.size > 3 * MB
+    assert "planted" not in large.text
     assert not any("planted" in part.text for part in turn.tool_calls[0].content)
     assert MASK in turn.tool_calls[0].result
 

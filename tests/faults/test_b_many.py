@@ -104,8 +104,10 @@ async def test_a_large_table_within_the_limit_is_read_masked_and_converted_witho
         keys = {f"KEY_{number}": secret for number, secret in enumerate(secrets)}
         chat = await opened({"lab": server.config(), "other": raw({"env": keys}, calls={"a": OK})})
         turn = await ask(chat, call("lab__many"), "done")
-    assert len(turn.tool_calls[0].structured["rows"]) == 45_000
-    assert "planted" not in json.dumps(turn.tool_calls[0].structured)
+    large = turn.tool_calls[0].large
+    assert large is not None
+    assert len(json.loads(large.text)["rows"]) == 45_000
+    assert "planted" not in large.text
     assert MASK in turn.tool_calls[0].result
     assert not watch.take()
 
@@ -117,5 +119,5 @@ async def test_what_stands_within_a_text_is_not_counted(opened: Opened, text: st
     with McpHttp({"many": {"content": [{"type": "text", "text": text}]}, "small": OK["result"]}) as server:
         chat = await opened({"lab": server.config()})
         turn = await ask(chat, call("lab__many"), "done")
-    assert turn.tool_calls[0].content[0].text == text
+    assert turn.tool_calls[0].value == text
     assert not watch.take()

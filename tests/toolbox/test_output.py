@@ -9,6 +9,8 @@ import pytest
 
 from casual_mcp_nb import ToolOutput
 from casual_mcp_nb.toolbox.output import MAX_ROWS, result_of
+from casual_mcp_nb.toolbox.previews import MAX_CELL, MAX_COLUMNS, MAX_PICTURE
+from casual_mcp_nb.toolbox.previews import MAX_ROWS as PREVIEW_ROWS
 
 
 @dataclass
@@ -73,3 +75,46 @@ def test_an_output_names_both_forms() -> None:
     result = result_of(ToolOutput("short", payload))
     assert result.content[0].text == "short"
     assert result.payload is payload
+
+
+def test_a_table_is_shown_as_rows() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    table = pandas.DataFrame({f"column {n}": ["<b>" * 100] * 1_200 for n in range(20)})
+    (preview,) = result_of(ToolOutput("short", table)).previews
+    assert (len(preview.columns), len(preview.rows), preview.more_rows) == (MAX_COLUMNS, PREVIEW_ROWS, 1_200 - PREVIEW_ROWS)
+    assert all(len(cell) <= MAX_CELL + 1 for row in preview.rows for cell in row)
+    assert "1,200 rows" in preview.what
+    assert len(result_of(table).content[0].text) < 60_000
+
+
+def test_a_table_with_an_index_or_columns_of_one_name_is_shown() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    table = pandas.DataFrame([[1, 2]], columns=["a", "a"], index=pandas.Index(["Oslo"], name="city"))
+    (preview,) = result_of(table).previews
+    assert (preview.columns, preview.rows) == (("city", "a", "a"), (("Oslo", "1", "2"),))
+
+
+def test_a_figure_is_shown_once_and_small_enough() -> None:
+    figure = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed: pip install matplotlib").Figure()
+    figure.set_size_inches(20, 10)
+    figure.subplots().plot(range(50), [n**3 % 97 for n in range(50)])
+    (apart,) = result_of(ToolOutput("A plot.", figure)).previews
+    assert (apart.picture or b"").startswith(b"\x89PNG")
+    assert len(apart.picture or b"") <= MAX_PICTURE
+    (beside_its_content,) = result_of(figure).previews
+    assert not beside_its_content.is_shown
+
+
+def test_other_payloads_are_the_beginning_of_their_repr() -> None:
+    (preview,) = result_of(ToolOutput("short", list(range(10**6)))).previews
+    assert preview.what == "list, 1,000,000 items"
+    assert 0 < len(preview.text) < 600
+
+
+def test_a_payload_that_cannot_be_looked_at_costs_nothing() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    (preview,) = result_of(ToolOutput("short", Broken())).previews
+    assert "Broken" in preview.what

@@ -7,13 +7,20 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pandas
 import pytest
+from matplotlib.figure import Figure
 
-from casual_mcp_nb import Conversation, Session, ToolContext, ToolOutput
+from casual_mcp_nb import Conversation, Session, ToolContext, ToolOutput, Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.tool import ToolAnnotations
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return "<opaque>"
 
 
 @pytest.fixture
@@ -134,6 +141,36 @@ def test_payloads_stay_here_and_out_of_what_is_saved(session: Session, tmp_path:
     (loaded,) = Conversation.load(tmp_path / "chat.json")
     assert loaded.tool_calls[0].result == "short"
     assert loaded.payloads == []
+
+
+def test_payloads_are_shown_here_and_only_named_in_files(session: Session, tmp_path: Any) -> None:
+    table = pandas.DataFrame({"city": ["<i>Oslo</i>"] * 1_200, "price": range(1_200)})
+    figure = Figure()
+    session.add_tool(lambda: ToolOutput("many", table), name="orders")
+    session.add_tool(lambda: ToolOutput("drawn", figure), name="plot")
+    session.add_tool(lambda: ToolOutput("done", Opaque()), name="other")
+    names = ("orders", "plot", "other")
+    turn = session.chat("Go", model=asks(calls(*(call(f"notebook__{name}") for name in names))))
+    html = turn._repr_html_()
+    assert html.count("<table") > turn_without_payloads(turn)._repr_html_().count("<table")
+    assert "data:image/png" in html
+    assert "&lt;i&gt;Oslo" in html
+    assert "<i>Oslo" not in html
+    assert "&lt;opaque&gt;" in html
+    assert "Oslo" in turn._repr_markdown_()
+    direct = session.call_tool("notebook:orders")
+    assert "Oslo" in direct._repr_html_()
+    for name in ("chat.html", "chat.md", "chat.json"):
+        text = session.export(tmp_path / name).read_text()
+        assert "1,200 rows" in text
+        assert not any(word in text for word in ("Oslo", "image/png", "opaque"))
+    (loaded,) = Conversation.load(tmp_path / "chat.json")
+    assert "1,200 rows" in loaded._repr_html_()
+
+
+def turn_without_payloads(turn: Turn) -> Turn:
+    (bare,) = Conversation([turn]).as_in_a_file()
+    return bare
 
 
 def test_progress_and_log_of_a_function_are_those_of_a_server(session: Session) -> None:

@@ -1,0 +1,35 @@
+"""What functions of the notebook returned for the person: tables, figures, and the beginning of anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from casual_mcp_nb.display.view import Block, Column, Image, Section, Table, Text
+from casual_mcp_nb.types.payload import PayloadPreview
+
+
+def payload_sections(title: str, previews: Sequence[PayloadPreview], take: Callable[[int], bool]) -> tuple[Section, ...]:
+    """Return the payloads of a call that can be shown.
+
+    Args:
+        title: The tool.
+        previews: What is shown of them.
+        take: Returns whether an image of a size may be shown.
+    """
+    shown = (preview for preview in previews if preview.is_shown)
+    return tuple(Section(title, (_block(preview, take),), note=preview.what, look="payload") for preview in shown)
+
+
+def payload_words(previews: Sequence[PayloadPreview]) -> str:
+    """Return what the payloads of a call are, and that they are in no file."""
+    return f"Payload kept in the kernel: {'; '.join(preview.what for preview in previews)}"
+
+
+def _block(preview: PayloadPreview, take: Callable[[int], bool]) -> Block:
+    if preview.columns:
+        return Table(tuple(map(Column, preview.columns)), preview.rows, preview.more_rows)
+    if preview.picture is not None:
+        if take(len(preview.picture)):
+            return Image("image/png", preview.picture, preview.what)
+        return Text(f"picture of {len(preview.picture):,} bytes, not shown here")
+    return Text(preview.text, code=True)

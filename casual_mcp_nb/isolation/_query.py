@@ -1,0 +1,475 @@
+"""Read on in, search or query a large result. Runs in the worker process, without the package."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["table", "json", "text"]
+
+MAX_LINE = 1_000
+"""Longer lines of a text are wrapped, so that each can be read."""
+MAX_CELL = 200
+"""Longer values in a row or a list are cut; a path reads them whole."""
+MAX_COLUMNS_NAMED = 60
+_MAX_KEYS_NAMED = 12
+_MAX_MATCH = 240
+_MAX_HEADER = 2_000
+_MAX_SQL = 10_000
+_MAX_VALUE_BYTES = 5_000_000
+_STEPS_BETWEEN_CHECKS = 10_000
+_json = json.JSONEncoder(ensure_ascii=False).encode
+TABLE = "result"
+"""The name of the table in SQL."""
+
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_STEP = re.compile(
+    r"\.?(?:\[(?P<index>-?\d{1,9}|\*|-?\d{0,9}:-?\d{0,9})\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]|(?P<key>[^.\[\]]+))"
+)
+_COLUMN_NAME = re.compile(r"[^\d\W][\w .()/%#-]{0,60}")
+
+
+class BadQuery(ValueError):
+    """A question cannot be answered; the message says why."""
+
+
+class _View(NamedTuple):
+    """A value as lines that can be read from any one on."""
+
+    what: str
+    unit: str
+    total: int
+    lines: Callable[[int], Iterable[str]]
+    header: str = ""
+
+
+def query(argument: dict[str, Any]) -> dict[str, Any]:
+    """Answer one question about a result.
+
+    Args:
+        argument: `key`, which result; `text`, the whole of it, or None for the last one again; `plain`, whether it is text
+            whatever it looks like; `characters`, the size of the answer; `seconds`, the time for a statement; and what to do:
+            `path` selects a part, `sql` queries it, `search` (as a `regex` or not) finds lines, `offset` is where to begin.
+
+    Returns:
+        `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`, `total`, `header` and
+        `lines`; and for an object with one table in it `table`, the same of that, with its `key`.
+    """
+    if argument["text"] is None and _last[0] != argument["key"]:
+        return {"missing": True}
+    try:
+        kind, value = _parsed(argument)
+        if path := argument.get("path"):
+            value = pick(value, path) if kind != "text" else _no_path()
+        if statement := argument.get("sql"):
+            view = _selected(value, statement, argument["seconds"])
+        elif search := argument.get("search"):
+            view = _searched(value, search, bool(argument.get("regex")))
+        else:
+            view = _view(value)
+        start = argument.get("offset", 0)
+        if start and start >= view.total:
+            raise BadQuery(f"offset is beyond the end: there are {view.total:,} {view.unit}")
+    except (BadQuery, re.error, sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+        return {"error": str(error)}
+    answer = _answer(value, view, start, argument["characters"])
+    if isinstance(value, dict) and view.unit == "keys" and len(tables := _tables_in(value)) == 1:
+        (key,) = tables
+        answer["table"] = {"key": key, **_answer(value[key], _view(value[key]), 0, argument["characters"])}
+    return answer
+
+
+def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, Any]:
+    columns = list(_columns(value))[:MAX_COLUMNS_NAMED] if _is_table(value) and view.unit == "rows" else []
+    return {
+        "what": view.what,
+        "columns": [[name, _type_of(value, name)] for name in columns],
+        "unit": view.unit,
+        "total": view.total,
+        "header": view.header,
+        "lines": _within(view.lines(start), characters),
+    }
+
+
+def parse(text: str) -> tuple[Kind, Any]:
+    """Return what a text holds: the rows of a table as objects, a JSON value, or the text.
+
+    A list of objects, JSON lines and CSV with a header are tables. FastMCP's servers put a list into `{"result": [...]}`.
+    """
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            rows = _json_lines(text)
+            return ("table", rows) if rows else ("text", text)
+        if isinstance(value, dict) and list(value) == ["result"]:
+            value = value["result"]
+        if isinstance(value, str):
+            return "text", value
+        return ("table" if _is_table(value) else "json"), value
+    rows = _csv_rows(text)
+    return ("table", rows) if rows else ("text", text)
+
+
+_last: tuple[str | None, tuple[Kind, Any]] = (None, ("text", ""))
+
+
+def _parsed(argument: dict[str, Any]) -> tuple[Kind, Any]:
+    """Parse a result, or return the last one again: a model asks several times about the same one."""
+    global _last
+    if (text := argument["text"]) is not None:
+        # The memory of the process is limited.
+        _last = (None, ("text", ""))
+        _last = (argument["key"], ("text", text) if argument.get("plain") else parse(text))
+    return _last[1]
+
+
+def _json_lines(text: str) -> list[dict[str, Any]]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2 or any(line.lstrip()[:1] != "{" for line in lines):
+        return []
+    try:
+        rows = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return []
+    return rows if _is_table(rows) else []
+
+
+def _csv_rows(text: str) -> list[dict[str, Any]]:
+    first = text.partition("\n")[0]
+    delimiter = max("\t;,|", key=first.count)
+    if delimiter not in first or text.count("\n") < 2:
+        return []
+    try:
+        names, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+    except (csv.Error, ValueError):
+        return []
+    if not rows or len(set(names)) < len(names) or not all(map(_COLUMN_NAME.fullmatch, names)):
+        return []
+    if any(len(row) != len(names) for row in rows):
+        return []
+    columns = [_numbers(column) for column in zip(*rows, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _numbers(column: Sequence[str]) -> Sequence[Any]:
+    """Return a column as numbers if all of it are numbers, with None for empty cells."""
+    for number in (int, float):
+        try:
+            return [number(cell) if cell else None for cell in column]
+        except ValueError:
+            continue
+    return column
+
+
+def pick(value: Any, path: str) -> Any:
+    """Return the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
+
+    `[*]` selects every item of a list or object and returns a list; a key with other characters is written `['a.b']`.
+
+    Raises:
+        BadQuery: The path is not valid, or leads to nothing; the message names what is there.
+    """
+    return _follow(value, _steps(path))
+
+
+def _follow(value: Any, steps: Sequence[str | int | slice | None]) -> Any:
+    for index, step in enumerate(steps):
+        if step is None:
+            return [_follow(item, steps[index + 1 :]) for item in _items(value)]
+        value = _child(value, step)
+    return value
+
+
+def _steps(path: str) -> list[str | int | slice | None]:
+    """Return the keys, numbers and slices of a path; None for `[*]`."""
+    steps: list[str | int | slice | None] = []
+    remaining = path.strip().removeprefix("$")
+    while remaining:
+        match = _STEP.match(remaining)
+        if match is None:
+            raise BadQuery(f"the path is not valid at {remaining[:40]!r}; write it like users[0].name or users[*].name")
+        index = match["index"]
+        if index is None:
+            steps.append(match["key"] if match["quoted"] is None else match["quoted"])
+        elif ":" in index:
+            begin, _, end = index.partition(":")
+            steps.append(slice(int(begin) if begin else None, int(end) if end else None))
+        else:
+            steps.append(None if index == "*" else int(index))
+        remaining = remaining[match.end() :]
+    return steps
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return list(value.values())
+    raise BadQuery(f"[*] needs a list, but there is {_noun(value)}")
+
+
+def _child(value: Any, step: str | int | slice) -> Any:
+    if not isinstance(step, str):
+        if not isinstance(value, list):
+            raise BadQuery(f"a number in brackets needs a list, but there is {_noun(value)}")
+        if isinstance(step, int) and not -len(value) <= step < len(value):
+            raise BadQuery(f"[{step}] is outside the list of {len(value):,} items")
+        return value[step]
+    if not isinstance(value, dict):
+        raise BadQuery(f"the key {step[:40]!r} needs an object, but there is {_noun(value)}")
+    if step not in value:
+        keys = list(value)[:1_000]
+        near = difflib.get_close_matches(step[:100], keys, 3, 0.5)
+        named = ", ".join(key[:40] for key in near or keys[:_MAX_KEYS_NAMED]) or "none"
+        raise BadQuery(f"there is no key {step[:40]!r}; {'closest' if near else 'keys'}: {named}")
+    return value[step]
+
+
+def _no_path() -> Any:
+    raise BadQuery("a path needs JSON, and this is text")
+
+
+def _noun(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value) and any(value)
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> dict[str, None]:
+    return dict.fromkeys(name for row in rows for name in row)
+
+
+def _type_of(rows: Sequence[dict[str, Any]], name: str) -> str:
+    value = next((row[name] for row in rows if row.get(name) is not None), None)
+    names = {bool: "boolean", int: "integer", float: "real", str: "text", list: "list", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _view(value: Any) -> _View:
+    """Return a value as lines: the rows of a table, the items of a list, the keys of an object, the lines of a text."""
+    if _is_table(value):
+        names = list(_columns(value))
+        return _View(
+            _what(value),
+            "rows",
+            len(value),
+            lambda start: (_csv_line(_cell(row.get(name)) for name in names) for row in value[start:]),
+            _csv_line(names)[:_MAX_HEADER],
+        )
+    if isinstance(value, list):
+        return _View(_what(value), "items", len(value), lambda start: map(_brief, value[start:]))
+    if isinstance(value, dict):
+        entries = list(value.items())
+        return _View(
+            _what(value), "keys", len(value), lambda start: (f"{k[:MAX_CELL]}: {_brief(v)}" for k, v in entries[start:])
+        )
+    lines = _text_lines(value if isinstance(value, str) else _json(value))
+    return _View(_what(value), "lines", len(lines), lambda start: lines[start:])
+
+
+def _what(value: Any) -> str:
+    """Return what a value is, with its size."""
+    if _is_table(value):
+        return f"table of {_count(len(value), 'row')}, {_count(len(_columns(value)), 'column')}"
+    if isinstance(value, list):
+        return f"list of {_count(len(value), 'item')}"
+    if isinstance(value, dict):
+        named = ", ".join(str(key)[:40] for key in list(value)[:_MAX_KEYS_NAMED])
+        return f"object with {_count(len(value), 'key')} ({named}{', …' if len(value) > _MAX_KEYS_NAMED else ''})"
+    if isinstance(value, str):
+        return f"text of {_count(len(value), 'character')}"
+    return _noun(value)
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _brief(value: Any) -> str:
+    """Return a value on one line, or what it is if that is too long."""
+    if isinstance(value, dict | list) and len(value) > _MAX_KEYS_NAMED:
+        return _what(value)
+    text = value if isinstance(value, str) else _json(value)
+    if len(text) <= MAX_CELL:
+        return " ".join(text.splitlines()) if isinstance(value, str) else text
+    return _what(value) if isinstance(value, dict | list) else _cut(text)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return _cut(value if isinstance(value, str) else _json(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}… ({len(text):,} characters)"
+
+
+def _csv_line(cells: Iterable[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([" ".join(cell.splitlines()) for cell in cells])
+    return line.getvalue()
+
+
+def _text_lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if max(map(len, lines)) <= MAX_LINE:
+        return lines
+    return [line[start : start + MAX_LINE] for line in lines for start in range(0, max(len(line), 1), MAX_LINE)]
+
+
+def _within(lines: Iterable[str], characters: int) -> list[str]:
+    """Return as many lines as fit, and at least one."""
+    fitting: list[str] = []
+    for line in lines:
+        characters -= len(line) + 1
+        if characters < 0 and fitting:
+            break
+        fitting.append(line)
+    return fitting
+
+
+def _searched(value: Any, search: str, is_regex: bool) -> _View:
+    if is_regex:
+        find: Callable[[str], int | None] = lambda text: m.start() if (m := pattern.search(text)) else None  # noqa: E731
+        pattern = re.compile(search)
+    else:
+        folded = search.casefold()
+        find = lambda text: at if (at := text.casefold().find(folded)) >= 0 else None  # noqa: E731
+    matches = [_around(label, text, at) for label, text in _searchable(value) if (at := find(text)) is not None]
+    header = _csv_line(_columns(value))[:_MAX_HEADER] if _is_table(value) and matches else ""
+    return _View(_count(len(matches), "match", "matches"), "matches", len(matches), lambda start: matches[start:], header)
+
+
+def _searchable(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a search goes through, each with its place: rows, lines, or the single values of JSON."""
+    if _is_table(value):
+        names = list(_columns(value))
+        for number, row in enumerate(value):
+            yield f"row {number}", ",".join([_whole(row.get(name)) for name in names])
+    elif isinstance(value, str):
+        for number, line in enumerate(_text_lines(value)):
+            yield f"line {number}", line
+    else:
+        yield from _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        path, item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(item.items())]
+        elif isinstance(item, list):
+            waiting += [(f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)]
+        else:
+            # A key can be what is looked for.
+            yield path, f"{path}: {_whole(item)}"
+
+
+def _whole(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else _json(value)
+
+
+def _around(label: str, text: str, at: int) -> str:
+    start = max(0, at - _MAX_MATCH // 3) if len(text) > _MAX_MATCH else 0
+    part = " ".join(text[start : start + _MAX_MATCH].splitlines())
+    part = f"{'…' if start else ''}{part}{'…' if start + _MAX_MATCH < len(text) else ''}"
+    return part if text.startswith(f"{label}: ") and not start else f"{label}: {part}"
+
+
+def _selected(value: Any, statement: str, seconds: float) -> _View:
+    """Run a SELECT over a table in memory. Nothing else is permitted."""
+    if len(statement) > _MAX_SQL:
+        raise BadQuery(f"the statement is longer than {_MAX_SQL:,} characters")
+    connection = _database(_table_in(value))
+    try:
+        until = time.monotonic() + seconds
+        connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_CHECKS)
+        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
+        cursor = connection.execute(statement)
+        names = [column[0] for column in cursor.description or ()]
+        lines = [_csv_line(map(_sql_cell, row)) for row in cursor]
+    except sqlite3.OperationalError as error:
+        if "interrupted" in str(error):
+            raise TimeoutError from None
+        raise
+    except sqlite3.DatabaseError as error:
+        if any(word in str(error) for word in ("not authorized", "prohibited")):
+            raise BadQuery(f"only SELECT is permitted, over the table {TABLE}") from None
+        raise
+    finally:
+        connection.close()
+    return _View(_count(len(lines), "row"), "rows", len(lines), lambda start: lines[start:], _csv_line(names)[:_MAX_HEADER])
+
+
+def _table_in(value: Any) -> list[dict[str, Any]]:
+    """Return the table of a value: itself, or the only list of objects in an object.
+
+    Raises:
+        BadQuery: There is none, or it is not clear which one.
+    """
+    if _is_table(value):
+        return list(value)
+    tables = _tables_in(value) if isinstance(value, dict) else []
+    if len(tables) == 1:
+        return list(value[tables[0]])
+    if tables:
+        raise BadQuery(f"name the table with path: {', '.join(tables[:_MAX_KEYS_NAMED])}")
+    raise BadQuery(f"SQL needs a table, a list of objects, but there is {_noun(value)}; select one with path")
+
+
+def _tables_in(value: dict[str, Any]) -> list[str]:
+    return [key for key, item in value.items() if _is_table(item)]
+
+
+def _database(rows: list[dict[str, Any]]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    keys = list(_columns(rows))[: connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)]
+    names: list[str] = []
+    taken: set[str] = set()
+    for key in keys:
+        # Names of columns are compared without case.
+        name = _encodable(key).replace("\0", "") or "column"
+        while name.casefold() in taken:
+            name += "_"
+        taken.add(name.casefold())
+        names.append('"' + name.replace('"', '""') + '"')
+    connection.execute(f"CREATE TABLE {TABLE} ({', '.join(names)})")
+    insert = f"INSERT INTO {TABLE} VALUES ({', '.join('?' * len(keys))})"
+    connection.execute("BEGIN")
+    connection.executemany(insert, ([_sql_value(row.get(key)) for key in keys] for row in rows))
+    connection.execute("COMMIT")
+    return connection
+
+
+def _sql_value(value: Any) -> Any:
+    match value:
+        case None | bool() | float():
+            return value
+        case int():
+            return value if -(2**63) <= value < 2**63 else str(value)
+        case str():
+            return _encodable(value)
+    return _encodable(_json(value))
+
+
+def _sql_cell(value: Any) -> str:
+    return f"{len(value):,} bytes" if isinstance(value, bytes) else _cell(value)
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
