@@ -76,8 +76,8 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     rows = tuple(
         (
             _clock(record.at),
-            Name(record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)),
-            "you" if record.caller == "person" else record.caller,
+            Name(tool_of(record)),
+            caller_of(record),
             decided(record.permission),
             outcome_of(record.status),
             words.seconds(record.seconds) if record.seconds is not None else "",
@@ -87,7 +87,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
         )
         for record in visible
     )
-    titles = ("At", "Tool", "Called by", "Allowed by", "Outcome", "Time #", "Arguments #", "Result #", "Definition")
+    titles = ("At", "Tool", "Called by", "Decided by", "Outcome", "Time #", "Arguments #", "Result #", "Definition")
     table = Table(columns(*titles), rows, len(audit) + audit.dropped - len(rows))
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
@@ -98,6 +98,16 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
 def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
     """Return one of these calls."""
     return audit_view(Audit((record,)), limits)
+
+
+def tool_of(record: AuditRecord) -> str:
+    """Return the tool of a call as people write it."""
+    return record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)
+
+
+def caller_of(record: AuditRecord) -> str:
+    """Return who made a call, in words."""
+    return "you" if record.caller == "person" else record.caller
 
 
 def decided(permission: Permission | None) -> str:

@@ -40,6 +40,11 @@ class AuditTrail:
             self._records.append(record)
             self._added += 1
 
+    @property
+    def count(self) -> int:
+        """How many calls there were, also those that are no longer listed."""
+        return self._added
+
     def read(self) -> Audit:
         """Return the calls, oldest first."""
         with self._lock:

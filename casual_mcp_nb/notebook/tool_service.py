@@ -348,6 +348,11 @@ class ToolService:
         """Every call of the session, see `Session.audit`."""
         return self._chat.audit.read()
 
+    @property
+    def call_count(self) -> int:
+        """How many calls there were in the session."""
+        return self._chat.audit.count
+
     async def search(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.calls import outcome_of
+from casual_mcp_nb.display.records import caller_of, decided, tool_of
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import clean, cut, first
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import ConnectError, shown
+from casual_mcp_nb.types.audit import Audit
 from casual_mcp_nb.types.direct_call import DirectCall
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ServerStatus
@@ -21,6 +24,8 @@ MAX_NAME = 120
 MAX_SUMMARY = 110
 MAX_TEXT = 20_000
 MAX_ARGUMENTS = 2_000
+MAX_AUDITED = 100
+"""How many calls the panel lists."""
 _MAX_REASON = 2_000
 _MAX_TAIL = 4_000
 _MAX_INSTRUCTIONS = 4_000
@@ -148,6 +153,24 @@ def call_row(made: DirectCall) -> dict[str, Any]:
         "status": call.status,
         "seconds": words.seconds(call.seconds),
     }
+
+
+def audit_rows(audit: Audit) -> list[dict[str, Any]]:
+    """Return the last calls of a session, the newest first."""
+    first_number = audit.dropped + len(audit)
+    return [
+        {
+            "number": first_number - index,
+            "at": record.at,
+            "tool": first(tool_of(record), MAX_NAME),
+            "caller": caller_of(record),
+            "decided_by": _text(decided(record.permission)),
+            "status": record.status,
+            "outcome": outcome_of(record.status).text,
+            "seconds": words.seconds(record.seconds),
+        }
+        for index, record in enumerate(audit.records[: -MAX_AUDITED - 1 : -1])
+    ]
 
 
 def _text(text: str, limit: int = MAX_TEXT) -> str:

@@ -24,6 +24,7 @@ from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
 from casual_mcp_nb.widgets._attached import MAX_TOGETHER, Attached, with_attached
 from casual_mcp_nb.widgets._copied import Copied, copied
+from casual_mcp_nb.widgets._rows import audit_rows
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
 from casual_mcp_nb.widgets.state import SessionParts, State, command
 
@@ -83,6 +84,7 @@ class ConversationState(State):
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
+            "calls": session.tool_service.call_count,
         }
 
     @command
@@ -219,6 +221,11 @@ class ConversationState(State):
         if started.tool_set in self.session.tool_service.tool_sets and started.tool_set != selection.tool_set:
             options["tool_set"] = started.tool_set
         return options
+
+    @command
+    def audit(self) -> list[dict[str, Any]]:
+        """Return the last calls of the session, the newest first; `session.audit` has them all."""
+        return audit_rows(self.session.tool_service.audit)
 
     @command
     def stop(self) -> None:

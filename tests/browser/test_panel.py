@@ -429,6 +429,25 @@ def test_the_reason_of_a_denial_reaches_the_model(page: Any) -> None:
     assert "Work it out by yourself." in value(page, "session.turns[0].steps[1].request.messages[-1].content")
 
 
+def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> None:
+    before = value(page, "len(session.audit)")
+    send(page, "Add", "ADD", "ADD", "'ok'")
+    at(page, "deny-reason").fill("Not <b>this</b> one.")
+    at(page, "deny-reason").press("Enter")
+    at(page, "approve").click()
+    ended(page, 1)
+    reads(at(page, "audit-toggle"), f"{before + 2} call")
+    at(page, "audit-toggle").click()
+    rows = at(page, "audit").locator("tbody tr")
+    reads(rows.nth(0), "you, once")
+    reads(rows.nth(1), "you: “Not <b>this</b> one.”")
+    assert [rows.nth(index).get_attribute("data-status") for index in (0, 1)] == ["ok", "denied"]
+    assert violations(page, axe, PANEL) == []
+    pictured(page, "calls-so-far")
+    at(page, "audit-toggle").click()
+    gone(page, "audit-part")
+
+
 # --- what servers ask, and the step mode
 
 

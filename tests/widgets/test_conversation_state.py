@@ -393,3 +393,21 @@ def test_servers_are_connected_when_a_person_sees_the_panel() -> None:
         wait_until(lambda: session.servers["math"].state == "ready", "the server is connected")
     finally:
         session.close()
+
+
+def test_the_calls_of_the_session_are_counted_and_listed_the_newest_first(told: Told) -> None:
+    state = ConversationState(told.session)
+    assert (state.snapshot()["calls"], state.audit()) == (0, [])
+    told.session.call_tool("math:add", a=1, b=2)
+    told.session.chat("x", model=scripted_model(call(EVIL), "ok"))
+    assert state.snapshot()["calls"] == 2
+    unknown, made = state.audit()
+    assert (made["number"], made["tool"], made["caller"], made["decided_by"], made["status"]) == (
+        1,
+        "math:add",
+        "you",
+        "you",
+        "ok",
+    )
+    assert (unknown["number"], unknown["caller"], unknown["decided_by"], unknown["status"]) == (2, "model", "", "error")
+    assert "\u202e" not in json.dumps(state.audit(), ensure_ascii=False)

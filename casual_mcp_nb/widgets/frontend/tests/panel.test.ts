@@ -33,6 +33,7 @@ const QUIET: ConversationState = {
   examples: [],
   image_limits: { each: 100, together: 150 },
   questions: {},
+  calls: 0,
 };
 const FIELD: Field = {
   name: "meals",

@@ -1,21 +1,30 @@
 import { useId, useState } from "preact/hooks";
+import { counted } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
 import type { TokensState } from "../tokens/state";
 import { TokensChart } from "../tokens/TokensChart";
 import { tokensIn } from "../tokens/tokens";
+import { CallsSoFar } from "./CallsSoFar";
 import { activity } from "./conversation";
 import type { ConversationState } from "./state";
 
 /** What the conversation took so far, and what happens now. The tokens of each step unfold above it. */
 export function Foot({ conversation, tokens }: { conversation: ConversationState; tokens: TokensState }) {
-  const [open, setOpen] = useState(false);
+  const [shown, setShown] = useState<"tokens" | "calls" | null>(null);
   const id = useId();
+  const toggle = (part: "tokens" | "calls") => setShown(shown === part ? null : part);
+  const calls = conversation.calls;
   const waits = conversation.busy && Object.keys(conversation.questions).length > 0;
   return (
     <div class="cmn-foot">
-      {open && (
-        <div id={id} class="cmn-foot-tokens" data-testid="tokens-part">
+      {shown === "tokens" && (
+        <div id={id} class="cmn-foot-part" data-testid="tokens-part">
           <TokensChart tokens={tokens} />
+        </div>
+      )}
+      {shown === "calls" && (
+        <div id={id} class="cmn-foot-part" data-testid="audit-part">
+          <CallsSoFar count={calls} />
         </div>
       )}
       <div class="cmn-foot-line">
@@ -23,16 +32,29 @@ export function Foot({ conversation, tokens }: { conversation: ConversationState
           type="button"
           class="cmn-foot-button"
           title="Tokens of each step"
-          aria-expanded={open}
+          aria-expanded={shown === "tokens"}
           aria-controls={id}
           data-testid="tokens-toggle"
-          onClick={() => setOpen(!open)}
+          onClick={() => toggle("tokens")}
         >
           <span data-testid="tokens-all">
             {tokens.all.steps ? `This conversation ${tokensIn(tokens.all)}` : "Nothing sent yet"}
           </span>
           {tokens.all.steps > 0 && <PartsBar values={tokens.all.parts} names={tokens.parts} most={tokens.all.sent} />}
         </button>
+        {calls > 0 && (
+          <button
+            type="button"
+            class="cmn-foot-button"
+            title="Every call: who made it, who allowed it, how it ended"
+            aria-expanded={shown === "calls"}
+            aria-controls={id}
+            data-testid="audit-toggle"
+            onClick={() => toggle("calls")}
+          >
+            {counted(calls, "call")} so far
+          </button>
+        )}
         <span class="cmn-doing" data-waits={waits} data-testid="doing">
           {activity(conversation)}
         </span>

@@ -70,6 +70,18 @@ export interface StepAsked extends Asked {
 
 export type Question = ApprovalAsked | FormAsked | LinkAsked | StepAsked;
 
+/** A call of the session, as `conversation.audit` returns it. */
+export interface AuditRow {
+  number: number;
+  at: number;
+  tool: string;
+  caller: string;
+  decided_by: string;
+  status: string;
+  outcome: string;
+  seconds: string;
+}
+
 export interface ConversationState {
   turns: Record<string, TurnRow>;
   /** How many turns before these are not shown. */
@@ -90,6 +102,8 @@ export interface ConversationState {
   examples: string[];
   image_limits: { each: number; together: number };
   questions: Record<string, Question>;
+  /** How many calls of tools there were in the session. */
+  calls: number;
 }
 
 export interface PanelState {
