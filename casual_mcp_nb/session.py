@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
+    from casual_mcp_nb.discovery import SyntheticTool
     from casual_mcp_nb.evaluation import Strategy
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.widgets.explorer import Explorer
@@ -436,6 +437,32 @@ class Session(Displayable):
             UnknownNameError: There is no such tool.
         """
         self.tool_service.remove_tool(name)
+
+    def add_synthetic_tool(self, tool: SyntheticTool) -> None:
+        """Offer a tool that no server runs, with a definition that you write; it can load deferred tools.
+
+        It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
+        `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
+        work. A tool of the same name is replaced. What it raises is an error of its call, and you see where.
+
+        Args:
+            tool: The tool.
+
+        Raises:
+            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
+        """
+        self.tool_service.add_synthetic_tool(tool)
+
+    def remove_synthetic_tool(self, name: str) -> None:
+        """Remove a tool that `add_synthetic_tool` added.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self.tool_service.remove_synthetic_tool(name)
 
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, from the next call of a model on; every display marks such a call.

@@ -9,14 +9,8 @@ from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget
 from casual_mcp_nb.discovery.partition import partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
-from casual_mcp_nb.discovery.synthetic import (
-    LOAD_TOOLS,
-    SEARCH_TOOLS,
-    SyntheticTool,
-    SyntheticToolResult,
-    discovered_in,
-    not_loaded_error,
-)
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
+from casual_mcp_nb.types.event import LOAD_TOOLS, SEARCH_TOOLS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex

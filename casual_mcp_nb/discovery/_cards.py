@@ -69,6 +69,11 @@ def marked(head: str, tools: Iterable[ToolSpec]) -> str:
     return "\n\n".join([head, *map(_marker, tools)])
 
 
+def unmarked(content: str) -> str:
+    """Return a text in which nothing marks a tool as loaded."""
+    return _MARKER.sub(r" ## \1", f"\n\n{content}")[2:]
+
+
 def loaded_in(content: str) -> list[str]:
     """Parse the wire names of the tools that an answer presents as loaded, now or before."""
     return list(dict.fromkeys(_MARKER.findall(content)))

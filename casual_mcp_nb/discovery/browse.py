@@ -15,9 +15,9 @@ from casual_mcp_nb.discovery._cards import compose, marked
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, servers_in, summary
-from casual_mcp_nb.discovery.synthetic import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, SyntheticTool, SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.event import SearchRow
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 _PAGE = 50

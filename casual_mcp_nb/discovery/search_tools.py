@@ -14,9 +14,9 @@ from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._fields import words_found
 from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import generate_manifest
-from casual_mcp_nb.discovery.synthetic import SEARCH_TOOLS, SyntheticToolResult
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.event import SearchRow
+from casual_mcp_nb.types.event import SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:

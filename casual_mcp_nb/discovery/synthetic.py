@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.discovery._cards import loaded_in
-from casual_mcp_nb.types.event import READ_RESULT, SearchRow
+from casual_mcp_nb.discovery._cards import compose, loaded_in, unmarked
+from casual_mcp_nb.types.event import FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-SEARCH_TOOLS = "search_tools"
-"""The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""
-
-BROWSE_TOOLKIT = "browse_toolkit"
-LOAD_TOOLS = "load_tools"
-UNLOAD_TOOLS = "unload_tools"
-
-BUILT_IN = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, READ_RESULT})
+BUILT_IN = FINDING | {READ_RESULT}
 """The names of the synthetic tools of this package, all of them harmless."""
 
 
@@ -40,7 +33,7 @@ class SyntheticToolResult(NamedTuple):
 
 
 class SyntheticTool(Protocol):
-    """A tool that this package provides itself; no server runs it."""
+    """A tool that no server runs: one of this package, or a person's own, see `Session.add_synthetic_tool`."""
 
     @property
     def name(self) -> str:
@@ -51,15 +44,33 @@ class SyntheticTool(Protocol):
         """The definition sent to the model: `name`, `description` and `parameters` (a JSON schema)."""
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Run the tool. Whatever the arguments, it returns text for the model and never raises."""
+        """Run the tool on the arguments as the model wrote them. Those of this package never raise."""
 
 
-def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[ToolSpec]:
+def with_loaded(content: str, tools: Sequence[ToolSpec]) -> tuple[str, tuple[ToolSpec, ...]]:
+    """Return the text of a result that loads tools, marked so that `discovered_in` finds them, and no others.
+
+    Args:
+        content: What the tool said, which cannot mark any itself.
+        tools: The tools that it loads.
+
+    Returns:
+        The text, and the tools in it: those for which there is room.
+    """
+    content = unmarked(content)
+    if not tools:
+        return content, ()
+    cards, inside = compose(tools, frozenset())
+    return f"{content}\n\n{cards}", inside
+
+
+def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()) -> list[ToolSpec]:
     """Return the tools that a conversation has loaded and not unloaded since, according to its messages.
 
     Args:
         messages: The conversation.
         catalog: The tools available now; others are left out.
+        own: Names of a person's own synthetic tools, which load tools too.
 
     Returns:
         Each tool once, in the order in which they were loaded.
@@ -68,7 +79,7 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog) -> list[Too
     for message in messages:
         if message.role != "tool" or not isinstance(message.content, str):
             continue
-        if message.name in (SEARCH_TOOLS, LOAD_TOOLS):
+        if message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own):
             names.update(dict.fromkeys(loaded_in(message.content)))
         elif message.name == UNLOAD_TOOLS:
             for name in loaded_in(message.content):

@@ -6,14 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.discovery.synthetic import LOAD_TOOLS, SEARCH_TOOLS, UNLOAD_TOOLS
 from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.event import FINDING, Request
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
-
-_SYNTHETIC = (SEARCH_TOOLS, LOAD_TOOLS, UNLOAD_TOOLS, "browse_toolkit")
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if message.role == "tool" and message.name not in _SYNTHETIC and isinstance(message.content, str):
+        if message.role == "tool" and message.name not in FINDING and isinstance(message.content, str):
             indexes[message.tool_call_id] = index
         elif message.role == "user" and isinstance(message.content, str):
             # Everything before it is of an earlier turn, which may have ended without an answer.

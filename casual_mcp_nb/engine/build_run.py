@@ -83,8 +83,11 @@ async def build_run(
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
     model = await chat.models.ready(options.given.get("model"))
     view = await chat.tools.connected_view(options.applied_to(chat.selection))
+    for each in chat.tools.own:
+        each.check(view.catalog)
     missing = _missing(chat, view)
-    discovered = {t.wire_name: t for t in discovered_in(history, view.catalog) if t.wire_name in view.deferred_by_name}
+    own = {spec.name for spec in view.own_specs}
+    discovered = {t.wire_name: t for t in discovered_in(history, view.catalog, own) if t.wire_name in view.deferred_by_name}
     dispatcher = build_dispatcher(chat, view, discovered, options)
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import Handlers, ServerManager, keep_out_of_log, route_library_logs
+from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.approval import Approver, checked_overrides
 from casual_mcp_nb.engine.audit import AuditTrail
 from casual_mcp_nb.engine.build_run import build_run
@@ -77,6 +78,7 @@ class McpToolChat:
         secrets: Values to redact in the error of a turn.
         run_function: Runs the calls of functions that `add_tool` made tools.
         strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked.
+        synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
         context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
@@ -102,6 +104,7 @@ class McpToolChat:
         secrets: Collection[str] = (),
         run_function: FunctionRunner = run_here,
         strict: bool = False,
+        synthetic_tools: Iterable[SyntheticTool] = (),
     ) -> None:
         self.server_manager = server_manager
         self.models = models
@@ -133,6 +136,8 @@ class McpToolChat:
         self._last_turn: Turn | None = None
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
         self.selection.bind(self.names)
+        for tool in synthetic_tools:
+            self.add_synthetic_tool(tool)
 
     @classmethod
     def from_config(
@@ -150,6 +155,7 @@ class McpToolChat:
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
         strict: bool = False,
+        synthetic_tools: Iterable[SyntheticTool] = (),
     ) -> McpToolChat:
         """Create a chat from a config file or value. Nothing is started before the first use.
 
@@ -168,6 +174,7 @@ class McpToolChat:
             run_function: Runs the calls of functions that `add_tool` made tools.
             strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked; the config's
                 `strict` does the same.
+            synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
         Raises:
             ConfigError: The config, a variable of the environment, or a policy is wrong.
@@ -213,6 +220,7 @@ class McpToolChat:
             secrets=secrets,
             run_function=run_function,
             strict=strict or loaded.strict,
+            synthetic_tools=synthetic_tools,
         )
         return chat
 
@@ -313,6 +321,28 @@ class McpToolChat:
             UnknownNameError: There is no such tool.
         """
         self.toolbox.remove(name)
+
+    def add_synthetic_tool(self, tool: SyntheticTool) -> None:
+        """Offer your own synthetic tool; one of the same name is replaced.
+
+        It runs on the event loop of this chat. What it raises is an error of its call. With `newly_loaded_tools` it loads
+        deferred tools; a toolset leaves out the others.
+
+        Args:
+            tool: The tool: `name`, `definition` and `execute`.
+
+        Raises:
+            UsageError: It is not a synthetic tool; or a built-in tool, or one of a server, has its name.
+        """
+        self.tools.add_own(tool, self._log)
+
+    def remove_synthetic_tool(self, name: str) -> None:
+        """Remove a tool that `add_synthetic_tool` added.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+        """
+        self.tools.remove_own(name)
 
     async def remove_server(self, name: str) -> None:
         """End a server and forget it: its tools, its entries in the selection, what was approved. What it did stays told.

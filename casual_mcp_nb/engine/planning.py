@@ -22,32 +22,36 @@ from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
+    from casual_llm.messages import AssistantToolCall
+
     from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 CHECK_SECONDS = 2.0
 
 
-def planned_calls(turn: Turn, catalog: Catalog, worker: Worker) -> list[PlannedCall]:
+def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
     """Return the calls of a turn's last answer that were not run.
 
     Args:
         turn: The turn.
-        catalog: All tools.
+        catalog: All tools of servers.
+        own: The person's own synthetic tools.
         worker: Checks their arguments.
     """
     answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
     calls = (answers[-1].message.tool_calls or ()) if answers else ()
 
+    by_name = {tool.name: tool for tool in own}
+
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
         return problems(tool, arguments, worker)
 
-    return [
-        PlannedCall(
-            call.id, call.function.name, catalog.get(call.function.name), parse_arguments(call.function.arguments), check
-        )
-        for call in calls
-        if call.id not in ended and call.function.name not in BUILT_IN
-    ]
+    def plan(call: AssistantToolCall) -> PlannedCall:
+        name = call.function.name
+        tool = by_name.get(name) or catalog.get(name)
+        return PlannedCall(call.id, name, tool, parse_arguments(call.function.arguments), check)
+
+    return [plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN]
 
 
 def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str]:

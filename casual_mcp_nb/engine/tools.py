@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.exclusions import Exclusions
+from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.engine.view import ToolView, ViewCache
+from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
@@ -30,6 +33,7 @@ class ChatTools:
     Attributes:
         changes: The changes of definitions.
         exclusions: The tools that the config excludes.
+        own: The person's own synthetic tools.
     """
 
     def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], strict: bool = False) -> None:
@@ -40,6 +44,7 @@ class ChatTools:
         self._relisting = Relisting(lambda: server_manager.fresh, self.update)
         self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
         self.exclusions = Exclusions(server_manager.config_of)
+        self.own: tuple[OwnTool, ...] = ()
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
@@ -64,7 +69,7 @@ class ChatTools:
         Waits for servers that list their tools again, for a few seconds at most.
         """
         await self._relisting.wait()
-        if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked:
+        if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
             return view
         refreshed = self.view(view.selection)
         await refreshed.measure()
@@ -74,7 +79,28 @@ class ChatTools:
         """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread."""
         catalog = self.changes.catalog
         excluded = self.exclusions.of(catalog)
-        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded)
+        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own)
+
+    def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
+        """Add a synthetic tool of the person; one of the same name is replaced.
+
+        Raises:
+            UsageError: It is not one, or its name is taken.
+        """
+        own = OwnTool(tool, on_log)
+        own.check(self.changes.catalog)
+        self.own = (*(each for each in self.own if each.spec.name != own.spec.name), own)
+
+    def remove_own(self, name: str) -> None:
+        """Remove a synthetic tool of the person.
+
+        Raises:
+            UnknownNameError: There is none of that name.
+        """
+        names = [each.spec.name for each in self.own]
+        if name not in names:
+            raise UnknownNameError("synthetic tool", name, names)
+        self.own = tuple(each for each in self.own if each.spec.name != name)
 
     def close(self) -> None:
         """Cancel a listing in progress."""

@@ -19,6 +19,7 @@ from casual_mcp_nb.discovery import (
     manifest_budget,
     partition_tools,
 )
+from casual_mcp_nb.engine.own_tools import GuardedTool, OwnTool
 from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -45,6 +46,7 @@ class ToolView:
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
+        own: The person's own synthetic tools, which are always loaded.
     """
 
     catalog: Catalog
@@ -54,6 +56,7 @@ class ToolView:
     blocked: frozenset[ToolName] = frozenset()
     problem: str = ""
     excluded: frozenset[ToolName] = frozenset()
+    own: tuple[OwnTool, ...] = ()
 
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
@@ -116,8 +119,8 @@ class ToolView:
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated tokens of the loaded tools' definitions."""
-        return sum(tool.tokens for tool in self.loaded)
+        """Estimated tokens of the definitions of the loaded tools and of the person's own."""
+        return sum(tool.tokens for tool in (*self.loaded, *self.own_specs))
 
     @cached_property
     def manifest_tokens(self) -> int:
@@ -129,10 +132,16 @@ class ToolView:
         """Estimated tokens of the search or browsing tools, without the manifest; 0 if there are none."""
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
+    @property
+    def own_specs(self) -> tuple[ToolSpec, ...]:
+        """What a model reads of the person's own synthetic tools."""
+        return tuple(own.spec for own in self.own)
+
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
         """The search or browsing tools as specs; none if nothing is deferred."""
-        definitions = [tool.definition for tool in self.synthetic_tools().values()]
+        own = {spec.name for spec in self.own_specs}
+        definitions = [tool.definition for name, tool in self.synthetic_tools().items() if name not in own]
         return tuple(
             ToolSpec(SYNTHETIC, d["name"], d["description"], d["parameters"], wire_name=d["name"]) for d in definitions
         )
@@ -140,7 +149,7 @@ class ToolView:
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
         """The tools that a conversation starts with: the loaded tools and the synthetic ones."""
-        return (*self.loaded, *self.synthetic_specs)
+        return (*self.loaded, *self.own_specs, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
@@ -153,7 +162,7 @@ class ToolView:
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
     def synthetic_tools(self, discovered: Iterable[ToolName] = ()) -> dict[str, SyntheticTool]:
-        """Create the search or browsing tools for one turn; none if nothing is deferred.
+        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
 
         Args:
             discovered: The tools that the conversation has already loaded.
@@ -161,10 +170,12 @@ class ToolView:
         Returns:
             The tools by name.
         """
+        discovered = tuple(discovered)
+        own: dict[str, SyntheticTool] = {each.spec.name: GuardedTool(each, self.deferred, discovered) for each in self.own}
         if not self.deferred:
-            return {}
+            return own
         if self.selection.strategy == "browse":
-            return browse_tools(
+            return own | browse_tools(
                 self.deferred,
                 categories=self.manifest,
                 max_active_tools=self.selection.max_active_tools,
@@ -179,7 +190,7 @@ class ToolView:
             loaded=discovered,
             always=self.loaded,
         )
-        return {search.name: search}
+        return own | {search.name: search}
 
     @property
     def loader(self) -> str:
@@ -204,6 +215,7 @@ def compile_view(
     tool_sets: Mapping[str, ToolSetConfig],
     blocked: frozenset[ToolName] = frozenset(),
     excluded: frozenset[ToolName] = frozenset(),
+    own: tuple[OwnTool, ...] = (),
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -215,6 +227,8 @@ def compile_view(
         tool_sets: The toolsets that the selection can name.
         blocked: Tools that are left out because they changed.
         excluded: Tools that are left out by the config.
+        own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
+            another tool.
     """
     selection = selection.snapshot()
     problem = ""
@@ -231,7 +245,11 @@ def compile_view(
         defer_all=selection.defer_all,
         always_loaded=selection.always_loaded,
     )
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded)
+    if tool_set is not None and not tool_set.servers:
+        own = ()
+    elif any(each.spec.name in catalog.by_wire_name for each in own):
+        own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own)
 
 
 class ViewCache:
@@ -242,6 +260,7 @@ class ViewCache:
         self._lock = threading.Lock()
         self.catalog = Catalog()
         self._blocked: frozenset[ToolName] = frozenset()
+        self._own: tuple[OwnTool, ...] = ()
         self._views: dict[str, ToolView] = {}
 
     def get(
@@ -251,10 +270,11 @@ class ViewCache:
         tool_sets: Mapping[str, ToolSetConfig],
         blocked: frozenset[ToolName] = frozenset(),
         excluded: frozenset[ToolName] = frozenset(),
+        own: tuple[OwnTool, ...] = (),
     ) -> ToolView:
         """Return the view for these, compiled if they have changed; for any thread."""
         with self._lock:
-            return self._get(catalog, selection, tool_sets, blocked, excluded)
+            return self._get(catalog, selection, tool_sets, blocked, excluded, own)
 
     def _get(
         self,
@@ -263,14 +283,15 @@ class ViewCache:
         tool_sets: Mapping[str, ToolSetConfig],
         blocked: frozenset[ToolName],
         excluded: frozenset[ToolName],
+        own: tuple[OwnTool, ...],
     ) -> ToolView:
-        if catalog is not self.catalog or blocked != self._blocked:
-            self.catalog, self._blocked, self._views = catalog, blocked, {}
+        if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
+            self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
         # A toolset can be given another content under the same name.
         named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
         view = self._views.get(f"{selection.key()} {named!r}")
         if view is None:
-            view = compile_view(catalog, selection, tool_sets, blocked, excluded)
+            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
             # The selection can have been edited since its key was made.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.config import read_environment
 from casual_mcp_nb.config.server_entry import ServerLike, checked_name, is_in_process, read_server
+from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
@@ -264,6 +265,17 @@ class ToolService:
         """Remove a tool of the notebook, see `Session.remove_tool`."""
         self._chat.remove_tool(name)
         self._tools_changed()
+
+    def add_synthetic_tool(self, tool: SyntheticTool) -> None:
+        """Offer a synthetic tool of the person, see `Session.add_synthetic_tool`."""
+        self._check_open()
+        self._chat.add_synthetic_tool(tool)
+        self._observers.changes.notify()
+
+    def remove_synthetic_tool(self, name: str) -> None:
+        """Remove a synthetic tool of the person, see `Session.remove_synthetic_tool`."""
+        self._chat.remove_synthetic_tool(name)
+        self._observers.changes.notify()
 
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, see `Session.mock`."""

@@ -228,7 +228,9 @@ class TurnService:
 
         return PlannedCalls(
             turn,
-            planned_calls(turn, self._chat.catalog, self._chat.server_manager.worker),
+            planned_calls(
+                turn, self._chat.catalog, [own.spec for own in self._chat.tools.own], self._chat.server_manager.worker
+            ),
             lambda calls: run(self._engine, steps(calls)),
             lambda calls: wait(self._engine, steps(calls)),
         )

@@ -8,9 +8,9 @@ from typing import Any
 from casual_mcp_nb.discovery.browse import BrowseLine, categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
-from casual_mcp_nb.discovery.synthetic import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS
 from casual_mcp_nb.offline.conversation import PastCall, PlannedCall
 from casual_mcp_nb.offline.needs import Need
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS
 from casual_mcp_nb.types.tool import ToolSpec
 
 BROWSING = (BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS)

@@ -129,7 +129,7 @@ class Toolbox:
         except ToolCallError:
             raise
         except Exception as error:
-            self._add_line("error", "".join(traceback.format_exception(_without_ours(error))))
+            self._add_line("error", short_traceback(error))
             return failed(error)
 
     def _add_line(self, level: str, text: str) -> None:
@@ -171,7 +171,17 @@ def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) ->
 
 def failed(error: Exception) -> ToolResult:
     """Return the result of a function that raised an error, as a model reads it."""
-    return ToolResult((ContentPart("text", f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]),), is_error=True)
+    return ToolResult((ContentPart("text", error_text(error)),), is_error=True)
+
+
+def error_text(error: Exception) -> str:
+    """Return what a model reads of an error that a person's code raised."""
+    return f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+
+
+def short_traceback(error: Exception) -> str:
+    """Return the traceback of an error that a person's code raised, without our own frames."""
+    return "".join(traceback.format_exception(_without_ours(error)))
 
 
 def _without_ours(error: BaseException) -> BaseException:

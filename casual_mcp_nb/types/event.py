@@ -27,6 +27,16 @@ TurnStatus = Literal["running", "done", "stopped", "failed"]
 SYNTHETIC = "_synthetic"
 """The server name under which synthetic tools, such as the search tool, are counted."""
 
+SEARCH_TOOLS = "search_tools"
+"""The search tool's name. Defined only here; use `SearchToolsTool.name` elsewhere."""
+
+BROWSE_TOOLKIT = "browse_toolkit"
+LOAD_TOOLS = "load_tools"
+UNLOAD_TOOLS = "unload_tools"
+
+FINDING = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS})
+"""The names of the synthetic tools with which a model finds others."""
+
 READ_RESULT = "read_result"
 """The name of the synthetic tool that reads on in a large result."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from casual_mcp_nb.types.displayable import Displayable, display
 from casual_mcp_nb.types.event import (
-    READ_RESULT,
+    FINDING,
     SYNTHETIC,
     UNKNOWN,
     Event,
@@ -241,7 +241,7 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if not isinstance(event, StepStarted):
             continue
         answer, calls_made = answers.get(event.step), calls.get(event.step, [])
-        searches = [call for call in calls_made if call.tool.server == SYNTHETIC and call.tool.tool != READ_RESULT]
+        searches = [call for call in calls_made if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
         only_searched = bool(calls_made) and len(searches) == len(calls_made)
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total
