@@ -90,6 +90,9 @@ class ToolCall(Displayable):
     previews: tuple[PayloadPreview, ...] = ()
     large: LargeResult | None = None
 
+    def __repr__(self) -> str:
+        return f"<ToolCall: {self.tool}, {self.status}>"
+
     @property
     def value(self) -> Any:
         """The whole result as a Python value, made at each access.
@@ -171,6 +174,9 @@ class Step(Displayable):
     previous: Request | None = dataclasses.field(default=None, repr=False)
     cost: Cost | None = None
     truncated: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Step: {len(self.request.messages)} messages in the request, {len(self.tool_calls)} tool calls>"
 
     def diff(self, since: Request | None = None) -> StepDiff:
         """Compare this request with an earlier one.

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit.lean import lean
+from kit.scripts import run_script
 
 import casual_mcp_nb
 
@@ -100,16 +100,8 @@ def cells(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", [page for page in pages() if cells(page)], ids=lambda page: page.name)
 def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    done = subprocess.run(
-        [sys.executable, "-c", CELLS],
-        input=json.dumps(cells(page)),
-        cwd=tmp_path,
-        env={**environ, "IPYTHONDIR": str(tmp_path / "ipython"), **lean(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=590,
-        check=False,
-    )
+    environ |= {"IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)}
+    done = run_script(CELLS, stdin=json.dumps(cells(page)), cwd=tmp_path, env=environ)
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr}"
 
 

@@ -150,7 +150,7 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def started_kernel(**environment: str) -> Iterator[Kernel]:
     """A new kernel with these variables in its environment, killed at the end: a shutdown takes seconds.
 
-    It finds the SDK of OpenAI alone, unless `PYTHONPATH` is among the variables.
+    It finds none of the SDKs of providers, unless `PYTHONPATH` is among the variables.
     """
     manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, **lean(), **environment})
     try:

@@ -1,4 +1,4 @@
-"""Processes that find the SDK of OpenAI alone: to import all that are installed takes most of the time of a short process."""
+"""Processes that find none of the SDKs of providers: to import those takes most of the time of a short process."""
 
 from __future__ import annotations
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import pytest
-from kit.lean import lean
+from kit.scripts import run_script
 
 from casual_mcp_nb import Session
 
@@ -35,9 +31,7 @@ def test_a_session_is_awaited_on_uvloop_and_runs_where_uvloop_is_the_policy(how:
                 print(len([event async for event in session.stream("What is 2 + 3?")]) > 3)
         {how}
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env={**os.environ, **lean()}
-    )
+    done = run_script(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert "395" in done.stdout
     assert "True" in done.stdout
@@ -88,9 +82,7 @@ def test_a_dask_task_makes_a_session_of_its_own_and_a_session_says_why_it_cannot
                         error = error.__cause__ or error.__context__
                 session.close()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=140, env={**os.environ, **lean()}
-    )
+    done = run_script(code)
     assert done.returncode == 0, done.stderr
     assert "['1', '2', '3']" in done.stdout
     assert "UsageError True" in done.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import pytest
 from fastmcp import FastMCP
 from kit.asked import asked
 from kit.history import assert_valid
-from kit.lean import lean
 from kit.raw_server import raw_config
+from kit.scripts import run_script
 from kit.travel import travel_server
 from kit.waiting import wait_until
 
@@ -313,9 +312,7 @@ add = call("math__add", a=1, b=2)
 
 
 def script(code: str, stdin: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "TERM": "dumb", **lean(Path(__file__).resolve().parents[1])}
-    command = [sys.executable, "-c", SCRIPT + code + "\nsession.close()"]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env)
+    return run_script(SCRIPT + code + "\nsession.close()", stdin=stdin, env={**os.environ, "TERM": "dumb"})
 
 
 def test_a_script_asks_for_approval_with_input_and_without_an_answer_it_is_no() -> None:

@@ -14,6 +14,7 @@ import pytest
 from kit.lean import lean
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
+from kit.scripts import run_script
 
 from casual_mcp_nb import Session
 
@@ -25,14 +26,15 @@ CONFIG: dict[str, Any] = {
 ASK = "What is 17 * 23 + 4?"
 
 
-def run(code: str, *options: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def started(code: str, *options: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script, or Python with options, in a process that is really started."""
     command = [sys.executable, *(options or ("-c", textwrap.dedent(code)))]
     env = {**os.environ, **lean(), "TERM": "dumb", **variables}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 def test_a_plain_script_blocks_and_says_nothing_of_its_own() -> None:
-    done = run(f"""
+    done = started(f"""
         from casual_mcp_nb import Session
         with Session.from_config({CONFIG!r}) as session:
             print(session.chat({ASK!r}).answer)
@@ -42,7 +44,7 @@ def test_a_plain_script_blocks_and_says_nothing_of_its_own() -> None:
 
 
 def test_asyncio_run_awaits_and_says_nothing_of_its_own() -> None:
-    done = run(f"""
+    done = run_script(f"""
         import asyncio
         from casual_mcp_nb import Session
         async def main():
@@ -72,7 +74,7 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
         "%mcp nonsense",
         "session",
     ]
-    done = run("", "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--quick", stdin="\n".join(lines))
+    done = started("", "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--quick", stdin="\n".join(lines))
     assert done.returncode == 0, done.stderr
     assert "395" in done.stdout
     assert "math" in done.stdout
@@ -84,7 +86,7 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
 @pytest.mark.parametrize("plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}])
 def test_a_script_that_forgets_to_close_ends_quickly_and_quietly_and_leaves_no_server(plan: dict[str, Any]) -> None:
     mark = new_mark()
-    done = run(f"""
+    done = run_script(f"""
         from casual_mcp_nb import Session
         session = Session.from_config({{"servers": {{"raw": {raw_config(mark, **plan)!r}}}}})
         session.connect()
@@ -97,7 +99,7 @@ def test_a_script_that_forgets_to_close_ends_quickly_and_quietly_and_leaves_no_s
 
 def test_a_script_that_fails_leaves_no_server() -> None:
     mark = new_mark()
-    done = run(f"""
+    done = run_script(f"""
         from casual_mcp_nb import Session
         session = Session.from_config({{"servers": {{"raw": {raw_config(mark)!r}}}}})
         session.connect()
@@ -110,7 +112,7 @@ def test_a_script_that_fails_leaves_no_server() -> None:
 def test_an_interrupted_script_ends_with_keyboard_interrupt_and_no_server() -> None:
     mark = new_mark()
     config = raw_config(mark, calls={"hang": {}})
-    done = run(f"""
+    done = run_script(f"""
         import os, signal, threading
         from casual_mcp_nb import Session
         from casual_mcp_nb.providers import call, scripted_model
@@ -172,6 +174,6 @@ logging.getLogger("casual_mcp_nb.test").error("a fault")
     ],
 )
 def test_the_log_is_shown_to_those_who_ask_and_each_line_once(level: str, before: str, lines: list[str]) -> None:
-    done = run(LOGGING.format(before=before), LOG_LEVEL=level)
+    done = started(LOGGING.format(before=before), LOG_LEVEL=level)
     assert done.returncode == 0, done.stderr
     assert [line.rpartition(": ")[2] for line in done.stderr.splitlines()] == lines

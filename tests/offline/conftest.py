@@ -75,26 +75,34 @@ class Room:
         return await self.run(self.catalog.by_wire_name[name], arguments)
 
 
+_TOOLS: list[ToolSpec] = []
+"""The tools of the bundled servers, once they were asked for them: to build all these servers takes a third of a second."""
+
+
 @pytest.fixture
 async def bundled_room() -> AsyncIterator[Room]:
     """All bundled servers but the shell, in process; all but system-info behind the search tool."""
     async with AsyncExitStack() as stack:
-        clients = {}
-        tools: list[ToolSpec] = []
-        for name, server in BUNDLED.items():
-            if server.default:
+        clients: dict[str, Client[Any]] = {}
+
+        async def client(name: str) -> Client[Any]:
+            if name not in clients:
                 built = build(name)
                 stack.callback(built.close)
                 clients[name] = await stack.enter_async_context(Client(built))
-                listed = await clients[name].list_tools()
-                tools += [ToolSpec(name, tool.name, tool.description or "", tool.input_schema) for tool in listed]
+            return clients[name]
+
+        if not _TOOLS:
+            for name in (name for name, server in BUNDLED.items() if server.default):
+                listed = await (await client(name)).list_tools()
+                _TOOLS.extend(ToolSpec(name, tool.name, tool.description or "", tool.input_schema) for tool in listed)
 
         async def run(tool: ToolSpec, arguments: dict[str, Any]) -> str:
-            result = await clients[tool.server].call_tool(tool.name, arguments, raise_on_error=False)
+            result = await (await client(tool.server)).call_tool(tool.name, arguments, raise_on_error=False)
             text = "\n".join(part.text for part in result.content)
             return f"Error: {text}" if result.is_error else text
 
-        yield Room(Catalog(tools), run, {"system-info"})
+        yield Room(Catalog(_TOOLS), run, {"system-info"})
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply
+from kit.scripts import run_script
 from kit.secrets import assert_nowhere, planted
 
 SHELL = """
@@ -73,16 +72,9 @@ def failures(key: str, provider: str) -> dict[str, Reply]:
 
 def printed(folder: Path, key: str, cells: list[str]) -> str:
     """What a shell prints for these cells; the key is in its environment."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHELL],
-        input=json.dumps(cells),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key},
-        check=True,
-    )
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key}
+    done = run_script(SHELL, stdin=json.dumps(cells), cwd=folder, env=env, sdks=True)
+    assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
 
 

@@ -1,6 +1,6 @@
 import { elementScroll, observeElementOffset, observeElementRect, type Range, Virtualizer } from "@tanstack/virtual-core";
 import { type ComponentChildren, Fragment, type JSX, type Ref } from "preact";
-import { useEffect, useImperativeHandle, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useImperativeHandle, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 
 export interface Row {
   /** The same for the same row, whatever is above it. */
@@ -172,11 +172,13 @@ function useVirtualizer<R extends Row>(
   active: number,
 ) {
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0);
+  // A new function makes it measure again: heights depend on what a row is and on the size of the text.
+  const getItemKey = useCallback((index: number) => (rows[index] as R).key, [rows, em]);
   const options = {
     count: rows.length,
     getScrollElement: () => element.current,
     estimateSize: (index: number) => pixels(rows[index] as R),
-    getItemKey: (index: number) => (rows[index] as R).key,
+    getItemKey,
     overscan: 4,
     observeElementRect,
     observeElementOffset,
@@ -194,8 +196,6 @@ function useVirtualizer<R extends Row>(
   };
   const [virtualizer] = useState(() => new Virtualizer<HTMLDivElement, HTMLElement>(options));
   virtualizer.setOptions(options);
-  // Heights depend on what a row is and on the size of the text.
-  useLayoutEffect(() => virtualizer.measure(), [virtualizer, rows, em]);
   useEffect(() => virtualizer._didMount(), [virtualizer]);
   useLayoutEffect(() => virtualizer._willUpdate());
   return virtualizer;
