@@ -73,13 +73,19 @@ class LargeResults:
     Args:
         config_of: Returns the config of a server; None for one that has none.
         max_bytes: How much is kept.
+        worker: The process that answers questions; None to start one.
     """
 
-    def __init__(self, config_of: Callable[[str], ServerConfig | None] = lambda _: None, max_bytes: int = MAX_KEPT) -> None:
+    def __init__(
+        self,
+        config_of: Callable[[str], ServerConfig | None] = lambda _: None,
+        max_bytes: int = MAX_KEPT,
+        worker: Worker | None = None,
+    ) -> None:
         self._config_of = config_of
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[str, tuple[KeptText, int, bool]] = OrderedDict()
-        self._worker = Worker()
+        self._kept: OrderedDict[str, tuple[KeptText, int]] = OrderedDict()
+        self._worker = worker or Worker()
 
     def limit_for(self, server: str, default: int) -> int | None:
         """Return how many tokens of a result of a server the model reads; None for no limit.
@@ -104,9 +110,9 @@ class LargeResults:
         tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
         whole, other = await asyncio.to_thread(whole_of, result, text)
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
-        source = KeptText(whole)
         answer, plain = await self._described(handle, whole, tokens)
-        self._add(handle, source, plain)
+        source = KeptText(whole, plain)
+        self._add(handle, source)
         if other:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
         head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
@@ -120,19 +126,19 @@ class LargeResults:
         """
         if handle not in self._kept:
             return None
-        source, _, plain = self._kept[handle]
+        source, _ = self._kept[handle]
         assert source.text is not None
-        return await self._query(handle, source.text, {**question, "plain": plain}, tokens)
+        return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
 
     def close(self) -> None:
         """End the process that answers questions."""
         self._worker.close()
 
-    def _add(self, handle: str, source: KeptText, plain: bool) -> None:
+    def _add(self, handle: str, source: KeptText) -> None:
         self._kept.pop(handle, None)
-        self._kept[handle] = (source, sys.getsizeof(source.text), plain)
-        while len(self._kept) > 1 and sum(size for _, size, _ in self._kept.values()) > self._max_bytes:
-            _, (oldest, _, _) = self._kept.popitem(last=False)
+        self._kept[handle] = (source, sys.getsizeof(source.text))
+        while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > self._max_bytes:
+            _, (oldest, _) = self._kept.popitem(last=False)
             oldest.drop()
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:

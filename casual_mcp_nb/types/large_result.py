@@ -14,10 +14,12 @@ class KeptText:
 
     Args:
         text: The text.
+        plain: Whether it is only a text, because reading it as JSON took too long or too much memory.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, plain: bool = False) -> None:
         self.text: str | None = text
+        self.plain = plain
 
     def drop(self) -> None:
         """Free the text."""
@@ -69,6 +71,16 @@ class LargeResult:
                 hint="Call the tool again, and keep call.value in a variable.",
             )
         return str(self.source.text)
+
+    @property
+    def value(self) -> Any:
+        """The whole as a Python value, see `value_of`.
+
+        Raises:
+            UsageError: It is not here any more.
+        """
+        text = self.text
+        return text if self.source.plain else value_of(text)
 
 
 def size_in_words(size: int) -> str:

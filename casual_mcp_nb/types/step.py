@@ -106,7 +106,7 @@ class ToolCall(Displayable):
         if self.payload is not None:
             return self.payload
         if self.large is not None:
-            return value_of(self.large.text)
+            return self.large.value
         if self.structured is not None:
             return value_of(json.dumps(self.structured, default=str))
         texts = [part.text for part in self.content if part.kind == "text"]

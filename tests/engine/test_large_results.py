@@ -19,6 +19,7 @@ from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.large_results import TOKENS, LargeResults
 from casual_mcp_nb.errors import ConfigError, UsageError
+from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.large_result import value_of
 from casual_mcp_nb.types.tokens import estimate_tokens
@@ -265,6 +266,23 @@ async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
         first.tool_calls[0].value  # noqa: B018
 
 
+async def test_what_takes_too_much_memory_to_parse_is_text_for_everybody(chat: McpToolChat) -> None:
+    text = "[" + "{}," * 5_000_000 + "{}]"
+    server: FastMCP[Any] = FastMCP("empty")
+
+    @server.tool
+    def objects() -> ToolResult:
+        """Give many objects."""
+        return ToolResult(content=text)
+
+    async with McpToolChat.from_config({}, in_process={"empty": server}) as chat:
+        chat.large_results = LargeResults(worker=Worker(memory=200_000_000))
+        turn = await ask(chat, call("empty__objects"), read(offset=1), read(path="[0]"), "ok")
+        chat.large_results.close()
+    assert [made.status for made in turn.tool_calls] == ["ok", "ok", "error"]
+    assert turn.tool_calls[0].value == text
+
+
 async def test_structured_content_and_another_text_are_both_told(chat: McpToolChat) -> None:
     server: FastMCP[Any] = FastMCP("both")
 
@@ -293,6 +311,7 @@ def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path
     assert later.tool_calls[0].status == "ok"
     assert "call.value" in html
     assert "call.value" in text
+    assert all("call.value" in form for form in turn.tool_calls[0]._repr_mimebundle_().values())
     made = saved[0].tool_calls[0]
     assert (made.large, made.result) == (turn.tool_calls[0].large, turn.tool_calls[0].result)
     assert not made.large.kept

@@ -38,6 +38,15 @@ def plot() -> plt.Figure:
 turn = session.chat("Plot it", model=scripted_model(call("notebook__plot"), "Done."), echo="none")
 print(turn.tool_calls[0].status, type(turn.payloads[0]).__name__, turn.tool_calls[0].content[0].mime_type)
 """
+DRAW = """
+@session.tool
+def draw() -> ToolOutput:
+    "Draw the stock for the person alone."
+    figure, axes = plt.subplots()
+    axes.plot([12, 30])
+    return ToolOutput("A plot was shown.", figure)
+turn = session.chat("Draw it", model=scripted_model(call("notebook__draw"), "Done."))
+"""
 WAIT = """
 gate = asyncio.Event()
 @session.tool
@@ -89,6 +98,7 @@ def test_a_cell_that_runs_again_never_doubles_a_tool(kernel: Kernel) -> None:
 def test_a_figure_is_made_on_the_main_thread_and_reaches_model_and_person(kernel: Kernel) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     assert kernel.run(PLOT).text().startswith("ok Figure image/png")
+    assert "data:image/png" in kernel.run(DRAW).text("text/html")
 
 
 def test_an_async_tool_runs_on_the_kernels_loop_and_a_blocking_call_says_that_it_holds_it(kernel: Kernel) -> None:

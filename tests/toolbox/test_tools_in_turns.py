@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from casual_mcp_nb import Conversation, Session, ToolContext, ToolOutput, Turn
+from casual_mcp_nb.display import transcript_html
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.types.event import Notice
@@ -154,6 +155,7 @@ def test_payloads_are_shown_here_and_only_named_in_files(session: Session, tmp_p
     html = turn._repr_html_()
     assert html.count("<table") > turn_without_payloads(turn)._repr_html_().count("<table")
     assert "data:image/png" in html
+    assert "data:image/png" in transcript_html(turn)
     assert "&lt;i&gt;Oslo" in html
     assert "<i>Oslo" not in html
     assert "&lt;opaque&gt;" in html

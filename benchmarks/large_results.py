@@ -1,0 +1,76 @@
+"""What a large result costs a conversation: `python benchmarks/large_results.py [--megabytes 5.7]`.
+
+A tool returns a table; a scripted model reads its head, searches it and queries it. The tokens of the last request are compared
+with those of a request that has the whole result, by the same estimate. The time of a call is that of the whole step beside the
+model, with the worker process warm; the loop is never held by it, since another process does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.large_results import TOKENS, handles_in
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.trace import Turn
+
+CITIES = ("Oslo", "Bergen", "Trondheim")
+
+
+def table(megabytes: float) -> str:
+    """Return a table of orders as JSON, of about this size."""
+    row = {"order": 100_000, "city": CITIES[0], "price": 12_345.25, "note": "to be delivered in the morning"}
+    count = round(megabytes * 1_000_000 / (len(json.dumps(row)) + 2))
+    return json.dumps([{**row, "order": n, "city": CITIES[n % 3], "price": n / 4} for n in range(count)])
+
+
+def read(**arguments: Any) -> Any:
+    """Return an answer of the model that asks about the large result."""
+    return lambda messages, _tools: call("read_result", handle=next(iter(handles_in(messages))), **arguments)
+
+
+async def conversation(text: str) -> Turn:
+    """Return a turn in which a model reads the head of a result, searches it and queries it."""
+    shop: FastMCP[Any] = FastMCP("shop")
+
+    @shop.tool
+    def orders() -> str:
+        """Return all orders."""
+        return text
+
+    answers = (
+        call("shop__orders"),
+        read(search="4321"),
+        read(sql="SELECT city, count(*), sum(price) FROM result GROUP BY city"),
+        read(offset=100),
+        "Most are from Oslo.",
+    )
+    async with McpToolChat.from_config({}, in_process={"shop": shop}) as chat:
+        return await chat.run([UserMessage(content="Where do we sell?")], TurnOptions(model=scripted_model(*answers)))
+
+
+async def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=5.7)
+    text = table(parser.parse_args().megabytes)
+    turn = await conversation(text)
+    whole, last = estimate_tokens(text), turn.steps[-1].request.tokens.total
+    print(f"{len(text) / 1_000_000:.1f} MB; definition of read_result: {TOKENS} tokens\n")
+    print(f"{'call':<28}{'tokens read':>14}{'seconds':>10}")
+    for made in turn.tool_calls:
+        asked = next((name for name in ("search", "sql", "offset") if name in made.arguments), "the tool itself")
+        print(f"{asked:<28}{estimate_tokens(made.result):>14,}{made.seconds:>10.2f}")
+    print(f"\nlast request {last:,} tokens; with the whole result {whole:,}: x {whole / last:.0f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
