@@ -209,7 +209,7 @@ class Session(Displayable):
             quiet=quiet,
         )
         self.resource_service = ResourceService(
-            self._chat, self.tool_service, self.engine, self.questions, lambda: runner.turns
+            self._chat, self.tool_service, self.engine, self.questions, self.observers, lambda: runner.turns
         )
         self.turn_service = TurnService(
             self._chat,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.engine.attachments import attached
@@ -14,6 +15,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.resource import (
@@ -46,7 +48,11 @@ class ResourceService:
         tools: Connects the servers.
         engine: The thread of the coroutines.
         questions: What a server asks while it is read.
+        observers: Told when the attachments for the next message change.
         turns: Returns the turns, whose results can have links.
+
+    Attributes:
+        pending: The attachments for the next message that is sent in a panel, by id.
     """
 
     def __init__(
@@ -55,8 +61,12 @@ class ResourceService:
         tools: ToolService,
         engine: EngineThread,
         questions: Questions,
+        observers: Observers,
         turns: Callable[[], Sequence[Turn]],
     ) -> None:
+        self.pending: dict[str, ResourceContents | PromptMessages] = {}
+        self._numbers = count(1)
+        self._observers = observers
         self._engine = engine
         self._chat = chat
         self._tools = tools
@@ -86,15 +96,35 @@ class ResourceService:
         Args:
             seconds: How long to wait at most.
         """
-
-        async def update() -> None:
-            manager = self._chat.server_manager
-            await asyncio.gather(manager.list_resources(), manager.list_prompts())
-
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
-                self._engine.submit(update())[0].result(seconds)
+                self._engine.submit(self.list_connected())[0].result(seconds)
         return self.known
+
+    async def list_connected(self) -> tuple[Resources, Prompts]:
+        """Return the resources and prompts of the servers that are connected; the others are not waited for."""
+        manager = self._chat.server_manager
+        return await asyncio.gather(manager.list_resources(), manager.list_prompts())
+
+    def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
+        """Keep an attachment for the next message that is sent in a panel."""
+        self.pending = {**self.pending, str(next(self._numbers)): attachment}
+        self._observers.changes.notify()
+
+    def remove_pending(self, id: str) -> None:
+        """Drop an attachment that was kept for the next message; harmless if it was sent already."""
+        self.pending = {key: attachment for key, attachment in self.pending.items() if key != id}
+        self._observers.changes.notify()
+
+    def take_pending(self) -> dict[str, ResourceContents | PromptMessages]:
+        """Return the attachments for the next message, and keep them no longer; `restore_pending` keeps them again."""
+        pending, self.pending = self.pending, {}
+        return pending
+
+    def restore_pending(self, pending: Mapping[str, ResourceContents | PromptMessages]) -> None:
+        """Keep attachments again whose message could not be sent."""
+        self.pending = {**pending, **self.pending}
+        self._observers.changes.notify()
 
     @property
     def subscriptions(self) -> Subscriptions:
@@ -147,10 +177,10 @@ class ResourceService:
         Raises:
             UsageError: One of them does not exist, or cannot be attached.
         """
-        several = _several(attachments)
-        if not several:
+        read_first = several(attachments)
+        if not read_first:
             return messages
-        read = await asyncio.gather(*map(self._read_attachment, several))
+        read = await asyncio.gather(*map(self._read_attachment, read_first))
         return [attached(read, self._chat.limits.result_tokens), *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
@@ -236,7 +266,8 @@ class ResourceService:
         return servers.pop() if len(servers) == 1 else None
 
 
-def _several(attachments: Any) -> list[Any]:
+def several(attachments: Any) -> list[Any]:
+    """Return the attachments of the option `attach`, which can be one alone, or None."""
     if attachments is None:
         return []
     alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(attachments, Iterable)

@@ -23,22 +23,25 @@ def call_code(tool: ToolName, arguments: Mapping[str, Any]) -> str:
     return f"session.call_tool({', '.join([*parts, f'**{_code(others)}'] if others else parts)})"
 
 
-def read_code(uri: str, server: str, parameters: Iterable[str] = ()) -> str:
+def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
     """Return the reading of a resource as Python code: `session.read("demo://1", server="demo")`.
 
     Args:
         uri: The URI or the URI template.
         server: Its server.
-        parameters: The parameters of a template, to be filled in.
+        parameters: The parameters of a template: their values, or only their names, to be filled in.
     """
-    values = [f"{name}=…" for name in parameters if _is_plain(name)]
-    return f"session.read({', '.join([_code(uri), f'server={_code(server)}', *values])})"
+    return f"session.read({', '.join([_code(uri), f'server={_code(server)}', *_values(parameters)])})"
 
 
-def prompt_code(server: str, name: str, arguments: Iterable[str] = ()) -> str:
-    """Return a prompt as Python code: `session.prompt("demo:greet", name=…)`."""
-    values = [f"{argument}=…" for argument in arguments if _is_plain(argument)]
-    return f"session.prompt({', '.join([_code(f'{server}:{name}'), *values])})"
+def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
+    """Return a prompt as Python code: `session.prompt("demo:greet", name="Ada")`; arguments as of `read_code`."""
+    return f"session.prompt({', '.join([_code(f'{server}:{name}'), *_values(arguments)])})"
+
+
+def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
+    given = parameters if isinstance(parameters, Mapping) else {}
+    return [f"{name}={_code(given[name]) if name in given else '…'}" for name in parameters if _is_plain(name)]
 
 
 def _is_plain(name: str) -> bool:

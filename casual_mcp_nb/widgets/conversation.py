@@ -13,18 +13,21 @@ from weakref import WeakSet
 
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.display import request_html
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.notebook.interaction.questions import StepQuestion
+from casual_mcp_nb.notebook.resource_service import several
 from casual_mcp_nb.notebook.throttle import Throttle
 from casual_mcp_nb.notebook.turn_service import Prompt
 from casual_mcp_nb.types.event import Event, TurnStarted
 from casual_mcp_nb.types.image import MAX_BYTES, media_type_of, pictures_of
+from casual_mcp_nb.types.resource import PromptMessages, ResourceContents
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.widgets._asked import give, row_of
 from casual_mcp_nb.widgets._attached import MAX_TOGETHER, Attached, with_attached
 from casual_mcp_nb.widgets._copied import Copied, copied
-from casual_mcp_nb.widgets._rows import audit_rows
+from casual_mcp_nb.widgets._rows import MAX_NAME, audit_rows
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
 from casual_mcp_nb.widgets.state import SessionParts, State, command
 
@@ -83,6 +86,7 @@ class ConversationState(State):
             "step_mode": session.questions.step_mode,
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
+            "attached": {id: _label(attachment) for id, attachment in session.resource_service.pending.items()},
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
             "calls": session.tool_service.call_count,
         }
@@ -128,7 +132,22 @@ class ConversationState(State):
             raise UsageError("There is nothing to send: write a message first.")
         # What it holds is imported only where it is needed, which is not on the loop.
         message: Prompt = await asyncio.to_thread(with_attached, prompt, images) if images else prompt
-        await self._begin(lambda: self._turns.submit(message, self._options), prompt)
+        pending = self.session.resource_service.take_pending()
+        options: ChatOptions = (
+            {**self._options, "attach": [*several(self._options.get("attach")), *pending.values()]}
+            if pending
+            else self._options
+        )
+        try:
+            await self._begin(lambda: self._turns.submit(message, options), prompt)
+        except BaseException:
+            self.session.resource_service.restore_pending(pending)
+            raise
+
+    @command
+    def detach(self, id: str) -> None:
+        """Drop a resource or a prompt that would go with the next message."""
+        self.session.resource_service.remove_pending(id)
 
     @command
     async def rerun(self, turn: str, prompt: str | None = None) -> None:
@@ -321,3 +340,9 @@ class ConversationState(State):
     def _on_event(self, turn: Turn, event: Event) -> None:
         self._transcript.note(turn, event, len(self._turns.runner.turns))
         self._redraw()
+
+
+def _label(attachment: ResourceContents | PromptMessages) -> str:
+    """Return what names an attachment in the panel."""
+    name = attachment.uri if isinstance(attachment, ResourceContents) else attachment.name
+    return f"{first(attachment.server, MAX_NAME)}: {first(name, MAX_NAME)}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from casual_mcp_nb.types.session import ExplorerSnapshot
 from casual_mcp_nb.widgets.base import SessionWidget
+from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.search import SearchState
 from casual_mcp_nb.widgets.selection import SelectionState
 from casual_mcp_nb.widgets.state import SessionParts
 
 
 class Explorer(SessionWidget):
-    """Servers and tools with their prices, what the model sees of them, the manifest, the budget, the toolsets and the search.
+    """What servers offer and what it costs: tools, the manifest, the budget, the toolsets, the search, resources and prompts.
 
     Args:
         session: The session; servers that are not connected yet are connected in the background.
@@ -21,7 +22,8 @@ class Explorer(SessionWidget):
     def __init__(self, session: SessionParts) -> None:
         self.selection = SelectionState(session)
         self.search = SearchState(session)
-        super().__init__(session, selection=self.selection, search=self.search)
+        self.resources = ResourcesState(session)
+        super().__init__(session, selection=self.selection, search=self.search, resources=self.resources)
 
     def static(self) -> ExplorerSnapshot:
         """Return the servers, the budget, the toolsets and the manifest, as they are now."""

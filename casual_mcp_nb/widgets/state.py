@@ -12,6 +12,7 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.types.config import Config
@@ -37,6 +38,7 @@ class SessionParts(Protocol):
     observers: Observers
     questions: Questions
     tool_service: ToolService
+    resource_service: ResourceService
     turn_service: TurnService
 
 

@@ -581,6 +581,49 @@ def test_a_rank_can_be_asked_for_before_there_is_a_query(page: Any) -> None:
 # --- one session, several hands
 
 
+DOCS = """
+from fastmcp import FastMCP
+docs = FastMCP("docs")
+docs.resource("docs://readme", name="readme", description="<b>Read</b> me first")(lambda: "# Harbours")
+docs.resource("docs://tides/{port}", name="tides", description="High tides")(lambda port: f"Tides of {port}: 03:12, 15:40")
+@docs.prompt(description="Compare two ports with each other")
+def compare(first: str, second: str = "Oslo") -> str:
+    return f"Compare {first} with {second}."
+session.add_server("docs", docs)
+"""
+
+
+def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(page: Any, axe: Path) -> None:
+    execute(page, DOCS)
+    at(page, "tab-resources").click()
+    reads(page, "resources-found", "2 resources and 1 prompt")
+    pictured(page, "resources-list")
+    at(page, "resources-filter").fill("tides")
+    sync_api.expect(page.get_by_test_id("offer")).to_have_count(1)
+    at(page, "offer").focus()
+    page.keyboard.press("Enter")
+    focuses(page, "offer-title")
+    at(page, "offer-read").click()
+    reads(page, "alert", "port is required.")
+    at(page, "argument-port").fill("Bergen")
+    page.keyboard.press("Enter")
+    reads(page, "offer-contents", "Tides of Bergen: 03:12, 15:40")
+    at(page, "offer-attach").click()
+    reads(page, "offer-state", "1 attachment")
+    pictured(page, "resources-card")
+    assert violations(page, axe, "[data-testid=panel-resources]") == []
+    at(page, "offers-back").click()
+    focuses(page, "offer")
+    at(page, "resources-filter").fill("")
+    page.locator("[data-testid=offer]", has_text="compare").click()
+    at(page, "argument-first").fill("Bergen")
+    at(page, "offer-read").click()
+    reads(page, "offer-contents", "Compare Bergen with Oslo.")
+    execute(page, "session.remove_server('docs'); session.resource_service.take_pending()")
+    at(page, "offers-back").click()
+    reads(page, "resources-found", "no resources and no prompts")
+
+
 def test_a_change_from_code_shows_at_once_also_while_a_cell_sleeps(page: Any) -> None:
     execute(page, "session.selection.servers['units'] = 'off'")
     expect(page, at(page, "server-units"), data_mode="off")

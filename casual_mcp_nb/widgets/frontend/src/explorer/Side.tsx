@@ -2,6 +2,7 @@ import { Tabs } from "../lib/controls";
 import { AddServer } from "./AddServer";
 import { BudgetPane } from "./BudgetPane";
 import { ManifestPane } from "./ManifestPane";
+import { ResourcesPane } from "./ResourcesPane";
 import { SearchPane } from "./SearchPane";
 import { ToolPane } from "./ToolPane";
 import { ToolsetEditor } from "./ToolsetEditor";
@@ -12,6 +13,7 @@ const TABS: readonly (readonly [TabKey, string])[] = [
   ["search", "Search"],
   ["budget", "Budget"],
   ["manifest", "Manifest"],
+  ["resources", "Resources"],
 ];
 
 /** The right side: tabs, each of which keeps its state, and what covers them while a toolset is edited or a server added. */
@@ -32,6 +34,8 @@ export function Side({ bench }: { bench: Workbench }) {
         return <BudgetPane />;
       case "manifest":
         return <ManifestPane />;
+      case "resources":
+        return <ResourcesPane />;
     }
   };
   return (

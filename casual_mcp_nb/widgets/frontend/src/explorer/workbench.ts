@@ -6,7 +6,7 @@ import { keyOfServer, keyOfTool, type Order } from "./rows";
 import type { CallResult } from "./state";
 
 export type Choice = { kind: "tool"; server: string; name: string } | { kind: "server"; server: string };
-export type TabKey = "tool" | "search" | "budget" | "manifest";
+export type TabKey = "tool" | "search" | "budget" | "manifest" | "resources";
 export type Task = "edit toolset" | "add server";
 
 /** What is looked for in one search box. */

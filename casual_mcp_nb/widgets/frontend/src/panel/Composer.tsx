@@ -4,6 +4,7 @@ import { Button, Checkbox, Select } from "../lib/controls";
 import { sends } from "../lib/keys";
 import { useBridge } from "../lib/widget";
 import { AttachButton, Thumbnails } from "./AttachedImages";
+import { AttachedOffers } from "./AttachedOffers";
 import { type Attachments, sendable } from "./attachments";
 import type { ConversationState } from "./state";
 
@@ -74,6 +75,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
           ))}
         </fieldset>
       )}
+      <AttachedOffers attached={conversation.attached ?? {}} onRemoved={() => box.current?.focus()} />
       <Thumbnails attachments={attachments} onRemoved={() => box.current?.focus()} />
       <textarea
         ref={box}

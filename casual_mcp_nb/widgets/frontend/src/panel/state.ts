@@ -83,6 +83,8 @@ export interface AuditRow {
 }
 
 export interface ConversationState {
+  /** The resources and prompts that go with the next message: their names by id. */
+  attached?: Record<string, string>;
   turns: Record<string, TurnRow>;
   /** How many turns before these are not shown. */
   earlier: number;

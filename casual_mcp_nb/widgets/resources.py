@@ -1,0 +1,166 @@
+"""The state behind the tab of resources and prompts: what servers offer, read and filled in, ready for the next message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display import mimebundle
+from casual_mcp_nb.display.text import clean, cut, first
+from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.types.python_code import prompt_code, read_code
+from casual_mcp_nb.types.resource import PromptMessages, Prompts, Resource, ResourceContents, Resources, ServerPrompt
+from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
+from casual_mcp_nb.widgets.state import SessionParts, State, command
+
+MAX_SHOWN = 300
+"""How many resources and prompts a list has; a filter finds the others."""
+_MAX_DESCRIPTION = 2_000
+
+Kind = Literal["resource", "prompt"]
+
+
+class ResourcesState(State):
+    """Lists what servers offer to read and to fill in, reads it, and keeps it for the next message of a panel.
+
+    Args:
+        session: The session.
+    """
+
+    def __init__(self, session: SessionParts) -> None:
+        super().__init__(session)
+        self._service = session.resource_service
+        self._resources, self._prompts = Resources(), Prompts()
+        self._updating = False
+        self._update_again = False
+        self._version = 0
+        self.follow(session.observers.changes.add(self._on_change))
+        session.engine.submit(self._update())
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return how much there is, what was followed, and what goes with the next message."""
+        return {
+            "version": self._version,
+            "resources": len(self._resources),
+            "prompts": len(self._prompts),
+            "followed": {
+                f"{each.server} {each.uri}": {"updates": each.updates, "problem": each.problem or None}
+                for each in self._service.subscriptions
+            },
+            "attached": len(self._service.pending),
+        }
+
+    @command
+    def offers(self, query: str = "") -> dict[str, Any]:
+        """Return the rows whose server, name, title, URI or description has all words of a query.
+
+        Returns:
+            `rows`, those of a server together; `total`, how many there are; `problems`, of servers that could not list theirs.
+        """
+        terms = query[:1_000].casefold().split()
+        rows = [_row(offer) for offer in (*self._resources, *self._prompts)]
+        matching = [row for row in rows if all(term in row["haystack"] for term in terms)]
+        order = {row["server"]: index for index, row in enumerate(reversed(rows))}
+        matching.sort(key=lambda row: -order[row["server"]])
+        shown = [{key: value for key, value in row.items() if key != "haystack"} for row in matching[:MAX_SHOWN]]
+        problems = [cut(clean(text), 500) for text in {**self._resources.problems, **self._prompts.problems}.values()]
+        return {"rows": shown, "total": len(matching), "problems": problems}
+
+    @command
+    async def read(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
+        """Read a resource or fill in a prompt, and return it as HTML. In Python: `session.read` and `session.prompt`.
+
+        Args:
+            kind: What it is.
+            server: Its server.
+            name: The URI of a resource, the name of a prompt.
+            values: The values of its parameters or arguments; empty ones are not sent for a prompt.
+        """
+        contents = await self._contents(kind, server, name, values)
+        html: str = (await asyncio.to_thread(mimebundle, contents))["text/html"]
+        return html
+
+    @command
+    async def attach(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> None:
+        """Read it for the next message that is sent in a panel. In Python: `session.chat(…, attach=…)`."""
+        self._service.add_pending(await self._contents(kind, server, name, values))
+
+    @command
+    async def complete(self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]) -> list[str]:
+        """Return what the server suggests for an argument, given what is written so far. In Python: `session.complete`."""
+        others = {key: value for key, value in values.items() if key != argument and value}
+        offer = f"{server}:{name}" if kind == "prompt" else name
+        with suppress(CasualMcpError):
+            completions = await self._service.complete(offer, argument, values.get(argument, ""), others)
+            return [first(value, MAX_NAME) for value in completions if len(value) <= MAX_NAME]
+        return []
+
+    @command
+    def code_of(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
+        """Return the same as a line of Python."""
+        given = {key: value for key, value in values.items() if value}
+        return prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
+
+    @command
+    async def set_followed(self, server: str, uri: str, on: bool) -> None:
+        """Have the server report the changes of a resource, or not. In Python: `session.subscribe` and `unsubscribe`."""
+        await (self._service.subscribe if on else self._service.unsubscribe)(uri, server)
+
+    async def _contents(
+        self, kind: Kind, server: str, name: str, values: Mapping[str, str]
+    ) -> ResourceContents | PromptMessages:
+        if kind == "prompt":
+            given = {key: value for key, value in values.items() if value}
+            return await self._service.prompt(f"{server}:{name}", given)
+        return await self._service.read(name, server, values)
+
+    def _on_change(self) -> None:
+        self.changed()
+        self.session.engine.submit(self._update())
+
+    async def _update(self) -> None:
+        """List again what has changed; servers that are not connected are not waited for."""
+        self._update_again = self._updating
+        if self._updating:
+            return
+        self._updating = True
+        try:
+            # A closed session still shows what was known.
+            with suppress(CasualMcpError):
+                resources, prompts = await self._service.list_connected()
+                if (tuple(resources), tuple(prompts)) != (tuple(self._resources), tuple(self._prompts)):
+                    self._version += 1
+                self._resources, self._prompts = resources, prompts
+        finally:
+            self._updating = False
+        self.changed()
+        if self._update_again:
+            await self._update()
+
+
+def _row(offer: Resource | ServerPrompt) -> dict[str, Any]:
+    is_prompt = isinstance(offer, ServerPrompt)
+    row: dict[str, Any] = {
+        "server": offer.server,
+        "name": offer.name if isinstance(offer, ServerPrompt) else offer.uri,
+        "title": first(offer.title or offer.name, MAX_NAME),
+        "kind": "prompt" if is_prompt else "resource",
+        "summary": first(offer.description, MAX_SUMMARY),
+        "description": cut(clean(offer.description), _MAX_DESCRIPTION),
+        "haystack": f"{offer.server} {offer.name} {offer.title} {offer.description}".casefold(),
+    }
+    if isinstance(offer, ServerPrompt):
+        row["fields"] = [
+            {"name": each.name, "description": first(each.description, MAX_SUMMARY), "required": each.required}
+            for each in offer.arguments
+        ]
+        return row
+    row["haystack"] += f" {offer.uri} {offer.mime_type or ''}".casefold()
+    row["template"] = offer.is_template
+    row["fields"] = [{"name": name, "description": "", "required": True} for name in offer.parameters or ()]
+    size = words.size(offer.size) if offer.size is not None else ""
+    row["about"] = " · ".join(filter(None, [first(offer.mime_type or "", MAX_NAME), size]))
+    return row

@@ -1,0 +1,87 @@
+"""Every resource, template, prompt, completion and subscription of real servers."""
+
+from __future__ import annotations
+
+import pytest
+from kit.waiting import wait_until
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers.scripted import scripted_model
+from casual_mcp_nb.types.step import text_of
+
+pytestmark = pytest.mark.integration
+
+VALUES = {
+    "city": "Oslo",
+    "department": "Engineering",
+    "name": "Alice",
+    "resourceType": "Text",
+    "resourceId": "2",
+    "topic": "tides",
+}
+
+
+def test_every_resource_is_read(session: Session) -> None:
+    resources = session.resources
+    assert resources.problems == {}
+    assert {"everything", "memory"} <= resources.by_server.keys()
+    for resource in resources:
+        contents = session.read(resource, **dict.fromkeys(resource.parameters or (), 2))
+        assert contents.text or contents.data
+    templates = {resource.uri for resource in resources.of_server("everything") if resource.is_template}
+    assert templates == {"demo://resource/dynamic/text/{resourceId}", "demo://resource/dynamic/blob/{resourceId}"}
+    blob = session.read("demo://resource/dynamic/blob/3")
+    assert blob.data is not None
+    assert (blob.server, blob.parts[0].mime_type) == ("everything", "text/plain")
+
+
+def test_every_prompt_is_filled_in(session: Session) -> None:
+    prompts = session.prompts
+    assert prompts.problems == {}
+    assert {"everything", "fetch"} <= prompts.by_server.keys()
+    for prompt in prompts:
+        if prompt.server == "fetch":
+            continue
+        values = {argument.name: VALUES[argument.name] for argument in prompt.arguments if argument.required}
+        assert session.prompt(f"{prompt.server}:{prompt.name}", **values).messages
+    with_resource = session.prompt("everything:resource-prompt", resourceType="Text", resourceId="2")
+    assert {message.content.kind for message in with_resource.messages} == {"text", "resource"}
+
+
+def test_the_prompt_of_the_fetch_server_reads_a_page(session: Session, page: str) -> None:
+    assert "The tide is high at noon." in session.prompt("fetch:fetch", url=page).text
+
+
+def test_arguments_are_completed(session: Session) -> None:
+    assert tuple(session.complete("everything:completable-prompt", "department", "E")) == ("Engineering",)
+    names = session.complete("everything:completable-prompt", "name", "", department="Engineering")
+    assert "Alice" in names
+    assert "1" in session.complete("demo://resource/dynamic/text/{resourceId}", "resourceId", "1")
+    assert len(session.complete("fetch:fetch", "url", "h")) == 0
+
+
+def test_links_of_results_are_followed(session: Session) -> None:
+    for link in session.call_tool("everything:get-resource-links", count=2).content:
+        if link.kind == "link":
+            assert session.read(link).uri == link.uri
+
+
+def test_changes_are_reported(session: Session) -> None:
+    uri = "demo://resource/dynamic/text/1"
+    session.subscribe(uri)
+    session.call_tool("everything:toggle-subscriber-updates")
+    try:
+        wait_until(lambda: session.subscriptions[0].updates > 0, "a change is reported")
+    finally:
+        session.call_tool("everything:toggle-subscriber-updates")
+        session.unsubscribe(uri)
+    assert len(session.subscriptions) == 0
+
+
+def test_a_resource_and_a_prompt_reach_the_model(session: Session) -> None:
+    prompt = session.prompt("everything:args-prompt", city="Oslo")
+    attach = ["demo://resource/static/document/features.md", prompt]
+    turn = session.chat("Hello", model=scripted_model("Hi."), attach=attach, echo="none")
+    text = text_of(turn.steps[0].request.messages[-2].content)
+    assert "features.md" in text
+    assert "Oslo" in text
