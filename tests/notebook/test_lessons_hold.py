@@ -48,3 +48,13 @@ def test_a_result_can_be_changed_before_the_model_reads_it_as_the_exercise_asks(
         (key,) = [key for key in question.texts if key]
         question.run({key: "392"})
         assert "392" in turn.result(60).answer
+
+
+def test_the_lesson_of_own_tools_returns_payloads_and_runs_a_plan() -> None:
+    lesson = cells("06_your_own_tools.ipynb")
+    assert printed(lesson["planned"]) == "141.00 euros in 2 payments\n"
+    assert printed(lesson["approved"]).splitlines()[-1].startswith("Booked 2 nights in Oslo.")
+    (turn,) = (output.data["text/plain"] for output in lesson["mocked"].outputs)
+    assert "mock" in turn
+    (payload,) = lesson["payload"].outputs
+    assert payload.data["text/html"].count("<tr") == 4
