@@ -203,7 +203,7 @@ class Session(Displayable):
                 self.config,
                 trusted=trust,
                 strict=strict or self.config.strict,
-                on_open=self.observers.changes.notify,
+                on_change=self.observers.changes.notify,
             ),
             check_open=self._runner.check_open,
             quiet=quiet,

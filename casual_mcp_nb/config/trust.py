@@ -190,7 +190,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "headers": _names(server.headers),
         "sign-in": auth,
         "variables": _names(variables),
-        "approval": exact(json.dumps(server.approval)) if isinstance(server.approval, Mapping) else server.approval or "",
+        "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
     return facts, tuple((label, text) for label, text in texts.items() if text)

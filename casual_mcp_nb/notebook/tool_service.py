@@ -247,6 +247,11 @@ class ToolService:
         self._observers.changes.notify()
         return self.servers[given]
 
+    @property
+    def unaccepted(self) -> Trust | None:
+        """What was kept from starting until the person accepts it; None if nothing was."""
+        return self._gate.pending
+
     def trust(self) -> Trust:
         """Return what the config would start, see `Session.trust`."""
         return self._gate.report()

@@ -25,16 +25,20 @@ class TrustGate:
         config: The config.
         trusted: Whether the caller vouches for it.
         strict: Whether only the person's own answer counts: neither the environment, nor a folder, nor that it is harmless.
-        on_open: Called when the servers may start from now on.
+        on_change: Called when the servers may start from now on, and when they were kept from it.
+
+    Attributes:
+        pending: What the person has to accept, once something was kept from starting.
     """
 
     def __init__(
-        self, config: Config, *, trusted: bool = False, strict: bool = False, on_open: Callable[[], None] = lambda: None
+        self, config: Config, *, trusted: bool = False, strict: bool = False, on_change: Callable[[], None] = lambda: None
     ):
         self._config = config
         self._trusted = trusted
         self._strict = strict
-        self._on_open = on_open
+        self._on_change = on_change
+        self.pending: Trust | None = None
         self._store = TrustStore()
         self._open = trusted or config.path is None
 
@@ -69,8 +73,9 @@ class TrustGate:
             TrustRequiredError: The person has not accepted the config.
         """
         if not self._open:
-            if self.report().required:
-                raise self._refusal()
+            report = self.report()
+            if report.required:
+                raise self._refusal(report)
             self._set_open()
 
     def ask(self) -> None:
@@ -84,7 +89,7 @@ class TrustGate:
         report = self.report()
         if report.required:
             if not can_prompt():
-                raise self._refusal()
+                raise self._refusal(report)
             self._ask(report)
         self._set_open()
 
@@ -97,12 +102,12 @@ class TrustGate:
         try:
             reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
         except (EOFError, KeyboardInterrupt, NotImplementedError):
-            raise self._refusal() from None
+            raise self._refusal(report) from None
         accept = {"y": self._remember, "yes": self._remember}
         if not self._strict:
             accept["f"] = lambda: self._store.accept_folder(folder)
         if reply not in accept:
-            raise self._refusal()
+            raise self._refusal(report)
         try:
             accept[reply]()
         except UsageError as error:
@@ -116,10 +121,13 @@ class TrustGate:
         self._store.accept(self._config)
 
     def _set_open(self) -> None:
-        self._open = True
-        self._on_open()
+        self._open, self.pending = True, None
+        self._on_change()
 
-    def _refusal(self) -> TrustRequiredError:
+    def _refusal(self, report: Trust) -> TrustRequiredError:
+        if self.pending is None:
+            self.pending = report
+            self._on_change()
         path = self._config.path
         return TrustRequiredError(
             f"Nothing was started: you have not accepted the servers and keys of {shown(path.name if path else '')}.",

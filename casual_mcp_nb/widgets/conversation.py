@@ -29,6 +29,7 @@ from casual_mcp_nb.widgets._attached import MAX_TOGETHER, Attached, with_attache
 from casual_mcp_nb.widgets._copied import Copied, copied
 from casual_mcp_nb.widgets._rows import MAX_NAME, audit_rows
 from casual_mcp_nb.widgets._transcript import SECONDS_BETWEEN_DRAWINGS, Transcript
+from casual_mcp_nb.widgets._trust import accept, unaccepted
 from casual_mcp_nb.widgets.state import SessionParts, State, command
 
 PLANNER = "Offline demo planner (not an LLM)"
@@ -89,6 +90,7 @@ class ConversationState(State):
             "attached": {id: _label(attachment) for id, attachment in session.resource_service.pending.items()},
             "questions": {question.id: row_of(question, order) for order, question in enumerate(session.questions)},
             "calls": session.tool_service.call_count,
+            "unaccepted": unaccepted(session),
         }
 
     @command
@@ -245,6 +247,15 @@ class ConversationState(State):
     def audit(self) -> list[dict[str, Any]]:
         """Return the last calls of the session, the newest first; `session.audit` has them all."""
         return audit_rows(self.session.tool_service.audit)
+
+    @command
+    async def accept_config(self) -> None:
+        """Accept the config as it is shown, and start its servers.
+
+        Raises:
+            UsageError: It cannot be remembered.
+        """
+        await accept(self.session)
 
     @command
     def stop(self) -> None:

@@ -35,6 +35,7 @@ from casual_mcp_nb.widgets._rows import (
 )
 from casual_mcp_nb.widgets._tools_state import ToolsState
 from casual_mcp_nb.widgets._toolset_rules import toolset_from_selection, with_tools
+from casual_mcp_nb.widgets._trust import accept, unaccepted
 from casual_mcp_nb.widgets.state import SessionParts, command
 
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
@@ -79,6 +80,7 @@ class SelectionState(ToolsState):
             "budget": self._budget(view),
             "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
+            "unaccepted": unaccepted(self.session),
             "calls": dict(Counter(made.call.name for made in self._tools.calls.list())),
         }
         if self._with_tools:
@@ -172,6 +174,15 @@ class SelectionState(ToolsState):
         saved = await asyncio.to_thread(self._tools.save_tool_set, name, tool_set, overwrite=overwrite)
         self._tools.selection.tool_set = name
         return {"saved": saved.name}
+
+    @command
+    async def accept_config(self) -> None:
+        """Accept the config as it is shown, and start its servers.
+
+        Raises:
+            UsageError: It cannot be remembered.
+        """
+        await accept(self.session)
 
     @command
     async def reconnect(self, server: str) -> None:

@@ -66,6 +66,17 @@ def fresh(*answers):
 AWAITING = "awaited = await session.chat_async('From a cell', model=model, echo='none')"
 OTHER = "other = session.panel()\nother"
 METER = "from casual_mcp_nb.widgets import TokenMeter\nfrom ipywidgets import VBox\nVBox([TokenMeter(session)])"
+THEIRS = """
+import json, os
+from pathlib import Path
+os.environ.pop("MCP_TRUST_CONFIGS", None)
+os.environ["XDG_CONFIG_HOME"] = str(Path("user").absolute())
+entry = {"bundled": "math", "approval": {"<b>add</b>": "never"}}
+Path("theirs.json").write_text(json.dumps({"servers": {"math": entry}}))
+theirs = Session.from_config("theirs.json")
+careful = theirs.panel()
+careful
+"""
 BLOCKING = "blocked = session.chat('From a cell', model=model, echo='none')"
 
 
@@ -74,7 +85,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook: a panel, then cells that await, block and sleep."""
     panel = "panel = session.panel(model=model)\npanel"
     sleeping = f"import os\nwhile not os.path.exists({str(lab.folder / 'wake up')!r}):\n    time.sleep(0.1)"
-    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER]
+    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS]
     written(lab, BOOK, cells)
     page = browser.new_page(viewport={"width": 1200, "height": 1800})
     page.set_default_timeout(20_000)
@@ -545,6 +556,21 @@ def test_two_panels_on_one_session_agree(page: Any) -> None:
     at(page, "undo", 1).click()
     gone(page, "turn-1")
     execute(page, "other.close()")
+
+
+def test_a_config_that_was_not_accepted_is_shown_and_started_with_a_click(page: Any, axe: Path) -> None:
+    run_cell(page, 7)
+    reads(at(page, "trust"), "theirs.json")
+    reads(at(page, "trust-text"), "server math (new)")
+    reads(at(page, "trust-text"), "<b>add</b>")
+    assert violations(page, axe, "[data-testid=trust]") == []
+    pictured(page, "config-not-accepted")
+    assert value(page, "theirs.servers['math'].state") == "closed"
+    at(page, "trust-accept").click()
+    gone(page, "trust")
+    execute(page, "theirs.connect()")
+    assert value(page, "theirs.servers['math'].state") == "ready"
+    execute(page, "careful.close(); theirs.close()")
 
 
 # --- hostile text, themes, access, what stays

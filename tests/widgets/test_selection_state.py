@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -401,3 +402,19 @@ def test_a_server_of_this_process_cannot_stand_in_a_saved_toolset(session: Sessi
         do(state, "save_tool_set", name="all", **do(state, "draft"))
     with pytest.raises(ConfigError, match="maths"):
         session.save_tool_set("all", {"servers": {"maths": True}})
+
+
+async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it_is(asks_first: Path, tmp_path: Path) -> None:
+    file = tmp_path / "theirs.json"
+    file.write_text(json.dumps({"servers": {"math": {"bundled": "math", "approval": "always"}}}))
+    with contextlib.closing(Session.from_config(file)) as session:
+        state = SelectionState(session)
+        wait_until(lambda: state.snapshot()["unaccepted"], "it is refused")
+        shown = state.snapshot()
+        assert shown["unaccepted"] == {"file": "theirs.json", "text": session.trust().text}
+        assert shown["servers"]["math"]["state"] == "closed"
+        await state.call("accept_config", {})
+        wait_until(lambda: session.servers["math"].state == "ready", "it starts")
+        assert state.snapshot()["unaccepted"] is None
+        assert not session.trust().required
+        state.close()

@@ -1,12 +1,15 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { LargeText } from "../lib/controls";
 import { isWriting } from "../lib/keys";
+import { TrustCard } from "../lib/TrustCard";
+import { useWidgetState } from "../lib/widget";
 import { AddServerButton } from "./AddServer";
 import { Discovery } from "./Discovery";
 import "./explorer.css";
 import { Headline } from "./Headline";
 import { ListBar } from "./ListBar";
 import { Side } from "./Side";
+import type { ExplorerState } from "./state";
 import { ToolList } from "./ToolList";
 import { ToolsetSelect } from "./ToolsetSelect";
 import { Workbench } from "./workbench";
@@ -14,6 +17,7 @@ import { Workbench } from "./workbench";
 /** Servers and tools on the left; on the right what is known about them and can be done. */
 export function Explorer() {
   const bench = useMemo(() => new Workbench(), []);
+  const state = useWidgetState<ExplorerState>();
   const element = useRef<HTMLDivElement>(null);
   useWidgetKeys(element, bench);
   return (
@@ -31,6 +35,7 @@ export function Explorer() {
         <ListBar bench={bench} />
         <Discovery />
       </div>
+      <TrustCard config={state.selection.unaccepted} command="selection.accept_config" />
       <div class="cmn-columns">
         <ToolList bench={bench} />
         <Side bench={bench} />

@@ -1,5 +1,7 @@
 // The states behind the explorer, as `casual_mcp_nb/widgets/selection.py` and `search.py` make them. All tokens are estimated.
 
+import type { Unaccepted } from "../lib/TrustCard";
+
 export type Mode = "loaded" | "deferred" | "off";
 
 export interface ServerInfo {
@@ -79,6 +81,7 @@ export interface SelectionState {
   fates?: Record<string, string>;
   /** What each bundled server is for. */
   bundled_names?: Record<string, string>;
+  unaccepted?: Unaccepted;
   /** How often the person ran each tool, by its name on the wire. */
   calls?: Record<string, number>;
 }

@@ -1,5 +1,6 @@
 import "./panel.css";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { TrustCard } from "../lib/TrustCard";
 import { ErrorLine, useBridge } from "../lib/widget";
 import { useAttachments } from "./attachments";
 import { Composer, type ComposerHandle } from "./Composer";
@@ -36,6 +37,7 @@ export function Panel() {
       <div class="cmn-chat-main" onDragOver={onDrag} onDrop={onDrop}>
         <Head conversation={conversation} onUndone={(prompt) => composer.current?.offer(prompt)} />
         <Transcript handle={transcript} conversation={conversation} onDone={() => composer.current?.offer("")} />
+        <TrustCard config={conversation.unaccepted} command="conversation.accept_config" />
         <ErrorLine />
         <Composer
           handle={composer}

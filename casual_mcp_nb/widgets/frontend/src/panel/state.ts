@@ -1,5 +1,6 @@
 // The states behind the chat panel, as `casual_mcp_nb/widgets/conversation.py`, `_asked.py`, `_transcript.py` make them.
 
+import type { Unaccepted } from "../lib/TrustCard";
 import type { TokensState } from "../tokens/state";
 
 export type TurnStatus = "running" | "done" | "stopped" | "failed";
@@ -106,6 +107,7 @@ export interface ConversationState {
   questions: Record<string, Question>;
   /** How many calls of tools there were in the session. */
   calls: number;
+  unaccepted?: Unaccepted;
 }
 
 export interface PanelState {
