@@ -137,6 +137,7 @@ def budget_view(budget: Budget, limits: DisplayLimits) -> View:
     now, undeferred = budget.now, budget.undeferred
     rows = (
         ("First request (before you type anything)", *_pair(now.first_request, undeferred.first_request)),
+        *([("Servers' instructions in it", *_pair(budget.instructions, budget.instructions))] if budget.instructions else []),
         ("A turn with one call", *_pair(now.turn, undeferred.turn)),
         ("Ten such turns", *_pair(now.ten_turns, undeferred.ten_turns)),
     )

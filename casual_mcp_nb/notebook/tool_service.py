@@ -323,7 +323,9 @@ class ToolService:
 
     def budget_in(self, view: ToolView) -> Budget:
         """Return what turns cost with a view."""
-        return turn_budget(view, estimate_tokens(with_instructions(self._chat.system or "", view, self._chat.server_manager)))
+        instructions = estimate_tokens(with_instructions("", view, self._chat.server_manager))
+        budget = turn_budget(view, estimate_tokens(self._chat.system or "") + instructions)
+        return replace(budget, instructions=instructions)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> DirectCall:
         """Call a tool, see `Session.call_tool`, and record it."""

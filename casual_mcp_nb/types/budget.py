@@ -29,7 +29,9 @@ class Budget(Displayable):
     Args:
         now: With the current selection.
         undeferred: If every tool were loaded.
+        instructions: What the servers' instructions take of each request.
     """
 
     now: TurnCosts
     undeferred: TurnCosts
+    instructions: int = 0

@@ -97,12 +97,16 @@ def test_the_selection_switches_all_of_them_off_and_a_servers_config_its_own() -
     assert "Search before" not in system_of({"docs": "Search before you read."}, off)
     quiet = {"servers": {"math": {"bundled": "math", "transport": "in-process", "instructions": False}}}
     loud = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
-    texts = []
+    texts, budgets = [], []
     for config in (quiet, loud):
         with Session(load_config(config)) as session:
             session.connect()
             texts.append(session.preview().text)
+            budgets.append(session.budget)
             said = session.servers["math"].instructions
     assert said
     assert said not in texts[0]
     assert said in texts[1]
+    assert budgets[0].instructions == 0 < budgets[1].instructions < budgets[1].now.first_request
+    assert "instructions" not in str(budgets[0])
+    assert "instructions" in str(budgets[1])

@@ -15,6 +15,7 @@ from casual_mcp_nb.magics.args import (
     Line,
     fill_in,
     is_config_file,
+    parse_assignments,
     parse_call,
     parse_cell_line,
     parse_line,
@@ -195,3 +196,15 @@ def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path:
 def test_a_plan_is_an_option_of_a_cell() -> None:
     assert parse_cell_line("--plan --max-steps 3").plan
     assert not parse_cell_line("").plan
+
+
+def test_values_of_a_prompt_are_read_with_quotes() -> None:
+    line = "docs:compare first=Oslo note='a = b, \"c\"' empty="
+    values = {"first": "Oslo", "note": 'a = b, "c"', "empty": ""}
+    assert parse_assignments("prompt", line, "prompt", "docs:compare") == ("docs:compare", values)
+
+
+@pytest.mark.parametrize("line", ["", "docs:compare Oslo", "docs:compare =Oslo", "docs:compare first='Oslo"])
+def test_values_without_a_name_are_refused(line: str) -> None:
+    with pytest.raises(UsageError):
+        parse_assignments("prompt", line, "prompt", "docs:compare")

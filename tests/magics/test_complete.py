@@ -16,6 +16,9 @@ NAMES = Names(
     templates=["careful", "teacher"],
     variables=["city"],
     cases=["cases.jsonl"],
+    resources=["docs://readme", "docs://tides/{port}"],
+    prompts=["docs:compare"],
+    arguments={"docs:compare": ["first", "second"], "docs://tides/{port}": ["port"]},
 )
 
 
@@ -38,6 +41,13 @@ NAMES = Names(
         ("%mcp evaluate cases.jsonl ", []),
         ("%mcp preview t", ["teacher"]),
         ("%mcp help doc", ["doctor"]),
+        ("%mcp read docs://r", ["docs://readme"]),
+        ("%mcp read docs://readme ", []),
+        ("%mcp read docs://tides/{port} ", ["port="]),
+        ("%mcp prompt d", ["docs:compare"]),
+        ("%mcp prompt docs:compare first=Oslo ", ["second="]),
+        ("%mcp resources ma", ["math", "mail"]),
+        ("%%mcp --attach docs://r", ["docs://readme"]),
         ("%mcp search ma", []),
         ("%mcp tols ", []),
         ("%%mcp --mo", ["--model"]),

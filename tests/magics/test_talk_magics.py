@@ -72,3 +72,25 @@ def test_the_panel_is_a_widget_with_a_picture_beside_it(kernel: Kernel) -> None:
     assert "application/vnd.jupyter.widget-view+json" in kinds[0]
     assert {"text/html", "text/markdown"} <= kinds[1]
     assert "Conversation" in ran.outputs[1]["data"]["text/plain"]
+
+
+DOCS = """
+from fastmcp import FastMCP
+docs = FastMCP("docs")
+docs.resource("docs://readme", name="readme")(lambda: "Harbours of Norway")
+docs.resource("docs://tides/{port}", name="tides")(lambda port: f"Tides of {port}")
+docs.prompt(name="compare")(lambda first: f"Compare {first} with Oslo.")
+session.add_server("docs", docs)
+"""
+
+
+def test_resources_and_prompts_are_listed_read_and_attached(kernel: Kernel) -> None:
+    assert kernel.run(DOCS).status == "ok"
+    assert "docs://tides/{port}" in kernel.run("%mcp resources").text()
+    assert "docs://readme" in kernel.run("%mcp resources docs").text()
+    assert "compare" in kernel.run("%mcp prompts").text()
+    assert "Tides of Bergen" in kernel.run("%mcp read docs:tides port=Bergen").text()
+    assert "Compare Bergen with Oslo." in kernel.run("%mcp prompt docs:compare first=Bergen").text()
+    assert kernel.run("%%mcp --attach docs://readme\nWhat is 2 + 3?").status == "ok"
+    assert kernel.printed("print('Harbours' in str(session.turns[-1].asked[0].content))") == "True"
+    assert kernel.run("%mcp undo").status == "ok"
