@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from casual_mcp_nb.display.view import Block, Image, KeyValues, Line, Section, Table, Text, View, cell_text, heading
@@ -15,8 +16,14 @@ _ACTIVE = re.compile(
 )
 
 
+_FORMULA = re.compile(r"[\\$]+")
+
+
 def to_markdown(view: View) -> str:
-    """Return a view as Markdown; its headings are bold lines, which do not show in a notebook's table of contents."""
+    """Return a view as Markdown; its headings are bold lines, which do not show in a notebook's table of contents.
+
+    What folds is a `details` element, which GitHub and notebooks fold too; nothing in it comes from elsewhere unescaped.
+    """
     return "\n\n".join([*_heading(view), *_blocks(view.blocks)])
 
 
@@ -57,7 +64,21 @@ def _block(block: Block) -> list[str]:
         case Image():
             return [escape(f"[{block.note}]")]
         case Section():
-            return [*_heading(block), *([] if block.brief else _blocks(block.blocks))]
+            return _section(block)
+
+
+def _section(section: Section) -> list[str]:
+    body = [] if section.brief else _blocks(section.blocks)
+    if section.fold is None or not body or not section.title:
+        return [*_heading(section), *body]
+    title, *details = map(_escaped_html, heading(section))
+    summary = " · ".join([f"<strong>{title}</strong>", *details])
+    return [f"<details{' open' * (section.fold == 'open')}><summary>{summary}</summary>", *body, "</details>"]
+
+
+def _escaped_html(text: str) -> str:
+    # A summary is HTML, in which Markdown is not read, but formulas are.
+    return _FORMULA.sub(r"<code>\g<0></code>", html.escape(text))
 
 
 def _table(table: Table) -> list[str]:

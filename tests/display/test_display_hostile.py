@@ -8,6 +8,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,40 @@ def test_hostile_text_adds_no_element_to_a_page(make: Any, parse: Any, hostile: 
 def test_hostile_text_is_no_markup_in_markdown(make: Any, kind: str, hostile: Any) -> None:
     markdown = drawn(make(kind, hostile))["text/markdown"]
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    kinds = {token.type for token in all_tokens(parser.parse(markdown))}
+    tokens = all_tokens(parser.parse(markdown))
+    # What folds is HTML of ours.
+    for token in (token for token in tokens if token.type == "html_block"):
+        seen = Elements()
+        seen.feed(token.content)
+        assert seen.elements <= {"details", "summary", "strong", "code"}
+        assert seen.attributes <= {"open"}
+        assert not re.search(r"[$\\]", seen.text)
+    kinds = {token.type for token in tokens} - {"html_block"}
     assert not [kind for kind in kinds if kind.startswith(ACTIVE_TOKENS)]
+
+
+class Elements(HTMLParser):
+    """The elements and attributes of some HTML, and its text outside code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        if not str(self.get_starttag_text()).startswith("<code"):
+            self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        self.elements.add("comment")
+
+    def handle_decl(self, decl: str) -> None:
+        self.elements.add("declaration")
 
 
 @pytest.mark.fault(86)

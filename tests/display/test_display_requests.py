@@ -109,8 +109,8 @@ def test_a_document_holds_every_turn_with_every_request(make: Any, parse: Any) -
     assert "default-src 'none'" in html
     parse(html.removeprefix("<!DOCTYPE html>"))
     markdown = document(make("conversation"), "markdown", "")
-    assert "**Turn 2**" in markdown
-    assert markdown.count("**Request: what is new**") == 5
+    assert "Turn 2" in markdown
+    assert markdown.count("<strong>Request: what is new</strong>") == 5
     assert "**Messages added**" in markdown, "a file has everything"
 
 
