@@ -111,8 +111,7 @@ class LargeResults:
         whole, other = await asyncio.to_thread(whole_of, result, text)
         handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
         answer, plain = await self._described(handle, whole, tokens)
-        source = KeptText(whole, plain)
-        self._add(handle, source)
+        source = self._added(handle, KeptText(whole, plain))
         if other:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
         head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
@@ -134,12 +133,14 @@ class LargeResults:
         """End the process that answers questions."""
         self._worker.close()
 
-    def _add(self, handle: str, source: KeptText) -> None:
-        self._kept.pop(handle, None)
+    def _added(self, handle: str, source: KeptText) -> KeptText:
+        """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""
+        source, _ = self._kept.pop(handle, (source, 0))
         self._kept[handle] = (source, sys.getsizeof(source.text))
         while len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > self._max_bytes:
             _, (oldest, _) = self._kept.popitem(last=False)
             oldest.drop()
+        return source
 
     async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
         """Return the head of a result, and whether it could be read only as plain text."""

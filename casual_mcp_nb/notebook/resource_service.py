@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -181,7 +182,8 @@ class ResourceService:
         if not read_first:
             return messages
         read = await asyncio.gather(*map(self._read_attachment, read_first))
-        return [attached(read, self._chat.limits.result_tokens), *messages]
+        # A limit of 0 is none.
+        return [attached(read, self._chat.limits.result_tokens or sys.maxsize), *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
         if isinstance(attachment, ResourceContents | PromptMessages):

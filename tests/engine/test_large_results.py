@@ -257,6 +257,8 @@ async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
     async with McpToolChat.from_config({}, in_process={"desk": desk()}) as chat:
         chat.large_results = LargeResults(max_bytes=1_000_000)
         first = await ask(chat, call("desk__dump"), "ok")
+        again = await ask(chat, call("desk__dump"), "ok")
+        assert again.tool_calls[0].large.source is first.tool_calls[0].large.source
         second = await ask(chat, call("desk__dump", text="x" * 600_000), "ok", history=first.messages)
         lost = await ask(chat, call("read_result", handle=handle_in(first.messages)), "ok", history=second.messages)
         chat.large_results.close()

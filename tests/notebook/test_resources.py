@@ -198,6 +198,12 @@ def test_a_long_attachment_is_cut_at_the_limit_with_a_note() -> None:
         assert "of 249,999 characters" in text
 
 
+def test_a_limit_of_zero_is_none_for_attachments_too() -> None:
+    with Session({"tool_results": {"max_tokens": 0}}, in_process={"docs": docs()}, quiet=True) as session:
+        turn = session.chat("Read it", model=scripted_model("Done."), attach=["long"], echo="none")
+        assert len(text_of(turn.asked[0].content)) > 249_999
+
+
 def test_pictures_are_parts_of_the_message_and_other_bytes_are_named(session: Session) -> None:
     links = [resource for resource in session.resources if resource.uri in ("docs://photo", "docs://archive")]
     turn = session.chat("Look", model=scripted_model("A picture."), attach=links, echo="none")
