@@ -27,12 +27,14 @@ class Environment(Mapping[str, str]):
 
     Args:
         layers: Where to look, in this order.
+        references: The names of the variables that entries refer to, by name.
     """
 
-    __slots__ = ("_layers",)
+    __slots__ = ("_layers", "_references")
 
-    def __init__(self, *layers: Mapping[str, str]) -> None:
+    def __init__(self, *layers: Mapping[str, str], references: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self._layers = layers
+        self._references = references or {}
 
     def __getitem__(self, name: str) -> str:
         if name not in self:
@@ -50,6 +52,11 @@ class Environment(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return "<environment>"
+
+    def references(self, name: str) -> tuple[str, ...]:
+        """Return the names of the variables whose values are part of a variable's value, if it comes from a `.env` file."""
+        layer = next((layer for layer in self._layers if name in layer), None)
+        return layer.references(name) if isinstance(layer, Environment) else self._references.get(name, ())
 
     def behind(self, other: Mapping[str, str]) -> Environment:
         """Return this environment with another one's variables added."""
@@ -92,7 +99,8 @@ def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
     from dotenv import dotenv_values
 
     # dotenv would look variables up in the process's environment instead of the one passed in.
-    return Environment(expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ))
+    entries, references = expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ)
+    return Environment(entries, references=references)
 
 
 @dataclass(frozen=True)

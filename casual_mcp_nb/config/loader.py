@@ -19,7 +19,7 @@ from casual_mcp_nb.config.host_servers import ENV_FILE, leave_out
 from casual_mcp_nb.config.hosts import adapt
 from casual_mcp_nb.config.inputs import Inputs
 from casual_mcp_nb.config.prices import file_of, read_prices
-from casual_mcp_nb.config.problems import Problem, cross_problems, dotted, problems_of, raise_problems
+from casual_mcp_nb.config.problems import KeyPath, Problem, cross_problems, dotted, problems_of, raise_problems
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.providers.registry import key_variables, option_notes
@@ -105,7 +105,7 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
         inputs.collect(json.dumps(adapted.data, default=str))
     substitution = Substitution(variables, document.folder, inputs)
     data = substitution.apply(adapted.data)
-    substitution.problems += _read_env_files(data, document.folder, variables)
+    substitution.problems += _read_env_files(data, document.folder, variables, substitution.used)
     failure = _read_price_file(data, document.folder)
     if document.folder:
         _resolve_paths(data, document.folder)
@@ -170,8 +170,10 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
             server["command"] = str(folder / Path(command).expanduser())
 
 
-def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Environment) -> Iterator[Problem]:
-    """Merge a server's env file into its `env`, which takes precedence."""
+def _read_env_files(
+    data: dict[str, Any], folder: Path | None, variables: Environment, used: dict[KeyPath, dict[str, None]]
+) -> Iterator[Problem]:
+    """Merge a server's env file into its `env`, which takes precedence, and add the variables that it refers to."""
     for name, server in servers_in(data):
         file = server.pop(ENV_FILE, None)
         if file is None:
@@ -186,6 +188,8 @@ def _read_env_files(data: dict[str, Any], folder: Path | None, variables: Enviro
             yield Problem(at, "this file cannot be read as text")
         else:
             server["env"] = {**entries, **server.get("env", {})}
+            references = [name for entry in entries for name in entries.references(entry)]
+            used.setdefault(("servers", name), {}).update(dict.fromkeys(references))
 
 
 def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError | None:

@@ -121,7 +121,9 @@ class Substitution:
             return default
         if value is None:
             return self._problem(at, f"the environment variable {name} is not set")
-        self.used.setdefault(at[:2], {})[name] = None
+        # An entry of a `.env` file can hold another variable's value.
+        references = getattr(self.environ, "references", lambda _: ())
+        self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
         return value if name in _NO_SECRETS else self._kept(value, at)
 
     def _input(self, body: str, at: KeyPath) -> str:
@@ -162,16 +164,25 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 }
 
 
-def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str]:
+def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
 
     An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed.
+
+    Returns:
+        The entries, and for each the names of the variables that it refers to, also through other entries.
     """
     variables: dict[str, str] = {}
+    references: dict[str, tuple[str, ...]] = {}
+    outer = getattr(environ, "references", lambda _: ())
     together = ChainMap(cast(dict[str, str], environ), variables)
     for name, value in values.items():
         substitution = Substitution(together)
         text = substitution.apply(value)
         if text is not None and not substitution.problems:
             variables[name] = text
-    return variables
+            direct = substitution.used.get((), {})
+            references[name] = tuple(
+                dict.fromkeys(each for used in direct for each in (used, *references.get(used, outer(used))))
+            )
+    return variables, references

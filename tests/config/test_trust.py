@@ -105,6 +105,20 @@ def test_the_facts_name_where_keys_go_and_hold_no_value(file: Path, store: Trust
     assert "--port" not in record.read_text()
 
 
+def test_a_file_beside_the_config_cannot_rename_a_variable_unseen(file: Path, store: TrustStore) -> None:
+    written(file, local={**LOCAL, "envFile": "server.env"}, remote={**REMOTE, "headers": {"X-Debug": "${DEBUG}"}})
+    (file.parent / "server.env").write_text("LEVEL=${OTHER}\n")
+    (file.parent / ".env").write_text("STEP=${SECRET}\nDEBUG=${STEP}\n")
+    entries = {entry.name: dict(entry.facts) for entry in store.entries(read(file))}
+    assert entries["remote"]["variables"] == "DEBUG, STEP, SECRET"
+    assert entries["local"]["variables"] == "SECRET, OTHER"
+    # What is set outside wins, and refers to nothing.
+    assert dict(store.entries(read(file, DEBUG="1"))[1].facts)["variables"] == "DEBUG"
+    store.accept(read(file))
+    (file.parent / ".env").write_text("STEP=1\nDEBUG=${OTHER}\n")
+    assert {entry.name: entry.changed for entry in store.entries(read(file))}["remote"] == ("variables",)
+
+
 def test_what_is_bundled_and_a_provider_at_home_are_harmless(tmp_path: Path, store: TrustStore) -> None:
     file = tmp_path / "config.json"
     clients = {"openai": {"provider": "openai"}, "here": {"provider": "ollama", "base_url": "http://localhost:11434"}}

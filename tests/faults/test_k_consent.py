@@ -20,6 +20,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.errors import TrustRequiredError, UsageError
 from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion
 from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.evaluation import Case
 from casual_mcp_nb.types.permission import Permission
 
 SECRET = "sk-live-0123456789abcdef0123"
@@ -65,6 +66,17 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
         report = session.trust()
         assert (report.required, [entry.state for entry in report]) == (True, ["new"])
         for use in (session.connect, lambda: session.tools, lambda: session.chat("x"), lambda: session.reconnect("shop")):
+            with pytest.raises(TrustRequiredError):
+                use()
+        for use in (
+            lambda: session.resources,
+            lambda: session.prompts,
+            lambda: session.plan("x"),
+            lambda: session.search("x"),
+            lambda: session.call_tool("x"),
+            lambda: session.preview(),
+            lambda: session.evaluate([Case("x", ())]),
+        ):
             with pytest.raises(TrustRequiredError):
                 use()
         with pytest.raises(TrustRequiredError):
