@@ -12,13 +12,18 @@ from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.output import result_of, with_result
 from casual_mcp_nb.toolbox.toolbox import failed
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolSpec
 
 Stub = Any | Callable[..., Any] | EllipsisType
 """A fixed result; a function that is called with the arguments; or `...` for a value that fits the tool's output schema."""
 
 ALL_TOOLS = "*"
+EXAMPLE = "example"
 _MAX_DEPTH = 8
+_MAX_ITEMS = 20
+_MAX_PARTS = 1_000
+_MAX_LENGTH = 1_000
 
 
 class Mock:
@@ -80,7 +85,7 @@ class Mocks:
         """Return the result that a stub gives; what a function raises is a result that is an error."""
         try:
             if stub is ...:
-                value = example(tool.output_schema or {})
+                value = example(tool.output_schema) if tool.output_schema else EXAMPLE
             elif callable(stub):
                 is_async = inspect.iscoroutinefunction(stub)
                 value = await self._run(with_result(lambda: stub(**arguments), is_async), is_async)
@@ -91,36 +96,64 @@ class Mocks:
             return replace(failed(error), mocked=True)
 
 
-def example(schema: Any, depth: int = _MAX_DEPTH) -> Any:
-    """Return a small value that fits a JSON schema, as far as its types, enums, defaults and required properties say.
+_BY_FORMAT = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T12:00:00Z",
+    "time": "12:00:00Z",
+    "email": "ada@example.com",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def example(schema: Any) -> Any:
+    """Return a small value that fits a JSON schema, as far as its types, choices, defaults and required properties say.
 
     Args:
-        schema: The schema.
-        depth: How deep objects and arrays may be nested.
+        schema: The schema; references in it are resolved.
     """
-    if not isinstance(schema, Mapping) or depth == 0:
+    return _example(SchemaReader(schema), _MAX_DEPTH, [_MAX_PARTS])
+
+
+def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
+    # A schema is a server's, and a few references make a value of any size.
+    parts[0] -= 1
+    if depth == 0 or parts[0] < 0:
         return None
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
-    for key in ("enum", "examples"):
-        if schema.get(key):
-            return schema[key][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return example(schema[key][0], depth - 1)
-    kind = schema.get("type", "object" if "properties" in schema else None)
-    kind = kind[0] if isinstance(kind, list) and kind else kind
-    match kind:
-        case "object":
-            required = schema.get("required", ())
-            return {name: example(part, depth - 1) for name, part in schema.get("properties", {}).items() if name in required}
-        case "array":
-            return [example(schema["items"], depth - 1)] if schema.get("minItems") and "items" in schema else []
-        case "string":
-            return "example"
-        case "integer" | "number":
-            return schema.get("minimum", 1)
-        case "boolean":
+    reader = reader.without_null()
+    schema = reader.schema
+    if "default" in schema:
+        return schema["default"]
+    if reader.choices:
+        return reader.choices[0]
+    if isinstance(schema.get("examples"), list) and schema["examples"]:
+        return schema["examples"][0]
+    if reader.options:
+        return _example(reader.options[0], depth - 1, parts)
+    match reader.types[:1] or (("object",) if reader.properties else ()):
+        case ("object",):
+            required = [name for name in reader.required if name in reader.properties]
+            return {name: _example(reader.properties[name], depth - 1, parts) for name in required}
+        case ("array",):
+            count = min(int(reader.number("minItems") or 0), _MAX_ITEMS)
+            return [_example(reader.items, depth - 1, parts) for _ in range(count)] if reader.items is not None else []
+        case ("string",):
+            text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
+            return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[: _limit(reader, "maxLength")]
+        case ("integer" | "number",):
+            return _number(reader)
+        case ("boolean",):
             return True
     return None
+
+
+def _number(reader: SchemaReader) -> int | float:
+    least, most, above = (reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum"))
+    if above is not None:
+        return above + 1
+    return least if least is not None else min(1, most) if most is not None else 1
+
+
+def _limit(reader: SchemaReader, keyword: str) -> int | None:
+    number = reader.number(keyword)
+    return None if number is None else max(0, int(number))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.display import transcript_html
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.toolbox.mocks import example
@@ -60,6 +61,13 @@ def test_a_value_that_fits_the_output_schema_is_made_up(session: Session) -> Non
     assert made.structured.keys() == set(session.tools["math:add"].output_schema["required"])  # type: ignore[index]
 
 
+def test_a_tool_without_an_output_schema_has_a_stub_that_is_a_text(session: Session) -> None:
+    session.add_tool(lambda: 1, name="free")
+    with session.mock({"*": ...}):
+        (made,) = session.chat("Go", model=scripted_model(call("notebook__free"), "Done."), echo="none").tool_calls
+    assert (made.result, made.mocked) == ("example", True)
+
+
 def test_the_later_mock_counts_until_it_is_stopped(session: Session) -> None:
     first = session.mock({"math:add": "first"})
     with session.mock({"math:add": "second"}):
@@ -74,7 +82,7 @@ def test_a_mocked_call_is_marked_in_each_form_and_in_a_saved_conversation(sessio
     with session.mock({"math:add": 40}):
         added(session)
     turn = session.turns[-1]
-    assert all("mock" in text for text in turn._repr_mimebundle_().values())
+    assert all("mock" in text for text in (*turn._repr_mimebundle_().values(), transcript_html(turn), str(turn.tool_calls[0])))
     session.export(tmp_path / "chat.json")
     assert Conversation.load(tmp_path / "chat.json")[0].tool_calls[0].mocked
 
@@ -94,8 +102,24 @@ def test_an_unknown_name_is_refused(session: Session, name: str) -> None:
         ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, True),
         ({"properties": {"a": {"type": "array"}, "b": {}}, "required": ["a"]}, {"a": []}),
         ({"type": "array", "minItems": 1, "items": {"const": 7}}, [7]),
+        ({"type": "string", "format": "date"}, "2026-01-01"),
+        ({"type": "string", "minLength": 9}, "example……"),
+        ({"type": "string", "maxLength": 2}, "ex"),
+        ({"type": "number", "exclusiveMinimum": 4}, 5),
+        ({"type": "integer", "maximum": 0}, 0),
+        ({"$ref": "#/$defs/Row", "$defs": {"Row": {"properties": {"id": {"type": "integer"}}, "required": ["id"]}}}, {"id": 1}),
+        ({"$ref": "#/$defs/Loop", "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}}, None),
+        ({"type": 3, "properties": [], "items": 7}, None),
         ({}, None),
     ],
 )
 def test_examples_of_schemas(schema: Any, value: Any) -> None:
     assert example(schema) == value
+
+
+def test_a_schema_that_grows_without_end_has_a_small_example() -> None:
+    names = [f"p{number}" for number in range(10)]
+    node = {"properties": {name: {"$ref": "#/$defs/Node"} for name in names}, "required": names}
+    assert len(str(example({"$ref": "#/$defs/Node", "$defs": {"Node": node}}))) < 100_000
+    deep: Any = {"type": "array", "minItems": 10**9, "items": {"type": "array", "minItems": 10**9, "items": {"const": 1}}}
+    assert len(example(deep)) == 20

@@ -1,0 +1,150 @@
+"""Cost of calling a notebook's own function, beside the function itself: `python benchmarks/own_tools.py [--repeats 300]`.
+
+A scripted model calls a function that adds two numbers, in a blocking `session.chat`, where the function runs on the thread
+that waits, and in an awaited one, where it runs on a worker thread or, if it is async, on the caller's loop. The time of a
+call is that between its events on the trace: arguments checked, policy looked up, function run on its thread, result
+formatted. A nested call is one that the function makes itself. What a call adds to a step, with its share of the messages, is
+the difference between turns with eleven calls and with one.
+
+The peer is the same function on an in-memory FastMCP server, called through FastMCP's client. All are measured alternately.
+The fastest tenth shows the cost where nothing else runs; on a busy machine the median shows mostly the other load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import statistics
+import time
+import warnings
+from contextlib import AsyncExitStack
+from typing import Any
+
+from fastmcp import Client, FastMCP
+
+from casual_mcp_nb import Session, ToolContext
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.types.step import with_nested
+from casual_mcp_nb.types.trace import Turn
+
+LIMIT = 0.3
+"""Milliseconds that one call may cost."""
+WARM_UP = 10
+MORE = 10
+PEER = "FastMCP, in memory"
+ONE, MANY = "turn with a call", "turn with many"
+BLOCKING, AWAITED, ASYNC = "blocking, the waiting thread", "awaited, a worker thread", "awaited, async, the caller's loop"
+NESTED, STEP = "nested, blocking", "what a call adds to a step"
+Times = dict[str, list[float]]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def add_async(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def add_nested(a: int, b: int, context: ToolContext) -> str:
+    """Add two numbers with another tool."""
+    return context.call_tool("notebook:add", a=a, b=b).result
+
+
+def model(name: str, count: int = 1) -> Any:
+    """A model that calls a tool a number of times, and ends."""
+    return scripted_model(calls(*(call(f"notebook__{name}", a=1, b=2) for _ in range(count))), "3")
+
+
+def seconds_of(turn: Turn) -> float:
+    """The time of the innermost call of a turn."""
+    assert all(each.status == "ok" for each in turn.tool_calls)
+    return [*with_nested(turn.tool_calls)][-1].seconds or 0.0
+
+
+def blocking(session: Session, name: str) -> float:
+    """The time of a call in a turn that blocks."""
+    turn = session.chat("Add", model=model(name), echo="none")
+    session.new_conversation()
+    return seconds_of(turn)
+
+
+async def awaited(session: Session, name: str) -> float:
+    """The time of a call in a turn that is awaited."""
+    turn = await session.chat_async("Add", model=model(name), echo="none")
+    session.new_conversation()
+    return seconds_of(turn)
+
+
+def whole(session: Session, count: int) -> float:
+    """The time of a turn with a number of calls in its first step."""
+    answers = model("add", count)
+    start = time.perf_counter()
+    session.chat("Add", model=answers, echo="none")
+    taken = time.perf_counter() - start
+    session.new_conversation()
+    return taken
+
+
+async def peer(client: Client[Any]) -> float:
+    """The time of a call through FastMCP's client."""
+    start = time.perf_counter()
+    await client.call_tool("add", {"a": 1, "b": 2})
+    return time.perf_counter() - start
+
+
+def measure(session: Session, repeats: int) -> Times:
+    """Measure all alternately."""
+    server: FastMCP[Any] = FastMCP("bench")
+    server.tool(add)
+    times: Times = {}
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        client = runner.run(stack.enter_async_context(Client(server)))
+        for number in range(WARM_UP + repeats):
+            taken = {
+                BLOCKING: blocking(session, "add"),
+                AWAITED: runner.run(awaited(session, "add")),
+                ASYNC: runner.run(awaited(session, "add_async")),
+                NESTED: blocking(session, "add_nested"),
+                ONE: whole(session, 1),
+                MANY: whole(session, 1 + MORE),
+                PEER: runner.run(peer(client)),
+            }
+            for name, value in taken.items() if number >= WARM_UP else ():
+                times.setdefault(name, []).append(value * 1_000)
+        runner.run(stack.aclose())
+    return times
+
+
+def main(repeats: int) -> None:
+    """Print the table."""
+    with Session.from_config({}) as session:
+        for function in (add, add_async, add_nested):
+            session.add_tool(function)
+        times = measure(session, repeats)
+    fastest = costs({name: statistics.quantiles(values, n=10)[0] for name, values in times.items()})
+    medians = costs({name: statistics.median(values) for name, values in times.items()})
+    print(f"{'ms a call':<36}{'fastest tenth':>14}{'median':>10}   FastMCP / ours")
+    for name, cost in fastest.items():
+        ratio = f"x {fastest[PEER] / cost:.1f}" if name != PEER else ""
+        over = f"   over {LIMIT} ms" if name != PEER and cost > LIMIT else ""
+        print(f"{name:<36}{cost:14.3f}{medians[name]:10.3f}   {ratio}{over}")
+
+
+def costs(of: dict[str, float]) -> dict[str, float]:
+    """The costs of a call, from the times of calls and of whole turns."""
+    calls_alone = {name: value for name, value in of.items() if name not in (ONE, MANY, PEER)}
+    return calls_alone | {STEP: (of[MANY] - of[ONE]) / MORE, PEER: of[PEER]}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=300, help="turns of each kind")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    main(given.repeats)
