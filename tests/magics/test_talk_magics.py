@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kit.kernel import Kernel, started_kernel
@@ -94,3 +96,15 @@ def test_resources_and_prompts_are_listed_read_and_attached(kernel: Kernel) -> N
     assert kernel.run("%%mcp --attach docs://readme\nWhat is 2 + 3?").status == "ok"
     assert kernel.printed("print('Harbours' in str(session.turns[-1].asked[0].content))") == "True"
     assert kernel.run("%mcp undo").status == "ok"
+
+
+def test_the_calls_so_far_are_listed_and_saved(kernel: Kernel, tmp_path: Path) -> None:
+    kernel.run('%mcp call math:add {"a": 1, "b": 2}')
+    assert "math:add" in kernel.run("%mcp audit").text()
+    file = tmp_path / "audit.jsonl"
+    assert kernel.run(f"%mcp audit {file}").status == "ok"
+    assert json.loads(file.read_text().splitlines()[-1])["decided_by"] == "direct"
+    assert "already exists" in kernel.run(f"%mcp audit {file}").text()
+    assert kernel.run(f"%mcp audit {file} --overwrite").status == "ok"
+    assert "It may start." in kernel.run("%mcp trust").text()
+    assert kernel.run("%mcp trust maybe").status == "error"
