@@ -11,6 +11,7 @@ from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.state import SessionParts
 from casual_mcp_nb.widgets.tokens import TokensState
 
@@ -32,7 +33,8 @@ class Panel(SessionWidget):
     def __init__(self, session: SessionParts, **options: Unpack[ChatOptions]) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
-        super().__init__(session, conversation=self.conversation, tokens=self.tokens)
+        self.resources = ResourcesState(session)
+        super().__init__(session, conversation=self.conversation, tokens=self.tokens, resources=self.resources)
 
     def static(self) -> Conversation:
         """Return the conversation as it is now."""

@@ -24,7 +24,7 @@ Kind = Literal["resource", "prompt"]
 
 
 class ResourcesState(State):
-    """Lists what servers offer to read and to fill in, reads it, and keeps it for the next message of a panel.
+    """Lists what servers offer once somebody looks, reads it, and keeps what is chosen for the next message of a panel.
 
     Args:
         session: The session.
@@ -37,8 +37,8 @@ class ResourcesState(State):
         self._updating = False
         self._update_again = False
         self._version = 0
+        self._looked = False
         self.follow(session.observers.changes.add(self._on_change))
-        session.engine.submit(self._update())
 
     def snapshot(self) -> dict[str, Any]:
         """Return how much there is, what was followed, and what goes with the next message."""
@@ -54,12 +54,17 @@ class ResourcesState(State):
         }
 
     @command
-    def offers(self, query: str = "") -> dict[str, Any]:
+    async def offers(self, query: str = "") -> dict[str, Any]:
         """Return the rows whose server, name, title, URI or description has all words of a query.
+
+        The first time, the servers that are connected list what they offer; from then on changes are followed.
 
         Returns:
             `rows`, those of a server together; `total`, how many there are; `problems`, of servers that could not list theirs.
         """
+        if not self._looked:
+            self._looked = True
+            await self._update()
         terms = query[:1_000].casefold().split()
         rows = [_row(offer) for offer in (*self._resources, *self._prompts)]
         matching = [row for row in rows if all(term in row["haystack"] for term in terms)]
@@ -119,7 +124,8 @@ class ResourcesState(State):
 
     def _on_change(self) -> None:
         self.changed()
-        self.session.engine.submit(self._update())
+        if self._looked:
+            self.session.engine.submit(self._update())
 
     async def _update(self) -> None:
         """List again what has changed; servers that are not connected are not waited for."""

@@ -242,6 +242,42 @@ def test_an_example_is_sent_with_a_click_and_then_there_are_none(page: Any) -> N
     gone(page, "examples")
 
 
+DOCS = """
+docs = FastMCP("docs")
+docs.resource("docs://readme", name="readme", description="Harbours")(lambda: "Harbours of Norway")
+docs.prompt(name="compare")(lambda first: f"Compare {first} with Oslo.")
+session.add_server("docs", docs)
+"""
+
+
+def test_resources_and_prompts_are_attached_removed_and_sent(page: Any, axe: Path) -> None:
+    execute(page, DOCS)
+    execute(page, "fresh('Fine.')")
+    at(page, "attach-resource").click()
+    page.get_by_test_id("offer").nth(1).wait_for()
+    pictured(page, "panel-attach")
+    page.locator("[data-testid=offer]", has_text="docs://readme").click()
+    at(page, "offer-attach").click()
+    at(page, "offers-back").click()
+    page.locator("[data-testid=offer]", has_text="compare").click()
+    at(page, "argument-first").fill("Bergen")
+    at(page, "offer-attach").click()
+    sync_api.expect(page.get_by_test_id("detach")).to_have_count(2)
+    pictured(page, "panel-attached")
+    assert violations(page, axe, PANEL) == []
+    page.get_by_test_id("detach").nth(1).click()
+    sync_api.expect(page.get_by_test_id("detach")).to_have_count(1)
+    at(page, "argument-first").press("Escape")
+    sync_api.expect(page.get_by_test_id("resources")).to_have_count(0)
+    at(page, "message").fill("Is it fine?")
+    page.keyboard.press("Enter")
+    sync_api.expect(page.get_by_test_id("detach")).to_have_count(0)
+    page.wait_for_selector("[data-status=done]")
+    asked = "[str(message.content) for message in session.turns[0].asked]"
+    assert value(page, f"'Harbours of Norway' in {asked}[0] and 'Compare' not in {asked}[0] and {asked}[1]") == "Is it fine?"
+    execute(page, "session.remove_server('docs')")
+
+
 def test_images_are_chosen_pasted_dropped_removed_and_sent(page: Any, axe: Path) -> None:
     files = [{"name": "dot.png", "mimeType": "image/png", "buffer": DOT}]
     at(page, "attach-files").set_input_files(files)

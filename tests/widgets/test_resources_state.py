@@ -40,8 +40,10 @@ def session() -> Iterator[Session]:
 
 
 @pytest.fixture
-def state(session: Session) -> Iterator[ResourcesState]:
+def state(session: Session, do: Do) -> Iterator[ResourcesState]:
     state = ResourcesState(session)
+    assert state.snapshot()["resources"] == 0
+    do(state, "offers")
     wait_until(lambda: state.snapshot()["resources"] == 2, "they are listed")
     yield state
     state.close()
@@ -65,6 +67,7 @@ def test_a_long_list_is_cut_and_counted(do: Do) -> None:
         server.resource(f"many://{number}")(lambda: "x")
     with Session({}, in_process={"many": server}, name="many", quiet=True) as session:
         state = ResourcesState(session)
+        do(state, "offers")
         wait_until(lambda: state.snapshot()["resources"] == MAX_SHOWN + 5, "they are listed")
         offers = do(state, "offers")
         assert (len(offers["rows"]), offers["total"]) == (MAX_SHOWN, MAX_SHOWN + 5)

@@ -1,8 +1,8 @@
 import { Tabs } from "../lib/controls";
+import { ResourcesPane } from "../resources/ResourcesPane";
 import { AddServer } from "./AddServer";
 import { BudgetPane } from "./BudgetPane";
 import { ManifestPane } from "./ManifestPane";
-import { ResourcesPane } from "./ResourcesPane";
 import { SearchPane } from "./SearchPane";
 import { ToolPane } from "./ToolPane";
 import { ToolsetEditor } from "./ToolsetEditor";
@@ -35,7 +35,7 @@ export function Side({ bench }: { bench: Workbench }) {
       case "manifest":
         return <ManifestPane />;
       case "resources":
-        return <ResourcesPane />;
+        return <ResourcesPane shown={bench.tab.value === "resources"} />;
     }
   };
   return (

@@ -1,5 +1,6 @@
 import { Button } from "../lib/controls";
 import { useBridge } from "../lib/widget";
+import { ResourcesPane } from "../resources/ResourcesPane";
 
 /** The resources and prompts that go with the next message. */
 export function AttachedOffers({ attached, onRemoved }: { attached: Record<string, string>; onRemoved(): void }) {
@@ -25,5 +26,21 @@ export function AttachedOffers({ attached, onRemoved }: { attached: Record<strin
         </li>
       ))}
     </ul>
+  );
+}
+
+/** Resources and prompts to choose from, above the message. Escape closes it. */
+export function AttachMenu({ onClose }: { onClose(): void }) {
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    const composer = (event.currentTarget as HTMLElement).closest(".cmn-composer");
+    onClose();
+    composer?.querySelector<HTMLElement>("[data-testid=attach-resource]")?.focus();
+  };
+  return (
+    <section class="cmn-attach-menu" aria-label="Resources and prompts" onKeyDown={onKeyDown}>
+      <ResourcesPane />
+    </section>
   );
 }

@@ -4,7 +4,7 @@ import { Button, Checkbox, Select } from "../lib/controls";
 import { sends } from "../lib/keys";
 import { useBridge } from "../lib/widget";
 import { AttachButton, Thumbnails } from "./AttachedImages";
-import { AttachedOffers } from "./AttachedOffers";
+import { AttachedOffers, AttachMenu } from "./AttachedOffers";
 import { type Attachments, sendable } from "./attachments";
 import type { ConversationState } from "./state";
 
@@ -25,6 +25,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
   const bridge = useBridge();
   const [text, setText] = useState("");
   const [sending, setSending] = useState(false);
+  const [choosing, setChoosing] = useState(false);
   const box = useRef<HTMLTextAreaElement>(null);
   const { busy, examples, models, model, step_mode } = conversation;
   useImperativeHandle(handle, () => ({
@@ -44,6 +45,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
     }
     onSend();
     setSending(true);
+    setChoosing(false);
     setText("");
     attachments.replace([]);
     const started = await bridge.call("conversation.send", { prompt, ...(images.length && { images: sendable(images) }) });
@@ -75,6 +77,7 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
           ))}
         </fieldset>
       )}
+      {choosing && <AttachMenu onClose={() => setChoosing(false)} />}
       <AttachedOffers attached={conversation.attached ?? {}} onRemoved={() => box.current?.focus()} />
       <Thumbnails attachments={attachments} onRemoved={() => box.current?.focus()} />
       <textarea
@@ -106,6 +109,15 @@ export function Composer({ conversation, attachments, onSend, handle }: Props) {
           </Button>
         )}
         <AttachButton attachments={attachments} />
+        <Button
+          testid="attach-resource"
+          tone="quiet"
+          aria-expanded={choosing}
+          title="What MCP servers offer to read and to fill in"
+          onClick={() => setChoosing((before) => !before)}
+        >
+          Attach resource
+        </Button>
         <span class="cmn-grow" />
         <Select
           testid="model"

@@ -3,14 +3,15 @@ import { Button, Checkbox, CopyButton } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, number } from "../lib/words";
-import type { ExplorerState, Offer, OfferList } from "./state";
+import "./resources.css";
+import type { Offer, OfferList, WithResources } from "./state";
 
 const WAIT_BEFORE_COMPLETING = 200;
 
-/** What servers offer to read and to fill in: a list, and the one that was chosen. */
-export function ResourcesPane() {
-  const bridge = useBridge<ExplorerState>();
-  const { resources } = useWidgetState<ExplorerState>();
+/** What servers offer to read and to fill in: a list, and the one that was chosen. Servers are asked once it is shown. */
+export function ResourcesPane({ shown = true }: { shown?: boolean }) {
+  const bridge = useBridge<WithResources>();
+  const { resources } = useWidgetState<WithResources>();
   const [query, setQuery] = useState("");
   const [list, setList] = useState<OfferList | null>(null);
   const [chosen, setChosen] = useState<Offer | null>(null);
@@ -18,6 +19,7 @@ export function ResourcesPane() {
   const pane = useRef<HTMLDivElement>(null);
   const { version } = resources;
   useEffect(() => {
+    if (!shown) return;
     let current = true;
     bridge.request<OfferList>("resources.offers", { query }).then(
       (answer) => current && setList(answer),
@@ -26,7 +28,7 @@ export function ResourcesPane() {
     return () => {
       current = false;
     };
-  }, [bridge, query, version]);
+  }, [bridge, query, version, shown]);
   const back = () => {
     setChosen(null);
     setTimeout(() => pane.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(opener.current ?? "")}"]`)?.focus());
@@ -67,7 +69,7 @@ export function ResourcesPane() {
   );
 }
 
-function summary(list: OfferList, { resources, prompts }: ExplorerState["resources"]): string {
+function summary(list: OfferList, { resources, prompts }: WithResources["resources"]): string {
   if (!resources && !prompts) return "The connected servers offer no resources and no prompts.";
   const all = `${counted(resources, "resource")} and ${counted(prompts, "prompt")}`;
   if (list.total === resources + prompts && list.rows.length === list.total) return all;
@@ -111,8 +113,8 @@ function kindOf(offer: Offer): string {
 
 /** One resource, template or prompt: its form, what it contains, and how it goes to the model. */
 function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
-  const bridge = useBridge<ExplorerState>();
-  const { resources } = useWidgetState<ExplorerState>();
+  const bridge = useBridge<WithResources>();
+  const { resources } = useWidgetState<WithResources>();
   const [values, setValues] = useState<Record<string, string>>({});
   const [html, setHtml] = useState("");
   const [busy, setBusy] = useState(false);
@@ -178,7 +180,7 @@ function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
             onWrite={(text) => setValues((before) => ({ ...before, [field.name]: text }))}
           />
         ))}
-        <div class="cmn-row cmn-actions">
+        <div class="cmn-row cmn-offer-actions">
           <Button testid="offer-read" tone="primary" type="submit" aria-disabled={busy}>
             {kind === "prompt" ? "Preview" : "Read"}
           </Button>
@@ -226,7 +228,7 @@ interface FieldProps {
 
 /** A text for an argument, with what the server suggests for it. */
 function ArgumentField({ offer, field, values, onWrite }: FieldProps) {
-  const bridge = useBridge<ExplorerState>();
+  const bridge = useBridge<WithResources>();
   const [suggestions, setSuggestions] = useState<readonly string[]>([]);
   const [hasFocus, setHasFocus] = useState(false);
   const id = useId();
