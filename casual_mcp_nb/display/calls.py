@@ -171,7 +171,8 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
     if call.unedited is not None:
         blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
-    blocks += [_content(part, call, images) for part in call.content if part.kind != "text"]
+    above = {preview.picture for preview in call.previews} - {None}
+    blocks += [_content(part, call, images) for part in call.content if part.kind != "text" and part.data not in above]
     if call.previews:
         blocks.append(Text(payload_words(call.previews)))
     return [*blocks, *structured_blocks(call.structured)]

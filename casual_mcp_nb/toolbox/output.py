@@ -50,7 +50,8 @@ def result_of(value: Any) -> ToolResult:
     if result.payload is None or result.previews:
         return result
     apart = isinstance(value, ToolOutput) and value.payload is not None and value.payload is not value.content
-    return replace(result, previews=previews_of(result.payload, apart))
+    drawn = None if apart else [part.data for part in result.content if part.data is not None]
+    return replace(result, previews=previews_of(result.payload, drawn))
 
 
 def _result_of(value: Any) -> ToolResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from casual_mcp_nb.types.payload import PayloadPreview
@@ -21,18 +21,19 @@ _INCHES = 6.4
 _MAX_DOTS_PER_INCH = 100
 
 
-def previews_of(payload: Any, apart: bool) -> tuple[PayloadPreview, ...]:
+def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[PayloadPreview, ...]:
     """Return what displays show of a payload; several, for a list of tables and figures.
 
     Args:
         payload: The payload.
-        apart: Whether the result's content does not show it already.
+        drawn: The pictures in the result's content, if that is made of the payload.
     """
+    pictures = None if drawn is None else iter(drawn)
     if isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS]):
         more = len(payload) - MAX_PREVIEWS
-        previews = tuple(_preview(each, apart) for each in payload[:MAX_PREVIEWS])
+        previews = tuple(_preview(each, pictures) for each in payload[:MAX_PREVIEWS])
         return (*previews, PayloadPreview(f"{more:,} more")) if more > 0 else previews
-    return (_preview(payload, apart),)
+    return (_preview(payload, pictures),)
 
 
 def is_table(value: Any) -> bool:
@@ -45,13 +46,13 @@ def can_save(value: Any) -> bool:
     return callable(getattr(value, "savefig", None)) or type(value).__module__.startswith("PIL.")
 
 
-def _preview(value: Any, apart: bool) -> PayloadPreview:
+def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
     try:
         if is_table(value):
             return _table(value)
         if can_save(value):
-            return PayloadPreview(type(value).__name__, picture=_picture(value) if apart else None)
-        return PayloadPreview(_what(value), text=_text(value) if apart else "")
+            return PayloadPreview(type(value).__name__, picture=_picture(value, next(pictures or iter(()), None)))
+        return PayloadPreview(_what(value), text=_text(value) if pictures is None else "")
     except Exception:
         # Whatever an object does when it is looked at, the call succeeded.
         return PayloadPreview(type(value).__name__)
@@ -85,7 +86,9 @@ def _cell(value: Any) -> str:
     return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}…"
 
 
-def _picture(value: Any) -> bytes | None:
+def _picture(value: Any, drawn: bytes | None) -> bytes | None:
+    if drawn is not None and len(drawn) <= MAX_PICTURE:
+        return drawn
     for data in _saved(value):
         if len(data) <= MAX_PICTURE:
             return data

@@ -101,8 +101,9 @@ def test_a_figure_is_shown_once_and_small_enough() -> None:
     (apart,) = result_of(ToolOutput("A plot.", figure)).previews
     assert (apart.picture or b"").startswith(b"\x89PNG")
     assert len(apart.picture or b"") <= MAX_PICTURE
-    (beside_its_content,) = result_of(figure).previews
-    assert not beside_its_content.is_shown
+    figure.set_size_inches(3, 2)
+    small = result_of(figure)
+    assert [preview.picture for preview in small.previews] == [part.data for part in small.content]
 
 
 def test_other_payloads_are_the_beginning_of_their_repr() -> None:
