@@ -10,7 +10,7 @@ from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 
 _PLANNED = Status("○ planned", "quiet")
 _SKIPPED = Status("⊘ skipped", "quiet")
-_HINT = "Not run yet. Edit .arguments or .skip() calls, then .run() runs them, .run(0, 2) only some."
+_HINT = "Edit .arguments or .skip() calls; .run() runs those that were not run yet, .run(0, 2) only these."
 
 
 def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:

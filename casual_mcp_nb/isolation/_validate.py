@@ -31,7 +31,7 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
     try:
         if argument.get("all"):
             errors = islice(_validator(argument["schema"]).iter_errors(argument["value"]), MOST)
-            return [f"{error.json_path.removeprefix('$.')}: {error.message}"[:LONGEST_IN_WORDS] for error in errors] or None
+            return [_in_words(error) for error in errors] or None
         error: Any = best_match(_validator(argument["schema"]).iter_errors(argument["value"]))
     except (MemoryError, RecursionError, TimeoutError):
         raise
@@ -43,6 +43,11 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
         # Errors that the library does not handle, such as an invalid regular expression.
         return {"invalid": f"{type(broken).__name__}: {broken}"[:LONGEST]}
     return None if error is None else {"path": str(error.json_path)[:LONGEST], "message": str(error.message)[:LONGEST]}
+
+
+def _in_words(error: Any) -> str:
+    path = error.json_path.removeprefix("$").removeprefix(".")
+    return f"{path}: {error.message}"[:LONGEST_IN_WORDS] if path else str(error.message)[:LONGEST_IN_WORDS]
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.kernel
 
 SETUP = """
 import asyncio, sqlite3, threading
-from casual_mcp_nb import Session, ToolOutput
+from casual_mcp_nb import Session, ToolContext, ToolOutput
 from casual_mcp_nb.providers.scripted import call, scripted_model
 session = Session.from_config({})
 connection = sqlite3.connect(":memory:")
@@ -60,6 +60,14 @@ asyncio.get_running_loop().call_later(0.05, gate.set)
 turn = await session.chat_async("Wait", model=scripted_model(call("notebook__wait"), "Done."), echo="none")
 print(turn.tool_calls[0].result)
 """
+NEST = """
+@session.tool
+def report(context: ToolContext) -> str:
+    "Report the stock."
+    return f"{context.call_tool('stock').result} on {threading.current_thread().name}"
+turn = session.chat("Report", model=scripted_model(call("notebook__report"), "Done."), echo="none")
+print(turn.tool_calls[0].result, len(turn.tool_calls[0].nested))
+"""
 LONG = """
 @session.tool
 def spin() -> None:
@@ -93,6 +101,11 @@ def test_a_cell_that_runs_again_never_doubles_a_tool(kernel: Kernel) -> None:
     names = kernel.run("print([tool['name'] for tool in turn.steps[0].request.tools], session.changed_tools)").text()
     assert names.count("stock") == 1
     assert "{}" in names
+
+
+def test_functions_of_other_cells_call_each_other_on_the_main_thread(kernel: Kernel) -> None:
+    kernel.run(STOCK)
+    assert "42 on MainThread 1" in kernel.run(NEST).text()
 
 
 def test_a_figure_is_made_on_the_main_thread_and_reaches_model_and_person(kernel: Kernel) -> None:
