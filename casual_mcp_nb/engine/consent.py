@@ -211,7 +211,8 @@ class Consent:
             return "nobody", _failed(error)
         finally:
             answering.cancel()
-        return "person", answer if isinstance(answer, Decision) else Decision(answer)
+        decision = answer if isinstance(answer, Decision) else Decision(answer)
+        return "person" if decision.answered else "nobody", decision
 
     def _remember(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
         name = request.tool.tool_name

@@ -321,12 +321,15 @@ for answers in ([add, add, add], [add, add]):
     turn = session.chat('x', model=scripted_model(*answers, 'done'))
     print([c.status for c in turn.tool_calls])
     session.new_conversation()
+print([record.permission.by for record in session.audit])
 """
     done = script(code, "y\nn\n\na\n")
     assert "['ok', 'denied', 'denied']" in done.stdout, done.stderr
     assert "['ok', 'ok']" in done.stdout
     assert '"a": 1' in done.stdout
-    assert "['denied', 'denied', 'denied']" in script(code, "").stdout
+    unanswered = script(code, "").stdout
+    assert "['denied', 'denied', 'denied']" in unanswered
+    assert str(["nobody"] * 5) in unanswered
 
 
 def test_whatever_else_is_typed_at_the_prompt_denies_and_tells_the_model_why() -> None:

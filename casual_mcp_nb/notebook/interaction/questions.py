@@ -188,7 +188,7 @@ class ApprovalQuestion(Question):
 
     def expire(self, why: str) -> None:
         """Deny the call."""
-        self.deny(why)
+        self._settle(Decision(why, answered=False))
 
     def no_one_to_ask(self) -> None:
         """Let the policy decide."""
