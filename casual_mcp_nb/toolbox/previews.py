@@ -26,7 +26,7 @@ def previews_of(payload: Any, drawn: Iterable[bytes] | None = None) -> tuple[Pay
 
     Args:
         payload: The payload.
-        drawn: The pictures in the result's content, if that is made of the payload.
+        drawn: The pictures in the result's content, if they show the payload; None if the content is something else.
     """
     pictures = None if drawn is None else iter(drawn)
     if isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS]):

@@ -66,7 +66,7 @@ def report(context: ToolContext) -> str:
     "Report the stock."
     return f"{context.call_tool('stock').result} on {threading.current_thread().name}"
 turn = session.chat("Report", model=scripted_model(call("notebook__report"), "Done."), echo="none")
-print(turn.tool_calls[0].result, len(turn.tool_calls[0].nested))
+print(f"{turn.tool_calls[0].result} {len(turn.tool_calls[0].nested)}")
 """
 LONG = """
 @session.tool
