@@ -60,7 +60,7 @@ class Decision:
         verdict: See `ApprovalAnswer`.
         scope: What a True applies to in this conversation: the `call`, all calls of the `tool` with this definition, or, where
             the reason is `unannotated`, all tools of the `server` that are not destructive.
-        answered: Whether it is an answer at all; False where nobody came to give one.
+        answered: Whether it is an answer at all; False where nobody gave one.
     """
 
     verdict: ApprovalAnswer
