@@ -14,7 +14,7 @@ from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Li
 from casual_mcp_nb.types.event import TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.step import Step, with_nested
+from casual_mcp_nb.types.step import Step, text_of, with_nested
 from casual_mcp_nb.types.trace import Turn
 
 _STATUS: dict[TurnStatus, Status] = {
@@ -178,9 +178,12 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
 
 
 def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
-    """Return what the person said, with images, and as it was before it was edited by hand."""
+    """Return what the person said, with what was attached and images, and as it was before it was edited by hand."""
+    users = [text_of(message.content) for message in turn.asked if message.role == "user"]
+    # What was attached is a message before the person's own.
+    attached = [Section("Attached", (Text(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
     before = [Text(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None]
-    return (Text(turn.prompt, limit=limit), *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
+    return (Text(turn.prompt, limit=limit), *attached, *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
 
 
 def _tools(turn: Turn) -> str:

@@ -176,6 +176,7 @@ def test_attachments_are_marked_with_their_origin_before_the_persons_message(ses
     assert "<mcp_prompt server='docs' name='compare'>" in lines
     assert "Compare Bergen with Oslo." in lines
     assert turn.steps[0].request.messages[-2:] == tuple(turn.asked)
+    assert "Compare Bergen with Oslo." in session.conversation._repr_html_()
     again = session.rerun(prompt="Which is wider?", model=scripted_model("Bergen."), echo="none")
     assert again.asked[0] == attachment
     assert again.prompt == "Which is wider?"

@@ -18,6 +18,7 @@ from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
@@ -54,7 +55,12 @@ class Parts:
             gate=TrustGate(config),
             check_open=self.runner.check_open,
         )
-        self.turns = TurnService(self.chat, config, self.engine, self.runner, self.tools, self.questions, self.observers)
+        resources = ResourceService(
+            self.chat, self.tools, self.engine, self.questions, self.observers, lambda: self.runner.turns
+        )
+        self.turns = TurnService(
+            self.chat, config, self.engine, self.runner, self.tools, resources, self.questions, self.observers
+        )
 
 
 @pytest.fixture
