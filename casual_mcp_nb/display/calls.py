@@ -161,7 +161,10 @@ def _part(call: ToolCall, name: str) -> Data:
 
 def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget, now: float | None) -> list[Block]:
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
-    blocks: list[Block] = [Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments"))]
+    blocks: list[Block] = []
+    # The question whether it may run shows them complete.
+    if not call.waiting:
+        blocks.append(Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments")))
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     if call.large is not None:

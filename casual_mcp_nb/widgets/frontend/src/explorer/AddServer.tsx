@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
 import type { ExplorerState } from "./state";
@@ -23,7 +23,8 @@ export function AddServer({ bench }: { bench: Workbench }) {
   const [before, setBefore] = useState<readonly string[] | null>(null);
   const input = useRef<HTMLInputElement>(null);
   const id = useId();
-  useEffect(() => input.current?.focus(), []);
+  // Before the next key arrives.
+  useLayoutEffect(() => input.current?.focus(), []);
 
   // It is in the list as soon as it starts: its row and its card show the rest.
   const added = before && order.find((server) => !before.includes(server));

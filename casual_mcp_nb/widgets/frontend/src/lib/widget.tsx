@@ -91,7 +91,23 @@ export function ErrorLine() {
   const { error } = useBridge();
   return (
     <div class="cmn-alert" role="alert" data-testid="alert" hidden={error.value === null}>
-      {error.value !== null && `⚠ ${error.value}`}
+      {error.value !== null && (
+        <>
+          <span class="cmn-grow">⚠ {error.value}</span>
+          <button
+            type="button"
+            class="cmn-button"
+            data-tone="quiet"
+            data-testid="alert-close"
+            aria-label="Dismiss"
+            onClick={() => {
+              error.value = null;
+            }}
+          >
+            ✕
+          </button>
+        </>
+      )}
     </div>
   );
 }
