@@ -50,6 +50,8 @@ _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
 """A misspelling of one of these is an error, while other unknown keys are ignored: ignoring it would leave something
 enabled."""
+_KEYS_THAT_SHARE = frozenset({"roots"})
+"""Keys that are ignored in files of other hosts: by them a server is given more than the host would give it."""
 
 _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
@@ -246,7 +248,8 @@ def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
 def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
     """Drop every key that is not ours. A near-miss of a key that restricts something is an error."""
     at: KeyPath = ("servers", name)
-    keys = [*ServerConfig.model_fields, ENV_FILE]
+    fields = [key for key in ServerConfig.model_fields if not (adapted.of_host and key in _KEYS_THAT_SHARE)]
+    keys = [*fields, ENV_FILE]
     for key in sorted(set(server) - set(keys)):
         if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
             adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")

@@ -161,13 +161,15 @@ def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
-    """Make each server's working directory absolute, and commands that are relative paths."""
+    """Make each server's working directory and roots absolute, and commands that are relative paths."""
     for _, server in servers_in(data):
-        cwd, command = server.get("cwd"), server.get("command")
+        cwd, command, roots = server.get("cwd"), server.get("command"), server.get("roots")
         if isinstance(cwd, str) and cwd:
             server["cwd"] = str(folder / Path(cwd).expanduser())
         if isinstance(command, str) and ("/" in command or os.sep in command):
             server["command"] = str(folder / Path(command).expanduser())
+        if isinstance(roots, list) and all(isinstance(root, str) and root for root in roots):
+            server["roots"] = [str(folder / Path(root).expanduser()) for root in roots]
 
 
 def _read_env_files(

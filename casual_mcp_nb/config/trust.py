@@ -178,6 +178,8 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "variables": sorted(variables),
         "approval": server.approval,
         "enabled": server.enabled,
+        # Only where it is set: what was accepted before there was such a field stays accepted.
+        **({"shared folders": server.roots} if server.roots else {}),
     }
     words = " ".join(map(exact_word, masked["args"]))
     texts = {
@@ -185,6 +187,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "bundled": exact(server.bundled) if server.bundled else "",
         "arguments": words,
         "folder": exact(str(masked["cwd"])) if server.cwd else exact(str(Path.cwd())) if server.command else "",
+        "shared folders": " ".join(exact_word(str(root)) for root in masked["roots"]),
         "environment": _names(server.env),
         "address": exact(str(masked["url"])) if server.url else "",
         "headers": _names(server.headers),
@@ -228,7 +231,8 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> bool:
-    return bool(server.bundled) and not (server.args or server.env or server.cwd or server.approval or variables)
+    own = server.args or server.env or server.cwd or server.approval or server.roots
+    return bool(server.bundled) and not (own or variables)
 
 
 def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...]) -> bool:

@@ -18,7 +18,7 @@ from fastmcp.client.transports.base import ClientTransport, TransportOptions
 from mcp import ClientSession, MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT, JSONRPCError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT, JSONRPCError
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
@@ -107,6 +107,20 @@ class _TolerantSession(ClientSession):
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
+
+    def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
+        """Declare sampling and roots only to versions that have not deprecated them; the roots do not change."""
+        declared = super()._build_capabilities(version)
+        old = version not in MODERN_PROTOCOL_VERSIONS
+        roots = mcp_types.RootsCapability() if old and declared.roots else None
+        return declared.model_copy(update={"roots": roots, "sampling": declared.sampling if old else None})
+
+    async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
+        """Refuse what was not declared."""
+        undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest)
+        if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
+        return await super().dispatch_input_request(ctx, request)
 
     async def send_discover(self, version: str) -> dict[str, Any]:
         """Send `server/discover` as the SDK does, but leave time for the older handshake if the server does not answer."""

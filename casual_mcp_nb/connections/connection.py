@@ -79,7 +79,7 @@ class Connection:
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
         deadlines = CallDeadlines()
-        options = client_options(self._handlers, name, self._redact, deadlines)
+        options = client_options(self._handlers, name, config, self._redact, deadlines)
         hooks = Hooks(
             options,
             self._list_first,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.connections._deadlines import CallDeadlines
@@ -16,6 +18,7 @@ from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.asking import AnswerLimits
+from casual_mcp_nb.types.server import ServerConfig
 
 MAX_LOG = 10_000
 
@@ -53,6 +56,7 @@ class OpenRequests:
 class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
 
+    Roots are declared where the server's config has some, to servers of protocol versions before 2026-07-28.
     See https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:
@@ -60,7 +64,6 @@ class Handlers:
         elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
             elicitation handlers do.
         sampling: Called with server, messages, parameters and context; gives the text or the SDK's message.
-        roots: Called with the server's name; returns the `file://` URLs that it may use.
         changed: Called without arguments whenever a status or a list of tools changed.
         notice: Called with server and text to tell the person the outcome of a server's request.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
@@ -70,7 +73,6 @@ class Handlers:
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
     sampling: Callable[..., Awaitable[Any]] | None = None
-    roots: Callable[[str], Sequence[str]] | None = None
     changed: Callable[[], None] | None = None
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
@@ -89,15 +91,17 @@ class Handlers:
         logger.warning("Server %s: %s", shown(server), text)
 
 
-def client_options(handlers: Handlers, server: str, redact: Redactor, deadlines: CallDeadlines) -> dict[str, Any]:
+def client_options(
+    handlers: Handlers, server: str, config: ServerConfig | None, redact: Redactor, deadlines: CallDeadlines
+) -> dict[str, Any]:
     """Return the handlers as keyword arguments of fastmcp's client, each told the server's name; those not set are left out."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
     if handlers.sampling is not None:
         options["sampling_handler"] = partial(handlers.sampling, server)
-    if (roots := handlers.roots) is not None:
-        options["roots"] = lambda _context: list(roots(server))
+    if config is not None and config.roots:
+        options["roots"] = partial(_share, handlers, server, config.roots)
     return options
 
 
@@ -134,6 +138,18 @@ async def _elicit(
     if not calls_ended.done():
         handlers.notify(server, f"{limits.nobody_answered} What the server asked the person was cancelled.")
     return ElicitResult(action="cancel")
+
+
+async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[str]:
+    """Return the addresses of those roots that are existing folders."""
+    existing = await asyncio.to_thread(_addresses, roots)
+    if len(existing) < len(roots):
+        handlers.warn(server, f"{len(roots) - len(existing)} of its roots are not existing folders, so it was not told them.")
+    return existing
+
+
+def _addresses(folders: Sequence[str]) -> list[str]:
+    return [Path(os.path.abspath(folder)).as_uri() for folder in folders if os.path.isdir(folder)]
 
 
 async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: Any) -> None:

@@ -16,7 +16,7 @@ from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, redacted
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
 
-_MAY_HOLD_SECRETS = ("command", "args", "cwd", "url", "base_url", "extra_body")
+_MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
 
 
 @dataclass(frozen=True)

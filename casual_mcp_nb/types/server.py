@@ -83,6 +83,7 @@ class ServerConfig(RemoteConfig):
         max_result_tokens: Maximum length of a result in estimated tokens, instead of `tool_results.max_tokens`; 0 for no limit,
             None for that one.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
+        roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
     """
 
     command: str | None = None
@@ -107,6 +108,7 @@ class ServerConfig(RemoteConfig):
     approval: Policies | None = None
     max_result_tokens: ResultTokens | None = None
     pin_tools: StrictBool = False
+    roots: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:

@@ -280,7 +280,8 @@ def test_a_flag_of_another_host_must_be_a_flag() -> None:
 
 def test_relative_paths_start_in_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
-    servers = {"a": {"command": "./serve", "cwd": "data"}, "b": {"command": "uvx", "cwd": str(tmp_path)}, "c": SERVER}
+    here = {"command": "./serve", "cwd": "data", "roots": ["notes", str(tmp_path)]}
+    servers = {"a": here, "b": {"command": "uvx", "cwd": str(tmp_path)}, "c": SERVER}
     path = write(tmp_path, {"servers": servers})
     monkeypatch.chdir(tmp_path / "elsewhere")
     config = load_config(Path("..") / path.name, environ={})
@@ -288,6 +289,8 @@ def test_relative_paths_start_in_the_folder_of_the_file(tmp_path: Path, monkeypa
     assert config.folder.samefile(tmp_path)
     assert Path(config.servers["a"].cwd or "").parent.samefile(tmp_path)
     assert Path(config.servers["a"].command or "").is_absolute()
+    notes, elsewhere = map(Path, config.servers["a"].roots)
+    assert (notes.name, notes.parent.samefile(tmp_path), elsewhere) == ("notes", True, tmp_path)
     assert (config.servers["b"].command, config.servers["b"].cwd) == ("uvx", str(tmp_path))
     assert config.servers["c"].cwd is None
 

@@ -256,12 +256,12 @@ async def test_a_handler_is_declared_and_told_which_server_asks(
         "elicit": OK | {"ask": "elicitation/create", "ask_params": elicit},
         "roots": OK | {"ask": "roots/list"},
     }
-    handlers = Handlers(elicitation=elicitation, roots=lambda server: [f"file:///{server}"])
-    connection = opened(Connection("asker", raw(calls=calls, record=str(record)), handlers=handlers))
+    shared = raw({"roots": [str(tmp_path)]}, calls=calls, record=str(record))
+    connection = opened(Connection("asker", shared, handlers=Handlers(elicitation=elicitation)))
     await connection.connect()
     await connection.call("elicit", {})
     await connection.call("roots", {})
-    await until(lambda: '"Ada"' in record.read_text() and '"file:///asker"' in record.read_text())
+    await until(lambda: '"Ada"' in record.read_text() and tmp_path.as_uri() in record.read_text())
     assert asked == [("asker", "Your name?")]
     assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {"elicitation", "roots"}
 

@@ -37,6 +37,14 @@ PRIVATES: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
         "connections/_session.py keeps a result that breaks its own schema",
         ("self", "name", "result"),
     ),
+    ("mcp", "mcp.client.session:ClientSession._build_capabilities"): (
+        "connections/_session.py declares roots and sampling only to the versions that have them",
+        ("self", "version"),
+    ),
+    ("mcp", "mcp.client.session:ClientSession.dispatch_input_request"): (
+        "connections/_session.py refuses what was not declared",
+        ("self", "ctx", "request"),
+    ),
     ("mcp", "mcp.client.streamable_http:streamable_http_client"): (
         "connections/_http.py lifts the limit of an event",
         ("url", "http_client", "max_sse_event_size"),

@@ -92,8 +92,8 @@ async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_
     async def sample(server: str, *_: Any) -> str:
         return f"a sample for {server}"
 
-    handlers = Handlers(elicitation=answer, sampling=sample, roots=lambda _: [folder.as_uri()])
-    async with connected(servers["everything"], handlers) as connection:
+    handlers = Handlers(elicitation=answer, sampling=sample)
+    async with connected({**servers["everything"], "roots": [str(folder)]}, handlers) as connection:
         assert {tool.name for tool in await connection.list_tools()} >= ON_REQUEST
         roots = await connection.call("get-roots-list", {})
         declined = await connection.call("trigger-elicitation-request", {})
