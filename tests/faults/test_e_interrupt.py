@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.kernel import KERNELS, Kernel, started_kernel
+from kit.kernel import KERNELS_WITH_OPENAI, Kernel, started_kernel
 from kit.provider import Provider, answer
 from kit.raw_server import raw_config
 from kit.scripted_http import Reply
@@ -28,7 +28,7 @@ session.connect();
 CHATS = {"blocking": "session.chat('go')", "awaited": "await session.chat_async('go')"}
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=KERNELS_WITH_OPENAI)
 def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     with started_kernel(**request.param) as kernel:
         yield kernel

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("sdks_left_out")
+SDKS = Path(__file__).with_name("sdks_left_out")
+OPENAI = Path(__file__).with_name("openai_left_out")
 
 
-def lean(*folders: Path | str) -> dict[str, str]:
+def lean(*folders: Path | str, openai: bool = False) -> dict[str, str]:
     """Variables for the environment of such a process.
 
     Args:
         *folders: Where it looks for modules besides.
+        openai: Whether it finds the SDK of OpenAI.
     """
-    return {"PYTHONPATH": os.pathsep.join(map(str, [FOLDER, *folders]))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, [SDKS, *([] if openai else [OPENAI]), *folders]))}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kit.kernel import Kernel, started_kernel
+from kit.lean import lean
 from kit.provider import Provider, answer
 
 pytestmark = pytest.mark.kernel
@@ -31,7 +32,7 @@ session.connect();
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
+    with started_kernel(**lean(openai=True)) as kernel:
         assert kernel.run("%load_ext casual_mcp_nb").outputs == []
         assert kernel.run(SETUP).status == "ok"
         assert kernel.run("%%mcp\nWhat time is it in Tokyo when it is 14:30 in Oslo?").status == "ok"

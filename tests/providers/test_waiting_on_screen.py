@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kit.kernel import Kernel, Ran, started_kernel
+from kit.lean import lean
 from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
+    with started_kernel(**lean(openai=True)) as kernel:
         assert kernel.run("from casual_mcp_nb import Session").status == "ok"
         yield kernel
 
