@@ -50,7 +50,7 @@ _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
 """A misspelling of one of these is an error, while other unknown keys are ignored: ignoring it would leave something
 enabled."""
-_KEYS_THAT_SHARE = frozenset({"roots"})
+_KEYS_THAT_SHARE = frozenset({"roots", "sampling"})
 """Keys that are ignored in files of other hosts: by them a server is given more than the host would give it."""
 
 _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")

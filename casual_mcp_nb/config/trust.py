@@ -178,8 +178,9 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "variables": sorted(variables),
         "approval": server.approval,
         "enabled": server.enabled,
-        # Only where it is set: what was accepted before there was such a field stays accepted.
+        # Only where they are set: what was accepted before there were such fields stays accepted.
         **({"shared folders": server.roots} if server.roots else {}),
+        **({"sampling": True} if server.sampling else {}),
     }
     words = " ".join(map(exact_word, masked["args"]))
     texts = {
@@ -194,6 +195,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "sign-in": auth,
         "variables": _names(variables),
         "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",
+        "sampling": "yes, it may ask for answers of your model" if server.sampling else "",
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
     return facts, tuple((label, text) for label, text in texts.items() if text)
@@ -231,7 +233,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> bool:
-    own = server.args or server.env or server.cwd or server.approval or server.roots
+    own = server.args or server.env or server.cwd or server.approval or server.roots or server.sampling
     return bool(server.bundled) and not (own or variables)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from casual_mcp_nb.types.sampling import MAX_SAMPLES
 from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class CallDeadline:
         self.start = self._loop.time()
         self._end = self.start + limits.total
         self._paused_at: float | None = None
+        self.samples = 0
         self.timer = asyncio.timeout_at(self._next())
 
     @property
@@ -96,6 +98,15 @@ class CallDeadlines(set[CallDeadline]):
                 if not future.done():
                     future.set_result(None)
             self._until_empty.clear()
+
+    def take_sample(self) -> bool:
+        """Count a server's request for an answer of the model; return whether its running calls leave room for one."""
+        # It is unknown which call it belongs to.
+        call = min(self, key=lambda call: call.samples, default=None)
+        if call is None or call.samples >= MAX_SAMPLES:
+            return False
+        call.samples += 1
+        return True
 
     def until_empty(self) -> asyncio.Future[None]:
         """Return a future that is done when the last running call has ended; never done if none is running."""

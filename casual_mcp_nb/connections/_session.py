@@ -109,11 +109,12 @@ class _TolerantSession(ClientSession):
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Declare sampling and roots only to versions that have not deprecated them; the roots do not change."""
+        """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them."""
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
         roots = mcp_types.RootsCapability() if old and declared.roots else None
-        return declared.model_copy(update={"roots": roots, "sampling": declared.sampling if old else None})
+        sampling = mcp_types.SamplingCapability() if old and declared.sampling else None
+        return declared.model_copy(update={"roots": roots, "sampling": sampling})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
         """Refuse what was not declared."""

@@ -24,6 +24,7 @@ from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.nesting import MAX_DEPTH, is_too_deep
+from casual_mcp_nb.types.sampling import METHOD
 from casual_mcp_nb.types.secret import Secrets
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.server_records import Messages, ServerLog
@@ -325,6 +326,9 @@ class Connection:
         self.resources.subscriptions.updated(uri)
 
     def _refused(self, method: str) -> None:
+        if method == METHOD and self._handlers.sampling is not None and self.config is not None and self.config.sampling:
+            # Its handler said why.
+            return
         text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."
         self._handlers.warn(self.name, text)
 

@@ -16,11 +16,15 @@ from typing import Any
 from casual_mcp_nb.connections._deadlines import CallDeadlines
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._redactor import Redactor
+from casual_mcp_nb.connections._sampling import request_of, result_of
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.asking import AnswerLimits
+from casual_mcp_nb.types.sampling import MAX_SAMPLES, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.types.server import ServerConfig
 
 MAX_LOG = 10_000
+REFUSED = -1
+"""The code of a refusal by the person, see https://modelcontextprotocol.io/specification/2025-11-25/client/sampling."""
 
 
 class OpenRequests:
@@ -56,14 +60,15 @@ class OpenRequests:
 class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
 
-    Roots are declared where the server's config has some, to servers of protocol versions before 2026-07-28.
+    Roots are declared where the server's config has some, sampling where it also allows that; both only to servers of
+    protocol versions before 2026-07-28.
     See https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:
         log: Called with server, level and text when a server sends a log message.
         elicitation: Called with server, message, response type, parameters and context; gives the answer as fastmcp's
             elicitation handlers do.
-        sampling: Called with server, messages, parameters and context; gives the text or the SDK's message.
+        sampling: Called with server and request; gives the answer, or raises `SamplingRefused`.
         changed: Called without arguments whenever a status or a list of tools changed.
         notice: Called with server and text to tell the person the outcome of a server's request.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
@@ -72,7 +77,7 @@ class Handlers:
 
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
-    sampling: Callable[..., Awaitable[Any]] | None = None
+    sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
     changed: Callable[[], None] | None = None
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
@@ -98,8 +103,8 @@ def client_options(
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
-    if handlers.sampling is not None:
-        options["sampling_handler"] = partial(handlers.sampling, server)
+    if handlers.sampling is not None and config is not None and config.sampling:
+        options["sampling_handler"] = partial(_sample, handlers, deadlines, redact, server)
     if config is not None and config.roots:
         options["roots"] = partial(_share, handlers, server, config.roots)
     return options
@@ -138,6 +143,50 @@ async def _elicit(
     if not calls_ended.done():
         handlers.notify(server, f"{limits.nobody_answered} What the server asked the person was cancelled.")
     return ElicitResult(action="cancel")
+
+
+async def _sample(
+    handlers: Handlers, deadlines: CallDeadlines, redact: Redactor, server: str, _messages: Any, params: Any, _context: Any
+) -> Any:
+    """Answer a request for an answer of the model; only during calls, and only so often during each."""
+    from mcp_types import INTERNAL_ERROR, ErrorData
+
+    if not (deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)):
+        if handlers.open_requests.first_refused(server):
+            handlers.notify(
+                server, "The server requested too many answers of the model, or some without being called; it was refused."
+            )
+        return ErrorData(code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered")
+    try:
+        answer = await _sampled(handlers, deadlines, server, request_of(params, redact))
+    except SamplingRefused as refused:
+        handlers.notify(
+            server, f"The server requested an answer of the model and was refused: {redact(shown(refused.details))}"
+        )
+        return ErrorData(code=REFUSED, message=str(refused))
+    except Exception as error:
+        logger.exception("A request for an answer of the model failed.")
+        handlers.notify(server, f"The server requested an answer of the model, which failed ({type(error).__name__}).")
+        return ErrorData(code=INTERNAL_ERROR, message="the model could not answer")
+    handlers.notify(server, answer.note)
+    if handlers.log is not None:
+        handlers.log(server, "notice", answer.note)
+    return result_of(answer)
+
+
+async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, request: SamplingRequest) -> SamplingAnswer:
+    assert handlers.sampling is not None
+    answer = asyncio.ensure_future(handlers.sampling(server, request))
+    either: set[asyncio.Future[Any]] = {answer, deadlines.until_empty()}
+    with handlers.open_requests.counted(server), deadlines.waiting_for_a_person():
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            answered = answer.done()
+            answer.cancel()
+    if not answered:
+        raise SamplingRefused("the call has ended")
+    return answer.result()
 
 
 async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[str]:

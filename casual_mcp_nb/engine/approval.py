@@ -19,9 +19,10 @@ from casual_mcp_nb.types.tool import Risk, ToolChange, ToolSpec
 
 Policy = Approval | Literal["default"]
 
-Reason = Literal["always", "destructive", "unannotated", "changed"]
-"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; or its
-definition is not the one that was approved, and the new one would need less approval."""
+Reason = Literal["always", "destructive", "unannotated", "changed", "sampling"]
+"""Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; its
+definition is not the one that was approved, and the new one would need less approval; or a server requests an answer of the
+model instead of a call of a tool."""
 
 Scope = Literal["call", "tool", "server"]
 

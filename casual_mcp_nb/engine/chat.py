@@ -26,6 +26,7 @@ from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions, initial_selection, mode_of, selection_without, split_messages
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.sampling import Sampling
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
@@ -128,6 +129,7 @@ class McpToolChat:
             limits=answer_limits,
             strict=strict,
         )
+        self.sampling = Sampling(models, self.consent, lambda: self._secrets)
         self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
         self._secrets = secrets
@@ -195,6 +197,7 @@ class McpToolChat:
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation,
+            sampling=lambda server, request: chat.sampling.answer(server, request),
             changed=changed,
             answer_limits=answer_limits,
         )

@@ -24,12 +24,13 @@ from casual_mcp_nb.errors import closest, shown
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.permission import Authority, Permission
+from casual_mcp_nb.types.sampling import METHOD
 from casual_mcp_nb.types.server import OTHER_TOOLS, Policies, ServerConfig
 from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
 
 logger = logging.getLogger(__name__)
 
-_RANK: dict[Reason | None, int] = {None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2}
+_RANK: dict[Reason | None, int] = {None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2, "sampling": 2}
 """How much approval a reason needs."""
 
 NO_ONE = "No one is available to approve it."
@@ -139,6 +140,24 @@ class Consent:
         """
         decided = await self._decide(tool, arguments, on_asked, on_notice)
         return replace(decided, policy=self.policy(tool), definition=tool.digest)
+
+    async def sampling(self, server: str, arguments: dict[str, Any]) -> Permission:
+        """Return whether the model may answer messages of a server; each time the person is asked.
+
+        Args:
+            server: The server.
+            arguments: The complete messages, the model and the limit of tokens.
+        """
+        if self.approver is None or not self._can_ask():
+            return Permission("nobody", False, reason=NO_ONE)
+        try:
+            by, decision = await self._answer(
+                self.approver, ApprovalRequest(ToolSpec(server, METHOD), arguments, "always", "sampling")
+            )
+        except NoOneToAsk:
+            return Permission("nobody", False, reason=NO_ONE)
+        reason = decision.verdict if isinstance(decision.verdict, str) else ""
+        return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
 
     async def _decide(
         self,

@@ -80,6 +80,7 @@ class TurnService:
         self._questions = questions
         self._observers = observers
         self._model = next(iter(config.models), None)
+        chat.sampling.choose_model = lambda: self._model
 
     @property
     def model(self) -> str | None:

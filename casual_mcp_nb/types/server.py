@@ -84,6 +84,7 @@ class ServerConfig(RemoteConfig):
             None for that one.
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
         roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
+        sampling: Whether it may ask for answers of the model, each of which the person allows. Deprecated in the same way.
     """
 
     command: str | None = None
@@ -109,6 +110,7 @@ class ServerConfig(RemoteConfig):
     max_result_tokens: ResultTokens | None = None
     pin_tools: StrictBool = False
     roots: tuple[str, ...] = ()
+    sampling: StrictBool = False
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:

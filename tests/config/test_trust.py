@@ -63,6 +63,7 @@ def read(file: Path, **environ: str) -> Config:
         ({"local": {**LOCAL, "approval": "never"}}, "local", ("approval",)),
         ({"local": {**LOCAL, "enabled": False}}, "local", ("enabled",)),
         ({"local": {**LOCAL, "roots": ["data"]}}, "local", ("shared folders",)),
+        ({"local": {**LOCAL, "sampling": True}}, "local", ("sampling",)),
         ({"remote": {**REMOTE, "url": "https://evil.example/mcp"}}, "remote", ("address",)),
         ({"remote": {**REMOTE, "headers": {**REMOTE["headers"], "X-More": "1"}}}, "remote", ("headers",)),
         ({"remote": {"url": REMOTE["url"], "auth": "oauth"}}, "remote", ("headers", "sign-in", "variables")),

@@ -89,8 +89,8 @@ async def test_a_server_of_the_newer_version_is_told_no_roots(opened: Opened, tm
 
 
 def test_the_file_of_another_host_shares_nothing(tmp_path: Path) -> None:
-    entry = {"command": "x", "roots": [str(tmp_path)]}
+    entry = {"command": "x", "roots": [str(tmp_path)], "sampling": True}
     config = load_config({"mcpServers": {"a": entry}}, environ={})
-    assert config.servers["a"].roots == ()
+    assert (config.servers["a"].roots, config.servers["a"].sampling) == ((), False)
     assert any("roots" in note for note in config.notes)
     assert load_config({"servers": {"a": entry}}, environ={}).servers["a"].roots == (str(tmp_path),)

@@ -14,6 +14,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.connections import Connection, Handlers
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.event import ServerLog, ToolProgress, ToolStarted
+from casual_mcp_nb.types.sampling import SamplingAnswer, SamplingRequest
 from casual_mcp_nb.types.server import ServerConfig
 
 pytestmark = pytest.mark.integration
@@ -89,11 +90,11 @@ async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_
         asked.append(f"{server}: {message}")
         return ElicitResult(action="decline")
 
-    async def sample(server: str, *_: Any) -> str:
-        return f"a sample for {server}"
+    async def sample(server: str, _: SamplingRequest) -> SamplingAnswer:
+        return SamplingAnswer(f"a sample for {server}", "model", False, "")
 
     handlers = Handlers(elicitation=answer, sampling=sample)
-    async with connected({**servers["everything"], "roots": [str(folder)]}, handlers) as connection:
+    async with connected({**servers["everything"], "roots": [str(folder)], "sampling": True}, handlers) as connection:
         assert {tool.name for tool in await connection.list_tools()} >= ON_REQUEST
         roots = await connection.call("get-roots-list", {})
         declined = await connection.call("trigger-elicitation-request", {})

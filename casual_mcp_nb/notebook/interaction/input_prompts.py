@@ -58,7 +58,7 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
     match reply.lower():
         case "y" | "yes":
             question.approve()
-        case "a" | "always":
+        case "a" | "always" if question.reason != "sampling":
             question.approve(for_conversation=True)
         case "s" | "server" if question.reason == "unannotated":
             question.approve_for_server()

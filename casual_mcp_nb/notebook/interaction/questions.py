@@ -94,6 +94,7 @@ _REASONS = {
     "destructive": "This tool can delete or overwrite data.",
     "unannotated": "The server does not say whether this tool can delete or overwrite data.",
     "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
+    "sampling": "Your model would answer these messages of the server, at your cost; the server gets the answer (deprecated).",
 }
 
 
@@ -134,6 +135,8 @@ class ApprovalQuestion(Question):
         """The possible answers, each with its label, the suggested one first."""
         if self.reason == "unannotated":
             return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
+        if self.reason == "sampling":
+            return _ALLOW_ONCE, _DENY
         return _ALLOW_ONCE, _ALWAYS_ALLOW, _DENY
 
     @property
@@ -163,7 +166,12 @@ class ApprovalQuestion(Question):
 
         Args:
             for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
+
+        Raises:
+            UsageError: A server's messages are approved one by one; the question stays open.
         """
+        if for_conversation and self.reason == "sampling":
+            raise UsageError("Answers to a server cannot be approved for the whole conversation.", hint="Approve this one.")
         self._settle(Decision(True, "tool" if for_conversation else "call"))
 
     def approve_for_server(self) -> None:
@@ -201,6 +209,8 @@ class ApprovalQuestion(Question):
             scope: What was approved there.
             question: The other question.
         """
+        if "sampling" in (self.reason, question.reason):
+            return
         same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.said == question.tool.said
         same_server = self.reason == question.reason == "unannotated" and self.server == question.server
         if (scope == "tool" and same_tool) or (scope == "server" and same_server):
