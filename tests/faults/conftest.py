@@ -14,6 +14,7 @@ from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.providers.registry import specs
 
 WARM = (
     "casual_mcp_nb.connections._mcp_session",
@@ -21,7 +22,7 @@ WARM = (
     "casual_mcp_nb.session",
     "jsonschema",
 )
-"""Imported once instead of in each test."""
+"""Imported once instead of in each test, with the modules of all providers."""
 
 FORKED = pytest.StashKey[Forked]()
 FOLDER = Path(__file__).parent
@@ -33,6 +34,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if items and not session.config.option.collectonly:
         for name in WARM:
             importlib.import_module(name)
+        specs()
         session.config.stash[FORKED] = Forked(items, session.config)
 
 
