@@ -20,6 +20,8 @@ MARK = "installed"
 PYPI = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"]
 # It accepts any version of mcp and crashes at startup with version 2: a real server that fails.
 SQLITE = ["mcp-server-sqlite==2025.4.25", "mcp>=2"]
+# The same with the version that it was made for: an older server that works.
+OLDER_SQLITE = ["mcp-server-sqlite==2025.4.25", "mcp<2"]
 NPM_VERSION = "2026.8.31"
 NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
 NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
@@ -44,6 +46,7 @@ def main() -> None:
         parts = [
             pool.submit(ensure, folder / "python", PYPI, with_python),
             pool.submit(ensure, folder / "sqlite", SQLITE, with_python),
+            pool.submit(ensure, folder / "older-sqlite", OLDER_SQLITE, with_python),
             pool.submit(ensure, folder / "node_modules", NPM, with_npm),
             pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
             pool.submit(ensure, folder / "litellm", LITELLM, with_python),

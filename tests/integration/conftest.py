@@ -38,7 +38,7 @@ class Page(BaseHTTPRequestHandler):
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """The folder of the npm packages; what uses it is skipped where something of `.third-party` is missing."""
-    for part in ("python", "sqlite", "node_modules"):
+    for part in ("python", "sqlite", "older-sqlite", "node_modules"):
         if not (FOLDER / part / "installed").exists():
             pytest.skip(f".third-party/{part} is missing: `python3 .ci/third_party.py` installs it")
     return FOLDER / "node_modules" / "@modelcontextprotocol"
@@ -97,6 +97,7 @@ def servers(node_modules: Path, folder: Path) -> Servers:
         "filesystem": node("filesystem", str(folder)),
         "memory": node("memory") | {"env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}},
         "thinking": node("sequential-thinking"),
+        "database": python("sqlite", "--db-path", str(folder / "older.db"), environment="older-sqlite"),
         "sqlite": python("sqlite", "--db-path", str(folder / "data.db"), environment="sqlite"),
     }
 

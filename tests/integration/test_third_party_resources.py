@@ -24,7 +24,7 @@ VALUES = {
 def test_every_resource_is_read(session: Session) -> None:
     resources = session.resources
     assert resources.problems == {}
-    assert {"everything", "memory"} <= resources.by_server.keys()
+    assert {"everything", "memory", "database"} <= resources.by_server.keys()
     for resource in resources:
         contents = session.read(resource, **dict.fromkeys(resource.parameters or (), 2))
         assert contents.text or contents.data
@@ -38,7 +38,7 @@ def test_every_resource_is_read(session: Session) -> None:
 def test_every_prompt_is_filled_in(session: Session) -> None:
     prompts = session.prompts
     assert prompts.problems == {}
-    assert {"everything", "fetch"} <= prompts.by_server.keys()
+    assert {"everything", "fetch", "database"} <= prompts.by_server.keys()
     for prompt in prompts:
         if prompt.server == "fetch":
             continue

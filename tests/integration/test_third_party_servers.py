@@ -23,6 +23,7 @@ TOOLS = {
     "filesystem": 14,
     "memory": 9,
     "thinking": 1,
+    "database": 6,
     "sqlite": 0,
 }
 
@@ -44,7 +45,7 @@ def test_all_list_their_tools_at_the_same_time_in_two_protocol_eras(session: Ses
     assert set(TOOLS) - set(ready) == {"sqlite"}
     versions = {name: status.protocol_version for name, status in ready.items()}
     assert {versions[name] for name in ("clock", "git", "fetch")} == {"2026-07-28"}
-    assert {versions[name] for name in ("everything", "filesystem", "memory", "thinking")} == {"2025-11-25"}
+    assert {versions[name] for name in ("everything", "filesystem", "memory", "thinking", "database")} == {"2025-11-25"}
 
 
 def test_every_tool_is_offered_under_a_name_that_providers_accept_with_its_own_schema(session: Session) -> None:
