@@ -334,7 +334,7 @@ class ServerManager:
         async with asyncio.TaskGroup() as group:
             for connection in self._connections.values():
                 group.create_task(connection.close())
-        await asyncio.to_thread(self.worker.close)
+        await self.worker.aclose()
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: processes and connections are the parent's."""

@@ -237,8 +237,8 @@ class McpToolChat:
     async def close(self) -> None:
         """End all connections and server processes. Closing twice is harmless."""
         self.tools.close()
-        await asyncio.to_thread(self.large_results.close)
         await self.server_manager.close()
+        await self.large_results.close()
         await self.models.close()
 
     def abandon(self) -> None:

@@ -129,9 +129,9 @@ class LargeResults:
         assert source.text is not None
         return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the process that answers questions."""
-        self._worker.close()
+        await self._worker.aclose()
 
     def _added(self, handle: str, source: KeptText) -> KeptText:
         """Keep a text as the newest one, and return it, or the same one that is kept already; drop the oldest ones."""

@@ -87,6 +87,14 @@ class Worker:
         if (process := self._process) is not None:
             process.kill()
 
+    async def aclose(self) -> None:
+        """Close like `close`, without blocking the caller's loop."""
+        try:
+            await asyncio.to_thread(self.close)
+        except RuntimeError:
+            # The interpreter is ending: no thread can be started any more.
+            self.close()
+
     @property
     def pid(self) -> int | None:
         """The id of the process, if one is running."""

@@ -433,6 +433,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     page.keyboard.press("Enter")
     at(page, "strategy").focus()
     page.keyboard.press("b")
+    reads(page, "manifest-text", "math (13), ")
     sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.manifest)"))
     at(page, "max_active_tools").wait_for()
     chosen = selection(page)

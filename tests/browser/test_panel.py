@@ -346,13 +346,16 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
     ended(page, 1)
     at(page, "tool-set").focus()
     order = []
-    for _ in range(20):
+    for _ in range(24):
         name = page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName")
         if name != "SUMMARY":
             order.append(name)
         page.keyboard.press("Tab")
     turn = ["edit", "ask-again", "copy-answer", "copy-python", "request-turn"]
-    head, composer = ["tool-set", "undo", "clear", "large-text"], ["message", "send", "attach", "model", "step-mode"]
+    head, composer = (
+        ["tool-set", "undo", "clear", "large-text"],
+        ["message", "send", "attach", "attach-resource", "model", "step-mode"],
+    )
     assert order[: len(head) + 1 + len(turn) + len(composer) + 1] == [*head, "transcript", *turn, *composer, "tokens-toggle"]
 
 

@@ -261,7 +261,7 @@ async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
         assert again.tool_calls[0].large.source is first.tool_calls[0].large.source
         second = await ask(chat, call("desk__dump", text="x" * 600_000), "ok", history=first.messages)
         lost = await ask(chat, call("read_result", handle=handle_in(first.messages)), "ok", history=second.messages)
-        chat.large_results.close()
+        await chat.large_results.close()
     assert second.tool_calls[0].value == "x" * 600_000
     assert lost.tool_calls[0].status == "error"
     with pytest.raises(UsageError):
@@ -280,7 +280,7 @@ async def test_what_takes_too_much_memory_to_parse_is_text_for_everybody(chat: M
     async with McpToolChat.from_config({}, in_process={"empty": server}) as chat:
         chat.large_results = LargeResults(worker=Worker(memory=200_000_000))
         turn = await ask(chat, call("empty__objects"), read(offset=1), read(path="[0]"), "ok")
-        chat.large_results.close()
+        await chat.large_results.close()
     assert [made.status for made in turn.tool_calls] == ["ok", "ok", "error"]
     assert turn.tool_calls[0].value == text
 

@@ -86,7 +86,7 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
 @pytest.mark.parametrize("plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}])
 def test_a_script_that_forgets_to_close_ends_quickly_and_quietly_and_leaves_no_server(plan: dict[str, Any]) -> None:
     mark = new_mark()
-    done = run_script(f"""
+    done = started(f"""
         from casual_mcp_nb import Session
         session = Session.from_config({{"servers": {{"raw": {raw_config(mark, **plan)!r}}}}})
         session.connect()
@@ -99,7 +99,7 @@ def test_a_script_that_forgets_to_close_ends_quickly_and_quietly_and_leaves_no_s
 
 def test_a_script_that_fails_leaves_no_server() -> None:
     mark = new_mark()
-    done = run_script(f"""
+    done = started(f"""
         from casual_mcp_nb import Session
         session = Session.from_config({{"servers": {{"raw": {raw_config(mark)!r}}}}})
         session.connect()
@@ -112,7 +112,7 @@ def test_a_script_that_fails_leaves_no_server() -> None:
 def test_an_interrupted_script_ends_with_keyboard_interrupt_and_no_server() -> None:
     mark = new_mark()
     config = raw_config(mark, calls={"hang": {}})
-    done = run_script(f"""
+    done = started(f"""
         import os, signal, threading
         from casual_mcp_nb import Session
         from casual_mcp_nb.providers import call, scripted_model

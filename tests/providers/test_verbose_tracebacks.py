@@ -72,7 +72,7 @@ def failures(key: str, provider: str) -> dict[str, Reply]:
 
 def printed(folder: Path, key: str, cells: list[str]) -> str:
     """What a shell prints for these cells; the key is in its environment."""
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key}
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key, "MCP_TRUST_CONFIGS": "1"}
     done = run_script(SHELL, stdin=json.dumps(cells), cwd=folder, env=env, sdks=True)
     assert done.returncode == 0, done.stderr
     return re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
