@@ -39,10 +39,14 @@ class Ran:
 
     def text(self, kind: str = "text/plain") -> str:
         """All outputs of one kind, and what was printed."""
-        return "\n".join(
-            output.get("text") or output.get("data", {}).get(kind, "") or "\n".join(output.get("traceback", ()))
-            for output in self.outputs
-        )
+        text, before = "", None
+        for output in self.outputs:
+            # What is printed can come in pieces, cut anywhere.
+            goes_on = before is not None and output.get("name") is not None and output.get("name") == before.get("name")
+            text += "" if before is None or goes_on else "\n"
+            text += output.get("text") or output.get("data", {}).get(kind, "") or "\n".join(output.get("traceback", ()))
+            before = output
+        return text
 
 
 @dataclass
