@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.large_result import LargeResult
 from casual_mcp_nb.types.payload import in_a_file
@@ -73,6 +74,8 @@ class Request(Displayable):
         tokens: Its size by part.
         left_out: How many of the oldest messages of the conversation were left out to fit the context window.
         options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
+        delivery: How the model gets the tools that searches found.
+        found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -80,6 +83,8 @@ class Request(Displayable):
     tokens: TokenParts
     left_out: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    delivery: Delivery = "definitions"
+    found: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
