@@ -220,6 +220,10 @@ class BadRequestError(ProviderError):
     """The provider rejects the request as invalid."""
 
 
+class NativeDeferralError(ProviderError):
+    """The provider does not load deferred tools itself, or rejects the fields for it; send their definitions instead."""
+
+
 class ContentRefusedError(ProviderError):
     """The provider's content policy blocked the answer."""
 

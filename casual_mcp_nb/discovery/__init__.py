@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.discovery._cards import loaded_in
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget
 from casual_mcp_nb.discovery.partition import partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
+from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.event import LOAD_TOOLS, SEARCH_TOOLS
 
 if TYPE_CHECKING:

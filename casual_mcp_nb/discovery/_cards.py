@@ -1,12 +1,7 @@
-"""Format the search tool's answer as cards for the model, from which the loaded tools can be parsed again.
-
-A card begins after an empty line with a marker line that holds only the tool's wire name. Text from a server is indented and
-has no empty lines, so it can never look like a marker, even if the answer is cut later.
-"""
+"""Format the search tool's answer as cards for the model. Each begins with a marker line, which `types.cards` reads again."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -24,7 +19,6 @@ _MAX_PARAMETERS = 20
 _MAX_SIBLINGS = 800
 _SIBLINGS_EACH = 12
 _SIBLING_SERVERS = 5
-_MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
 
 
 def compose(
@@ -67,16 +61,6 @@ def compose(
 def marked(head: str, tools: Iterable[ToolSpec]) -> str:
     """Format a line of tool names, marked so that they can be parsed again."""
     return "\n\n".join([head, *map(_marker, tools)])
-
-
-def unmarked(content: str) -> str:
-    """Return a text in which nothing marks a tool as loaded."""
-    return _MARKER.sub(r" ## \1", f"\n\n{content}")[2:]
-
-
-def loaded_in(content: str) -> list[str]:
-    """Parse the wire names of the tools that an answer presents as loaded, now or before."""
-    return list(dict.fromkeys(_MARKER.findall(content)))
 
 
 def _sibling_lines(siblings: Mapping[str, Sequence[ToolSpec]]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.discovery._cards import compose, loaded_in, unmarked
+from casual_mcp_nb.discovery._cards import compose
+from casual_mcp_nb.types.cards import loaded_in, unmarked
 from casual_mcp_nb.types.event import FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 

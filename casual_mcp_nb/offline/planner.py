@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from casual_mcp_nb.discovery._cards import loaded_in
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.offline.candidates import CERTAIN, SURE, Candidate, candidates_for
 from casual_mcp_nb.offline.conversation import Conversation, PastCall, PlannedCall
@@ -17,6 +16,7 @@ from casual_mcp_nb.offline.finding import BROWSING, ToolFinder
 from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.parameters import parameters_of
 from casual_mcp_nb.offline.replies import ask_for, asked_for, cannot, report_error, report_result
+from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.event import LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
 from casual_mcp_nb.types.tool import ToolSpec
 

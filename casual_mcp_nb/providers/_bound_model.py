@@ -36,6 +36,7 @@ class BoundModel:
         secrets: Returns the values to mask in errors, in addition to the client's key.
         price: Its price in the user's price table.
         limits: The rate limits of its client; None for none.
+        native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class BoundModel:
         secrets: Callable[[], Collection[str]] = tuple,
         price: Price | None = None,
         limits: ClientLimits | None = None,
+        native_deferral: bool | None = None,
     ) -> None:
         self.client = client
         self.model = model
@@ -72,6 +74,7 @@ class BoundModel:
         self.secrets = secrets
         self.price = price
         self.limits = limits
+        self.native_deferral = native_deferral
 
     @property
     def wanted(self) -> RequestOptions:

@@ -41,6 +41,7 @@ class Learned:
         strict_order: Whether messages must be in the order of `_history.in_strict_order`.
         stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
         refused_fields: Fields of its own answers that it refuses in a request.
+        refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         options: Which options it accepts.
     """
 
@@ -51,6 +52,7 @@ class Learned:
     strict_order: bool = False
     stand_ins: set[str] = field(default_factory=set)
     refused_fields: set[str] = field(default_factory=set)
+    refuses_deferral: bool = False
     options: LearnedOptions = field(default_factory=LearnedOptions)
 
 

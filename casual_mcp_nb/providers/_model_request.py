@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, ProviderError, RateLimitError, shown
+from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, NativeDeferralError, ProviderError, RateLimitError, shown
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
@@ -40,6 +40,7 @@ class ModelRequest:
         model: The model.
         messages: The conversation.
         tools: The offered definitions.
+        found: Those that searches have found, if the provider loads them itself.
         on_event: Called with text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, and `RequestAdapted` if
             the model refuses a form of request.
         stream: Whether to stream the answer.
@@ -50,12 +51,15 @@ class ModelRequest:
         model: BoundModel,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]],
+        found: Sequence[Mapping[str, Any]] | None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
         stream: bool,
     ) -> None:
         self._model = model
         self._messages = list(messages)
         self._tools = tools
+        self._found = found
+        self._definitions = [*tools, *(found or ())]
         self._on_event = on_event
         self._wire = wire_of(model.client)
         self._known = learned(model.client, model.model)
@@ -71,6 +75,8 @@ class ModelRequest:
 
     async def answer(self) -> ModelResponse:
         """Send the request until it succeeds or fails permanently."""
+        if self._found is not None and self._wire.offer_found is None:
+            raise self._no_deferral()
         try:
             return await self._attempt()
         except ProviderError as error:
@@ -78,6 +84,15 @@ class ModelRequest:
                 raise
             failure = error
         return await self._again(failure)
+
+    def _no_deferral(self) -> NativeDeferralError:
+        model = self._model
+        return NativeDeferralError(
+            f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools itself.",
+            hint="Choose another delivery of what searches find.",
+            client=model.client_name,
+            model=model.model,
+        )
 
     async def _again(self, failure: ProviderError) -> ModelResponse:
         """Continue after the first failed attempt."""
@@ -129,7 +144,7 @@ class ModelRequest:
             if self._has_another_form(error):
                 self._attempts -= 1
                 return None
-            request = RequestContext(self._messages, self._tools, self._attempts, "".join(self._said))
+            request = RequestContext(self._messages, self._definitions, self._attempts, "".join(self._said))
             failure, origin = explained(error, self._model, request)
             self._pause_after(failure)
         finally:
@@ -168,7 +183,7 @@ class ModelRequest:
         if limits is None:
             return None
         # On a thread, because the definitions of many tools are long.
-        tokens = await asyncio.to_thread(request_tokens, self._messages, self._tools) if limits.counts_tokens else 0
+        tokens = await asyncio.to_thread(request_tokens, self._messages, self._definitions) if limits.counts_tokens else 0
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
     def _counted(self, answer: ModelResponse, charge: TokenReservation | None) -> ModelResponse:
@@ -194,11 +209,16 @@ class ModelRequest:
 
         self._sent = self._model.sendable(tools=bool(self._tools)).options
         base = self._model.default_options or ChatOptions()
-        options = chat_options(self._wire.name, base, self._sent, self._wire.offer(self._tools))
+        options = chat_options(self._wire.name, base, self._sent, self._offer())
         think, effort = spec_of(self._wire.name).think, self._sent.reasoning_effort
         if think is not None and effort is not None:
             self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
         return options
+
+    def _offer(self) -> dict[str, Any]:
+        if self._found is None or self._wire.offer_found is None:
+            return self._wire.offer(self._tools)
+        return self._wire.offer_found(self._tools, self._found)
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:

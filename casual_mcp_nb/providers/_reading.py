@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -247,6 +247,12 @@ def address_of(client: object) -> str:
     if not parts.hostname:
         return "the provider"
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def is_at_home(client: object, homes: Sequence[str]) -> bool:
+    """Return whether a client's URL is on one of these hosts, or on a host below it."""
+    host = urlsplit(_raw_address(client)).hostname or ""
+    return any(host == home or host.endswith(f".{home}") for home in homes)
 
 
 def _raw_address(client: object) -> str:

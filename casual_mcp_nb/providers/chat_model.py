@@ -44,6 +44,7 @@ class ChatModel(BoundModel):
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
         *,
+        found: Sequence[Mapping[str, Any]] | None = None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
     ) -> ModelResponse:
@@ -52,6 +53,9 @@ class ChatModel(BoundModel):
         Args:
             messages: The whole conversation, the system message first.
             tools: The offered definitions with `name`, `description` and `parameters`, sent unchanged.
+            found: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these are the
+                definitions that the searches in `messages` have found so far, in that order, and `tools` are those that are
+                always loaded, with the search.
             on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
                 `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
                 and `RequestAdapted` if the request is repeated in another form.
@@ -61,12 +65,13 @@ class ChatModel(BoundModel):
             The answer with its own usage.
 
         Raises:
+            NativeDeferralError: With `found`, the provider cannot load deferred tools itself.
             ProviderError: The provider cannot be reached, refused the request, or returned an unusable response; see its
                 subclasses. After text was passed to `on_event`, it is an `IncompleteStreamError` with that text.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
-        return await ModelRequest(self, messages, tools, on_event, stream).answer()
+        return await ModelRequest(self, messages, tools, found, on_event, stream).answer()
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Return this model with other options; what is learnt about it is shared."""
@@ -85,6 +90,23 @@ class ChatModel(BoundModel):
         """The spec of its provider, even for a custom client."""
         kinds = ((spec, spec.client()) for spec in specs().values())
         return next((spec for spec, kind in kinds if kind and isinstance(self.client, kind)), spec_of(self.provider))
+
+    @property
+    def defers_natively(self) -> bool:
+        """Whether the provider is known to load deferred tools of this model itself.
+
+        That depends on the model's name at the provider's own address; elsewhere, on `native_deferral` of the client. It is
+        false once the model has refused.
+        """
+        from casual_mcp_nb.providers._adapter import wire_of
+        from casual_mcp_nb.providers._learned import learned
+        from casual_mcp_nb.providers._reading import is_at_home
+
+        if wire_of(self.client).offer_found is None or learned(self.client, self.model).refuses_deferral:
+            return False
+        if self.native_deferral is not None:
+            return self.native_deferral
+        return self.spec.defers(self.model) and is_at_home(self.client, self.spec.homes)
 
     def __repr__(self) -> str:
         return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"

@@ -138,6 +138,7 @@ class ModelFactory:
             secrets=lambda: self._config.secrets(),
             price=price_of(self._config.prices, name, model.name),
             limits=self._limits[config.client],
+            native_deferral=client.native_deferral,
         )
 
     async def close(self) -> None:

@@ -37,12 +37,15 @@ class ProviderAdapter:
         ask: One request: client, model, messages and options to an answer.
         stream: The same, with the text told as it arrives; None where that cannot be had with calls of tools.
         name: The format, as what is kept for a provider has it; empty where a client makes its own requests.
+        offer_found: Definitions that are always loaded, and those that searches have found, to extra arguments of a request
+            whose rendered beginning stays the same when more are found; None where the provider cannot do that.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
     ask: Callable[[Any, str, list[ChatMessage], ChatOptions], Awaitable[ModelResponse]]
     stream: Callable[[Any, str, list[ChatMessage], ChatOptions, OnText], Awaitable[ModelResponse]] | None = None
     name: str = ""
+    offer_found: Callable[[Definitions, Definitions], dict[str, Any]] | None = None
 
 
 def offer_plain(tools: Definitions) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class ProviderSpec:
         takes_format: Whether it has a JSON mode.
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
+        defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
         warm_up: Makes its SDK build what it would leave for the first answer.
@@ -133,6 +137,7 @@ class ProviderSpec:
     takes_format: bool = True
     chat_messages: bool = False
     renames_max_tokens: bool = False
+    defers: Callable[[str], bool] = lambda model: False
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None

@@ -39,6 +39,8 @@ class ClientConfig(RemoteConfig):
             secrets.
         prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
             no mark.
+        native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
+            follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
     """
 
     provider: str
@@ -50,6 +52,7 @@ class ClientConfig(RemoteConfig):
     tokens_per_minute: int | None = Field(default=None, ge=1)
     headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
     prompt_caching: StrictBool = False
+    native_deferral: StrictBool | None = None
 
     @property
     def key_state(self) -> Literal["set", "not set"]:

@@ -1,0 +1,21 @@
+"""Read the answer of a search again: the tools that its marker lines name. `discovery` writes them.
+
+A marker is a line with only the tool's wire name, after an empty line. Text from a server is indented and has no empty lines,
+so it can never look like a marker, even if the answer is cut later.
+"""
+
+from __future__ import annotations
+
+import re
+
+_MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
+
+
+def unmarked(content: str) -> str:
+    """Return a text in which nothing marks a tool as loaded."""
+    return _MARKER.sub(r" ## \1", f"\n\n{content}")[2:]
+
+
+def loaded_in(content: str) -> list[str]:
+    """Parse the wire names of the tools that an answer presents as loaded, now or before."""
+    return list(dict.fromkeys(_MARKER.findall(content)))
