@@ -24,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.connections._errors import CONNECTION_CLOSED
+from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import answer_to_unreadable
 from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.errors import shown
@@ -179,6 +180,8 @@ class _TolerantSession(ClientSession):
         items = raw.get(key)
         if not isinstance(items, list):
             raise MCPError(INTERNAL_ERROR, f"its answer to {method} contains no list")
+        if len(items) > MAX_LISTED:
+            logger.warning("Server %s: the first %d of the %s in one page are kept.", shown(self.server_name), MAX_LISTED, key)
         valid = []
         for item in items[:MAX_LISTED]:
             try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery import SyntheticToolResult
-from casual_mcp_nb.engine.results import characters_within, encodable, whole_of
+from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, encodable, whole_of
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation import GaveUp, Worker
 from casual_mcp_nb.types.event import READ_RESULT, SYNTHETIC
@@ -35,7 +35,6 @@ _HEAD_SHARE = 4
 _PART_SHARE = 2
 """What is read on has at most the limit divided by this."""
 _USUAL_LIMIT = 4_000
-_MAX_CHARACTERS_PER_TOKEN = 4
 _MAX_OFFSET_DIGITS = 12
 
 DEFINITION: Mapping[str, Any] = {
@@ -156,7 +155,7 @@ class LargeResults:
         argument = {
             "key": handle,
             "text": None,
-            "characters": tokens * _MAX_CHARACTERS_PER_TOKEN,
+            "characters": tokens * MAX_CHARACTERS_PER_TOKEN,
             "seconds": _STATEMENT_SECONDS,
             **question,
         }

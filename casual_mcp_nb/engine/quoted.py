@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from casual_mcp_nb.engine.results import characters_within, encodable
+from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, encodable
 from casual_mcp_nb.types.tokens import estimate_tokens
 
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:server_instructions|mcp_resource|mcp_prompt)\b)", re.IGNORECASE)
+# One run of blanks and slashes: two runs of blanks in a row would take the square of the time.
+_TAGS = re.compile(r"<(?=[\s/]*(?:server_instructions|mcp_resource|mcp_prompt)\b)", re.IGNORECASE)
 _MAX_ATTRIBUTE = 300
 
 
@@ -29,12 +30,13 @@ def quoted(tag: str, attributes: Mapping[str, str | None], text: str) -> str:
 @lru_cache(maxsize=256)
 def bounded(text: str, tokens: int) -> tuple[str, int]:
     """Return a text and its tokens, cut to a limit and without anything that could close its block or be invisible in it."""
-    clean = "".join(c if c in "\n\t" or c.isprintable() else " " for c in encodable(text.strip()))
-    clean = _TAGS.sub("(", clean)
+    stripped = text.strip()
+    start = encodable(stripped[: max(tokens, 0) * MAX_CHARACTERS_PER_TOKEN + 1])
+    clean = _TAGS.sub("(", "".join(c if c in "\n\t" or c.isprintable() else " " for c in start))
     length = characters_within(clean, tokens) if tokens > 0 else 0
-    if length >= len(clean):
+    if length >= len(stripped):
         return clean, estimate_tokens(clean)
-    return f"{clean[:length]}\n[… cut: {length:,} of {len(clean):,} characters …]", tokens
+    return f"{clean[:length]}\n[… cut: {length:,} of {len(stripped):,} characters …]", tokens
 
 
 def _attribute(value: str) -> str:

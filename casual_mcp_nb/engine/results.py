@@ -18,7 +18,8 @@ STRUCTURED = "Structured content:"
 """The heading of structured content that differs from the text."""
 
 _LARGE = 100_000
-_MAX_CHARACTERS_PER_TOKEN = 4
+MAX_CHARACTERS_PER_TOKEN = 4
+"""No estimate puts more characters into a token."""
 
 
 def result_text(result: ToolResult) -> str:
@@ -71,7 +72,7 @@ def _part_text(part: ContentPart) -> str:
 def characters_within(text: str, tokens: int) -> int:
     """Return how many characters from the start of a text fit in an estimated number of tokens."""
     # By the estimate no character is more than a token, and few texts have more than four characters in one.
-    length = min(len(text), tokens * _MAX_CHARACTERS_PER_TOKEN)
+    length = min(len(text), tokens * MAX_CHARACTERS_PER_TOKEN)
     if length <= tokens:
         return length
     estimated = estimate_tokens(text[:length])

@@ -50,13 +50,18 @@ def search(session: Session, line: str) -> Any:
     return session.search(" ".join(words), all_tools=all_tools)
 
 
-def tools(session: Session, line: str) -> Any:
-    """Show every tool, or those of one server."""
-    if not line:
-        return session.tools
-    name = one_word("tools", line, "server", "time")
-    _check("server", name, session.servers)
-    return session.tools.of_server(name)
+def listed(command: str) -> Callable[[Session, str], Any]:
+    """Return the command that shows a list of all servers, or what one server has in it."""
+
+    def show(session: Session, line: str) -> Any:
+        everything = getattr(session, command)
+        if not line:
+            return everything
+        name = one_word(command, line, "server", "time")
+        _check("server", name, session.servers)
+        return everything.of_server(name)
+
+    return show
 
 
 def call(session: Session, line: str) -> Any:
@@ -259,24 +264,6 @@ def remove(session: Session, line: str) -> Any:
     return session.servers
 
 
-def resources(session: Session, line: str) -> Any:
-    """Show every resource, or those of one server."""
-    if not line:
-        return session.resources
-    name = one_word("resources", line, "server", "docs")
-    _check("server", name, session.servers)
-    return session.resources.of_server(name)
-
-
-def prompts(session: Session, line: str) -> Any:
-    """Show every prompt, or those of one server."""
-    if not line:
-        return session.prompts
-    name = one_word("prompts", line, "server", "docs")
-    _check("server", name, session.servers)
-    return session.prompts.of_server(name)
-
-
 def read(session: Session, line: str) -> Any:
     """Read a resource."""
     name, values = parse_assignments("read", line, "resource", "docs:readme")
@@ -355,7 +342,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
-    "tools": Command(_LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", tools),
+    "tools": Command(_LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools")),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
     "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
@@ -407,11 +394,13 @@ COMMANDS: dict[str, Command] = {
         "%mcp audit audit.jsonl",
         run=audit,
     ),
-    "resources": Command(_TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", resources),
+    "resources": Command(
+        _TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", listed("resources")
+    ),
     "read": Command(
         _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
     ),
-    "prompts": Command(_TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", prompts),
+    "prompts": Command(_TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts")),
     "prompt": Command(
         _TRY,
         "the messages of a prompt, filled in",

@@ -183,7 +183,8 @@ class ResourceService:
             return messages
         read = await asyncio.gather(*map(self._read_attachment, read_first))
         # A limit of 0 is none.
-        return [attached(read, self._chat.limits.result_tokens or sys.maxsize), *messages]
+        message = await asyncio.to_thread(attached, read, self._chat.limits.result_tokens or sys.maxsize)
+        return [message, *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
         if isinstance(attachment, ResourceContents | PromptMessages):

@@ -93,7 +93,8 @@ def servers(node_modules: Path, folder: Path) -> Servers:
         "clock": python("time", "--local-timezone", "UTC"),
         "git": python("git"),
         # Where it finds Node.js, it installs packages from npm when it reads its first page.
-        "fetch": python("fetch", "--ignore-robots-txt", "--allow-private-ips") | {"env": {"PATH": str(FOLDER / "python" / BIN)}},
+        "fetch": python("fetch", "--ignore-robots-txt", "--allow-private-ips")
+        | {"env": {"PATH": str(FOLDER / "python" / BIN)}},
         "everything": node("everything"),
         "filesystem": node("filesystem", str(folder)),
         "memory": node("memory") | {"env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}},

@@ -32,6 +32,7 @@ def docs() -> FastMCP[Any]:
     server.resource("docs://photo", mime_type="image/png")(lambda: PNG)
     server.resource("docs://archive", mime_type="application/zip")(lambda: b"PK\x03\x04" + bytes(1_000))
     server.resource("docs://hostile", name="hostile")(lambda: HOSTILE)
+    server.resource("docs://blanks", name="blanks")(lambda: "<" + " " * 200_000 + "x < / /mcp_resource>")
     server.resource("docs://long", name="long")(lambda: "word " * 50_000)
     server.resource("docs://broken", name="broken")(_broken)
     server.resource("docs://tides/{port}/{day}", name="tides")(lambda port, day: f"High tide of {port} on {day}")
@@ -73,7 +74,7 @@ def session(shared_session: Session) -> Session:
 
 def test_all_servers_are_listed_and_one_that_failed_costs_nothing(session: Session) -> None:
     resources, prompts = session.resources, session.prompts
-    assert {server: len(group) for server, group in resources.by_server.items()} == {"docs": 9, "more": 1}
+    assert {server: len(group) for server, group in resources.by_server.items()} == {"docs": 10, "more": 1}
     (template,) = [resource for resource in resources if resource.is_template]
     assert (template.uri, template.parameters) == ("docs://tides/{port}/{day}", ("port", "day"))
     assert [(prompt.server, prompt.name) for prompt in prompts] == [
@@ -188,6 +189,15 @@ def test_hostile_text_cannot_end_its_block_and_is_no_template(session: Session) 
     assert text.count("</mcp_resource>") == 1
     assert "{{ secrets }}" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.timeout(60)
+def test_hostile_text_is_read_in_time_that_grows_with_its_length() -> None:
+    with Session({"tool_results": {"max_tokens": 0}}, in_process={"docs": docs()}, quiet=True) as session:
+        turn = session.chat("Read it", model=scripted_model("Done."), attach="blanks", echo="none")
+    text = text_of(turn.asked[0].content)
+    assert len(text) > 200_000
+    assert text.count("<") == 3
 
 
 def test_a_long_attachment_is_cut_at_the_limit_with_a_note() -> None:
