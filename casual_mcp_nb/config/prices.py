@@ -16,7 +16,10 @@ from casual_mcp_nb.types.prices import Price, PriceTable
 FILE = "prices.json"
 """Read from beside the config when it has no `prices`."""
 
-_SHAPE = 'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "currency": "USD"}}, per million tokens.'
+_SHAPE = (
+    'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "cache_write": 2.5, "currency": "USD"}}, '
+    "per million tokens."
+)
 _OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
 
 
@@ -25,7 +28,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
 
     Args:
         source: A JSON file, or the same as plain objects: for each model, by its name in the config or the provider's name for
-            it, `input`, `output`, `cached_input` (optional) per million tokens, and `currency` (USD).
+            it, `input`, `output`, `cached_input` and `cache_write` (both optional) per million tokens, and `currency` (USD).
 
     Raises:
         ConfigError: The table is not valid; with the file, line, column and key.

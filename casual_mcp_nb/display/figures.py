@@ -25,6 +25,7 @@ def frame_of(stats: ChatStats) -> Any:
             "request_origin": step.parts.origin,
             "with_nothing_deferred": step.undeferred_tokens,
             "cached": step.cached_tokens,
+            "cache_written": step.cache_write_tokens,
             "answer": step.completion_tokens,
             "cost": step.cost.amount if step.cost else None,
             "seconds": step.seconds,

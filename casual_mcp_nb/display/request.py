@@ -63,6 +63,8 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
     if usage and usage.cached_tokens is not None:
         facts.append(("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)))
+    if usage and usage.cache_write_tokens:
+        facts.append(("Written to the cache", words.tokens(usage.cache_write_tokens, usage.origin)))
     if usage and usage.completion_tokens is not None:
         facts.append(("Output", words.tokens(usage.completion_tokens, usage.origin)))
     if step.seconds is not None:

@@ -47,6 +47,7 @@ def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
             for label, value in (
                 ("Input", tokens.prompt_tokens),
                 ("Read from the cache", tokens.cached_tokens),
+                ("Written to the cache", tokens.cache_write_tokens or None),
                 ("Output", tokens.completion_tokens),
                 ("Total", tokens.total_tokens),
             )

@@ -186,6 +186,8 @@ def _model_line(step: Step) -> list[Block]:
         figures.append(f"{words.tokens(usage.completion_tokens, usage.origin)} out")
     if usage and usage.cached_tokens:
         figures.append(f"{words.number(usage.cached_tokens)} read from the cache")
+    if usage and usage.cache_write_tokens:
+        figures.append(f"{words.number(usage.cache_write_tokens)} written to it")
     figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
     shown = tuple(filter(None, figures))
     return [Line(None, shown)] if shown else []

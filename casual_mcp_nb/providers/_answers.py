@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.providers._provider_state import Part, keep
 from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.tokens import TokenUsage
+from casual_mcp_nb.types.tokens import CacheMiss, TokenUsage
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall
@@ -23,6 +24,7 @@ _Event = TypeVar("_Event")
 _EventIn = TypeVar("_EventIn", contravariant=True)
 _EventOut = TypeVar("_EventOut", covariant=True)
 _Whole = TypeVar("_Whole")
+_WORD = re.compile(r"[a-z_]{1,60}")
 
 
 class InvalidResponse(Exception):
@@ -105,10 +107,24 @@ def call_of(call_id: str | None, name: str | None, arguments: object) -> Assista
 
 
 def usage_of(
-    prompt: int | None, completion: int | None, cached: int | None = None, reasoning: int | None = None
+    prompt: int | None,
+    completion: int | None,
+    cached: int | None = None,
+    reasoning: int | None = None,
+    written: int | None = None,
+    miss: CacheMiss | None = None,
 ) -> TokenUsage | None:
     """Return the reported usage, or None."""
-    return None if prompt is None and completion is None else TokenUsage(prompt, completion, cached, reasoning)
+    if prompt is None and completion is None:
+        return None
+    return TokenUsage(prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss)
+
+
+def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
+    """Return why a provider could not reuse its cache, of which it says anything only as a word and a number."""
+    if not isinstance(reason, str) or not _WORD.fullmatch(reason):
+        return None
+    return CacheMiss(reason, tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None)
 
 
 def plain_usage(usage: TokenUsage | None) -> Usage | None:

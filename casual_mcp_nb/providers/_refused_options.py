@@ -53,14 +53,14 @@ class LearnedOptions:
         token_field: The field for the limit of an answer, once learnt.
         most_tokens: The highest limit of an answer that it accepts, if known.
         room: The tokens that the current conversation leaves for an answer, if known.
-        no_stream_options: Whether it refuses `stream_options`, which requests the usage of a stream.
+        fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
     token_field: str | None = None
     most_tokens: int | None = None
     room: int | None = None
-    no_stream_options: bool = False
+    fields_left_out: set[str] = field(default_factory=set)
 
 
 def token_field_of(facts: LearnedOptions, model: str) -> str:
@@ -154,15 +154,24 @@ _NAMES = {
     "reasoning_effort": re.compile(r"\b(?:reasoning|reasoning_effort|thinking|think|output_config|effort)\b", re.IGNORECASE),
     "max_tokens": re.compile(r"\bmax_(?:output_)?tokens\b"),
 }
+_OWN_FIELDS = {
+    "stream_options": "what its streamed answers cost is not known",
+    "cache_control": "requests are not marked for its cache",
+    "prompt_cache_options": "it does not say why its cache was missed",
+    "diagnostics": "it does not say why its cache was missed",
+}
+"""What is lost without the fields of a request that we add by ourselves."""
 _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 
 
 def _dropped(facts: LearnedOptions, refusal: Refusal) -> str | None:
     if not _UNSUPPORTED.search(refusal.text):
         return None
-    if "stream_options" in refusal.text and not facts.no_stream_options:
-        facts.no_stream_options = True
-        return f"Model {shown(refusal.model)} does not take stream_options: what its streamed answers cost is not known."
+    own_fields = (name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out)
+    own = next((name for name in own_fields if name in refusal.text), None)
+    if own is not None:
+        facts.fields_left_out.add(own)
+        return f"Model {shown(refusal.model)} does not take {own}: {_OWN_FIELDS[own]}."
     sent = refusal.options.given()
     param = _PARAM.search(refusal.text)
     places = [param[1], refusal.text] if param else [refusal.text]

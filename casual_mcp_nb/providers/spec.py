@@ -87,6 +87,7 @@ class ProviderSpec:
         is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
         api: The API's name in notices about unsupported options.
         lacking: The options that it does not support.
+        own_fields: The fields that we add to a request by ourselves, and leave out once a server has refused them.
         unsent: Further options that are not sent to a model, each with the reason.
         notes: Notices about the options of a model.
         highest_temperature: Its maximum temperature if lower than others', with the name of its models.
@@ -122,6 +123,7 @@ class ProviderSpec:
     is_language_model: bool = True
     api: str = "The provider's API"
     lacking: tuple[str, ...] = ()
+    own_fields: tuple[str, ...] = ("stream_options",)
     unsent: Callable[[str, RequestOptions], dict[str, str]] = lambda model, options: {}
     notes: Callable[[str, RequestOptions], list[str]] = lambda model, options: []
     highest_temperature: tuple[float, str] | None = None

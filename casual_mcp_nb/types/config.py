@@ -38,7 +38,7 @@ class ClientConfig(RemoteConfig):
         headers: HTTP headers for each request, such as those that identify an application to a gateway. Their values are
             secrets.
         prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
-            no mark.
+            no mark. Writing to it costs a quarter more, reading from it a tenth.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
             follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
     """
@@ -51,7 +51,7 @@ class ClientConfig(RemoteConfig):
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
     headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
-    prompt_caching: StrictBool = False
+    prompt_caching: StrictBool = True
     native_deferral: StrictBool | None = None
 
     @property

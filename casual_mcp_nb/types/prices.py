@@ -12,6 +12,8 @@ from casual_mcp_nb.types.tokens import TokenUsage
 
 PER = 1_000_000
 """The number of tokens that a price applies to."""
+WRITE_SURCHARGE = 1.25
+"""How much more than other input a token costs that is written to the cache: at Anthropic, and at OpenAI from GPT-5.6 on."""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -42,8 +44,9 @@ class Price(BaseModel):
     Args:
         input: Price of input tokens.
         output: Price of output tokens, including reasoning.
-        cached_input: Price of cached input tokens; None means the same as `input`.
-        currency: The currency of all three.
+        cached_input: Price of input tokens read from the provider's cache; None means the same as `input`.
+        cache_write: Price of input tokens written to the cache; None means 1.25 times `input`, which Anthropic and OpenAI ask.
+        currency: The currency of all four.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,6 +54,7 @@ class Price(BaseModel):
     input: _Amount
     output: _Amount
     cached_input: _Amount | None = None
+    cache_write: _Amount | None = None
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None) -> Cost | None:
@@ -58,8 +62,10 @@ class Price(BaseModel):
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
-        cached_price = self.input if self.cached_input is None else self.cached_input
-        amount = (usage.prompt_tokens - cached) * self.input + cached * cached_price + usage.completion_tokens * self.output
+        written = min(usage.cache_write_tokens or 0, usage.prompt_tokens - cached)
+        amount = (usage.prompt_tokens - cached - written) * self.input + usage.completion_tokens * self.output
+        amount += cached * (self.input if self.cached_input is None else self.cached_input)
+        amount += written * (WRITE_SURCHARGE * self.input if self.cache_write is None else self.cache_write)
         return Cost(amount / PER, self.currency)
 
 

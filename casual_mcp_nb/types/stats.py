@@ -34,7 +34,8 @@ class TokenUsageStats:
     """Tokens of several model calls.
 
     `None` if no call has a count; `unknown_calls` says how many calls are missing from the sums. `origin` is `estimated` if any
-    of the counts is. `cached_tokens` are the part of the input that providers had cached.
+    of the counts is. `cached_tokens` are the part of the input that providers had cached, and `cache_write_tokens` the part
+    that they wrote to their caches.
     """
 
     prompt_tokens: int | None = None
@@ -42,6 +43,7 @@ class TokenUsageStats:
     unknown_calls: int = 0
     origin: Origin = "reported"
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
     @property
     def total_tokens(self) -> int | None:
@@ -57,6 +59,7 @@ class TokenUsageStats:
             self.unknown_calls + other.unknown_calls,
             _origin(self.origin, other.origin),
             _add(self.cached_tokens, other.cached_tokens),
+            _add(self.cache_write_tokens, other.cache_write_tokens),
         )
 
 
@@ -111,6 +114,7 @@ class StepStats:
         seconds: Time that the model took; None if it did not answer.
         tool_calls: Number of tool calls in the answer.
         cached_tokens: The part of the request that the provider had cached; None if unknown.
+        cache_write_tokens: The part that it wrote to its cache; None if unknown.
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
     """
 
@@ -123,6 +127,7 @@ class StepStats:
     seconds: float | None = None
     tool_calls: int = 0
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     cost: Cost | None = None
 
 
@@ -270,6 +275,7 @@ def _step_stats(
         seconds=answer.at - event.at if answer else None,
         tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
         cached_tokens=usage.cached_tokens if usage else None,
+        cache_write_tokens=usage.cache_write_tokens if usage else None,
         cost=price.of(usage) if price else None,
     )
 
@@ -281,7 +287,13 @@ def _origin(*origins: Origin) -> Origin:
 def _usage_stats(usage: TokenUsage | None) -> TokenUsageStats:
     if usage is None:
         return TokenUsageStats(unknown_calls=1)
-    return TokenUsageStats(usage.prompt_tokens, usage.completion_tokens, origin=usage.origin, cached_tokens=usage.cached_tokens)
+    return TokenUsageStats(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        origin=usage.origin,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
 
 
 def _add(a: int | None, b: int | None) -> int | None:

@@ -82,6 +82,19 @@ def _piece_tokens(piece: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheMiss:
+    """Why a provider could not reuse from its cache what a request shares with the one before.
+
+    Args:
+        reason: The provider's word for it, such as `tools_changed`.
+        tokens: About how many tokens it could have reused; None if unknown.
+    """
+
+    reason: str
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenUsage:
     """What one call of a model cost.
 
@@ -93,6 +106,8 @@ class TokenUsage:
         cached_tokens: The part of the request that the provider had cached.
         reasoning_tokens: The part of the answer that was reasoning.
         origin: Who counted: the provider (`reported`) or this package (`estimated`).
+        cache_write_tokens: The part of the request that the provider wrote to its cache, which costs more than other input.
+        cache_miss: Why the provider could not reuse the request before; None if it could, or did not say.
     """
 
     prompt_tokens: int | None = None
@@ -100,6 +115,8 @@ class TokenUsage:
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     origin: Origin = "reported"
+    cache_write_tokens: int | None = None
+    cache_miss: CacheMiss | None = None
 
     @property
     def total_tokens(self) -> int | None:

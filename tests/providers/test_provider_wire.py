@@ -112,7 +112,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 }
 USAGES = {
     "openai": TokenUsage(30, 7, 12, 3),
-    "openai-responses": TokenUsage(30, 7, 12, 3),
+    "openai-responses": TokenUsage(30, 7, 12, 3, cache_write_tokens=0),
     "anthropic": TokenUsage(30, 7, 12),
     "gemini": TokenUsage(30, 7, 12, 3),
     "ollama": TokenUsage(30, 7),
@@ -154,7 +154,9 @@ async def test_a_definition_reaches_the_provider_exactly_as_it_is(
     await factory_for(config_for(provider, server.url)).chat_model("small").complete(ASKED, [TOOL])
     body = server.seen[0].body
     if provider == "anthropic":
-        assert body["tools"] == [{"name": "maps__find", "description": "Find a place.", "input_schema": PARAMETERS}]
+        (tool,) = body["tools"]
+        assert tool.pop("cache_control") == {"type": "ephemeral"}
+        assert tool == {"name": "maps__find", "description": "Find a place.", "input_schema": PARAMETERS}
         assert body["tool_choice"] == {"type": "auto"}
     elif provider == "openai-responses":
         # This one takes a value of any kind, so that it has no strict form.

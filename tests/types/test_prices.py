@@ -37,6 +37,14 @@ def test_cached_tokens_have_their_own_price() -> None:
     assert Price(input=2, output=8).of(USAGE) == Cost(2.8, "USD")
 
 
+def test_tokens_written_to_the_cache_cost_a_quarter_more_unless_they_have_their_own_price() -> None:
+    usage = TokenUsage(1_000_000, 0, 400_000, cache_write_tokens=200_000)
+    assert PRICE.of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 2.5, "USD")
+    assert PRICE.model_copy(update={"cache_write": 4}).of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 4, "USD")
+    # A server that counts more than there is does not make a request cheaper than nothing.
+    assert PRICE.of(TokenUsage(100, 0, 400, cache_write_tokens=900)) == Cost(100 * 0.5 / 1_000_000, "USD")
+
+
 def test_steps_turns_and_conversations_have_their_cost() -> None:
     one = turn(USAGE, USAGE)
     assert [step.cost for step in one.steps] == [Cost(2.2, "USD")] * 2
@@ -90,6 +98,14 @@ def test_cached_tokens_are_shown_where_they_are_reported() -> None:
     assert "400,000 read from the cache" in shown(one)
     assert "400,000 tokens" in shown(one.stats)
     assert "cache" not in shown(turn(TokenUsage(10, 2)).stats)
+
+
+def test_what_is_written_to_the_cache_is_added_up_and_shown() -> None:
+    one = turn(TokenUsage(10, 2, 0, cache_write_tokens=7), TokenUsage(20, 2, 7, cache_write_tokens=9))
+    assert (one.stats.tokens.cache_write_tokens, one.stats.steps[0].cache_write_tokens) == (16, 7)
+    assert [step.usage.cache_write_tokens for step in Turn(Trace.from_json(one.trace.to_json())).steps if step.usage] == [7, 9]
+    assert "Written to the cache" in shown(one.stats)
+    assert "7 written to it" in shown(one)
 
 
 def test_the_name_in_the_config_comes_before_the_name_of_the_provider() -> None:

@@ -22,7 +22,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS
-from casual_mcp_nb.providers._learned import messages_for
+from casual_mcp_nb.providers._learned import learned, messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
 from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -84,7 +84,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
         elif message.role == "tool":
             converted["content"] = _result(message)
     request["messages"] = _taking_turns(request["messages"])
-    if getattr(client, "prompt_caching", False):
+    if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).options.fields_left_out:
         _mark_for_cache(request)
     return taken_by(client.client.messages.create, request)
 
@@ -135,16 +135,27 @@ def _is_no_result(block: Mapping[str, object]) -> bool:
     return block["type"] != "tool_result"
 
 
-def _mark_for_cache(request: dict[str, Any]) -> None:
-    """Mark the end of a request's tools, system prompt and conversation for the cache.
+_MARK = {"type": "ephemeral"}
 
-    There are three marks, because each part can stay the same while the next one changes: a tool found by search changes
-    everything after it.
+
+def _mark_for_cache(request: dict[str, Any]) -> None:
+    """Mark what the cache is to keep: tools, system prompt, and the conversation, where it ends and where it ended before.
+
+    Each part can stay the same while the next one changes: a tool found by search changes everything after it. The cache looks
+    back only 20 blocks from a mark, and many parallel calls with their results are more than that, so the end of the request
+    before, which is the last message before the last answer, keeps its mark. Four marks are the most that a request may have. A
+    deferred tool is not part of what is cached, and must have none.
     """
-    last = request["messages"][-1]["content"] if request["messages"] else []
-    for blocks in (request.get("tools"), request.get("system"), last):
+    messages = request["messages"]
+    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+    before = messages[answers[-1] - 1]["content"] if answers and answers[-1] > 0 else []
+    tools = request.get("tools") or []
+    loaded = max((number for number, tool in enumerate(tools) if not tool.get("defer_loading")), default=None)
+    if loaded is not None:
+        tools[loaded] = {**tools[loaded], "cache_control": dict(_MARK)}
+    for blocks in (request.get("system"), before, messages[-1]["content"] if messages else []):
         if blocks:
-            blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
+            blocks[-1] = {**blocks[-1], "cache_control": dict(_MARK)}
 
 
 def _read(response: Message, model: str) -> ModelResponse:
@@ -176,11 +187,12 @@ def _part(block: ContentBlock) -> Part | None:
 def _usage(usage: Usage | None) -> TokenUsage | None:
     prompt = getattr(usage, "input_tokens", None)
     read = getattr(usage, "cache_read_input_tokens", None)
+    written = getattr(usage, "cache_creation_input_tokens", None)
     if prompt is not None:
         # Anthropic counts tokens read from and written to the cache separately.
-        prompt += (read or 0) + (getattr(usage, "cache_creation_input_tokens", None) or 0)
+        prompt += (read or 0) + (written or 0)
     thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
-    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking)
+    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking, written)
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
@@ -338,6 +350,7 @@ SPEC = ProviderSpec(
     example_model="claude-sonnet-4-5",
     api="Anthropic's API",
     lacking=("seed",),
+    own_fields=("cache_control", "diagnostics"),
     notes=_notes,
     highest_temperature=(1, "Anthropic's models"),
     choose_tools=_choose_tools,

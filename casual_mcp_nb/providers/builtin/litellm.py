@@ -94,7 +94,7 @@ class LiteLLMClient(OwnClient):
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
         """Make a streaming request."""
         request = _request(self, model, messages, options, stream=True)
-        if not learned(self, model).options.no_stream_options:
+        if "stream_options" not in learned(self, model).options.fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
         parts = Parts(model, _READING)
         async with aclosing(await self._complete(request)) as chunks:

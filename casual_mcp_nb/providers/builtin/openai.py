@@ -60,7 +60,7 @@ async def stream(
 
     create = client.client.chat.completions.create
     request = request_for(client, model, messages, options, stream=True)
-    if not learned(client, model).options.no_stream_options:
+    if "stream_options" not in learned(client, model).options.fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = await create(**taken_by(create, request))
     return await read_stream(chunks, say, Parts(model), ChatCompletion.construct, partial(read, model=model))
@@ -141,6 +141,7 @@ def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
         getattr(usage, "completion_tokens", None),
         getattr(prompt_details, "cached_tokens", None),
         getattr(completion_details, "reasoning_tokens", None),
+        getattr(prompt_details, "cache_write_tokens", None),
     )
 
 

@@ -224,11 +224,13 @@ def _call(item: FunctionCall, options: ChatOptions) -> AssistantToolCall:
 
 
 def _usage(usage: ResponseUsage | None) -> TokenUsage | None:
+    details = getattr(usage, "input_tokens_details", None)
     return usage_of(
         getattr(usage, "input_tokens", None),
         getattr(usage, "output_tokens", None),
-        getattr(getattr(usage, "input_tokens_details", None), "cached_tokens", None),
+        getattr(details, "cached_tokens", None),
         getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
+        getattr(details, "cache_write_tokens", None),
     )
 
 
@@ -290,6 +292,7 @@ SPEC = ProviderSpec(
     homes=("openai.com",),
     api="OpenAI's Responses API",
     lacking=("seed", "stop"),
+    own_fields=("prompt_cache_options",),
     unsent=_unsent,
     choose_tools=_choose_tools,
     effort=lambda effort: {"reasoning": {"effort": effort}},
