@@ -11,6 +11,7 @@ embedding alone, and words and meaning together.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import resource
@@ -25,12 +26,15 @@ from typing import Any
 import discovery_sample
 from discovery_rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 
+from casual_mcp_nb.discovery import SearchToolsTool
 from casual_mcp_nb.discovery._embedding import embedded_text
+from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.types.tool import ToolSpec
 
 CUT, DEPTH = 5, 10
 LONG_QUERY_WORDS, LONG_QUERIES = 150, 10
 FASTEST_OF = 3
+PEER_QUERIES = 100
 SETS = {
     "livemcp": "livemcp",
     "livemcp_steps": "livemcp",
@@ -159,6 +163,26 @@ def speed(ranker: Ranker, queries: Sequence[str]) -> tuple[float, float, float]:
     return build, _median_ms(ranker, queries), _median_ms(ranker, long)
 
 
+def answer_ms(tools: Sequence[ToolSpec], queries: Sequence[str]) -> float:
+    """Milliseconds of the median search with its answer, as a turn runs it: a new search tool over a standing index."""
+    index = ToolSearchIndex(tools)
+
+    async def median() -> float:
+        times = []
+        for query in queries:
+            started = time.perf_counter()
+            await SearchToolsTool(tools, index=lambda: index, manifest="").execute({"query": query})
+            times.append((time.perf_counter() - started) * 1_000)
+        return statistics.median(times)
+
+    return asyncio.run(median())
+
+
+def on_one_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+    """Return the tools as those of one server, the first of each name."""
+    return list({tool.name: replace(tool, server="server", wire_name="") for tool in reversed(tools)}.values())[::-1]
+
+
 def _median_ms(ranker: Ranker, queries: Sequence[str]) -> float:
     return statistics.median(_ms(lambda query=query: ranker.search(query, CUT)) for query in queries)  # type: ignore[misc]
 
@@ -209,6 +233,22 @@ def print_speed(data: Data, columns: dict[str, MakeRanker], sizes: Sequence[int]
         print(f"| {size:,} | {' | '.join(cells)} |", flush=True)
 
 
+def print_answers(data: Data, columns: dict[str, MakeRanker]) -> None:
+    """Format one line for tools of many servers, and one for a large catalog on one server."""
+    largest, cases = max(data.sets.values(), key=lambda pair: len(pair[0]))
+    print("\nms: median search with its answer (how many times ours: the peer's search alone)\n")
+    print(f"| servers | tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 2)}")
+    questions = [case.query for case in cases]
+    for spread, queries in ((data.speed_tools, data.speed_queries), (on_one_server(largest), questions)):
+        ours = answer_ms(spread, queries)
+        cells = [f"{ours:.2f}"]
+        for make in (make for name, make in columns.items() if name != "ours"):
+            ranker = make(spread)
+            ranker.build()
+            cells.append(_cell([_median_ms(ranker, queries[:PEER_QUERIES])], [ours], True))
+        print(f"| {len({tool.server for tool in spread})} | {len(spread):,} | {' | '.join(cells)} |", flush=True)
+
+
 def _cell(row: Sequence[float], ours: Sequence[float], compared: bool) -> str:
     values = [f"{value:.1f}" if value >= 10 else f"{value:.2f}" for value in row]
     times = [f" ({value / own:.1f}x)" if compared else "" for value, own in zip(row, ours, strict=True)]
@@ -231,6 +271,7 @@ def main(argv: Sequence[str]) -> None:
         print_sampled(data, columns)
     if embed is not None:
         print_embedding_speed(data, embed)
+    print_answers(data, rankers())
     print_speed(data, rankers(), [int(size) for size in options.sizes.split(",")])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery.manifest import plain, plain_name
@@ -17,8 +17,16 @@ _MAX_LINES = 8
 _MAX_DESCRIPTION = 500
 _MAX_PARAMETERS = 20
 _MAX_SIBLINGS = 800
-_SIBLINGS_EACH = 12
+SIBLINGS_EACH = 12
+"""How many of a server's other tools are named."""
 _SIBLING_SERVERS = 5
+
+
+class Siblings(NamedTuple):
+    """Tools of a server that are not loaded: some of them, and how many there are in all."""
+
+    tools: Sequence[ToolSpec]
+    total: int
 
 
 def compose(
@@ -27,7 +35,7 @@ def compose(
     notes: Iterable[str] = (),
     *,
     filled: Set[ToolSpec] = frozenset(),
-    siblings: Mapping[str, Sequence[ToolSpec]] | None = None,
+    siblings: Mapping[str, Siblings] | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
     """Format the answer that presents tools.
 
@@ -63,27 +71,27 @@ def marked(head: str, tools: Iterable[ToolSpec]) -> str:
     return "\n\n".join([head, *map(_marker, tools)])
 
 
-def _sibling_lines(siblings: Mapping[str, Sequence[ToolSpec]]) -> str:
+def _sibling_lines(siblings: Mapping[str, Siblings]) -> str:
     """List tool names by server, indented so that none can look like a marker; the rest are counted."""
-    servers = [(server, tools) for server, tools in siblings.items() if tools]
+    servers = [(server, others) for server, others in siblings.items() if others.total]
     if not servers:
         return ""
     share = _MAX_SIBLINGS // min(len(servers), _SIBLING_SERVERS)
-    lines = [f"  {plain(server, 60)}: {_sibling_names(tools, share)}" for server, tools in servers[:_SIBLING_SERVERS]]
-    unnamed = sum(len(tools) for _, tools in servers[_SIBLING_SERVERS:])
+    lines = [f"  {plain(server, 60)}: {_sibling_names(others, share)}" for server, others in servers[:_SIBLING_SERVERS]]
+    unnamed = sum(others.total for _, others in servers[_SIBLING_SERVERS:])
     if unnamed:
         lines.append(f"  ... and {unnamed} more of other servers")
     return "\n".join(["Not loaded, on the same servers (load with tool_names):", *lines])
 
 
-def _sibling_names(tools: Sequence[ToolSpec], room: int) -> str:
+def _sibling_names(siblings: Siblings, room: int) -> str:
     names: list[str] = []
-    for name in map(plain_name, tools[:_SIBLINGS_EACH]):
+    for name in map(plain_name, siblings.tools[:SIBLINGS_EACH]):
         room -= len(name) + 2
         if room < 0:
             break
         names.append(name)
-    left = len(tools) - len(names)
+    left = siblings.total - len(names)
     return ", ".join([*names, f"{'... and ' if names else ''}{left} more"] if left else names)
 
 

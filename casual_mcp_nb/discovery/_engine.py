@@ -29,7 +29,7 @@ class Engine:
 
     def __init__(self, tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | None) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
-        self._places = {(tool.server, tool.name): index for index, tool in enumerate(self._tools)}
+        self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
         self._ranking = Ranker(bm25)
@@ -38,19 +38,28 @@ class Engine:
         self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
+        self._last: tuple[tuple[str, str | None], Scored] | None = None
 
-    def has(self, tool: ToolSpec) -> bool:
-        """Return whether a tool is in the index."""
-        return (tool.server, tool.name) in self._places
+    def has(self, name: object) -> bool:
+        """Return whether a tool of that name is in the index."""
+        return name in self._places
 
-    def ranked(self, query: str, server: str | None, count: int) -> list[tuple[ToolSpec, float]]:
-        """Return the best tools and their scores, best first."""
+    def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
+        """Return the best tools and their scores, best first.
+
+        Args:
+            query: The query.
+            server: Score only tools of this server.
+            count: The maximum number of tools.
+            only: Return only tools of this server.
+        """
         scored = self._score(query, server)
-        return [(self._tools[document], score) for document, score in self._ranking.ranked(scored.scores, count, scored.called)]
+        scores = scored.scores if only is None or only == server else scored.scores * self._of(only)
+        return [(self._tools[document], score) for document, score in self._ranking.ranked(scores, count, scored.called)]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
         """Explain a tool's score; takes the same arguments as `ToolSearchIndex.explain`."""
-        document = self._places[tool.server, tool.name]
+        document = self._places[tool.tool_name]
         scored = self._score(query, server)
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
         raw = float(scored.scores[document])
@@ -66,7 +75,13 @@ class Engine:
         return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))
 
     def _score(self, query: str, server: str | None) -> Scored:
-        query = query[:MAX_QUERY]
+        """Score all tools. The last result is cached: a search asks for hits, then for other tools near the query."""
+        last = self._last
+        if last is None or last[0] != (query, server):
+            self._last = last = (query, server), self._scored(query[:MAX_QUERY], server)
+        return last[1]
+
+    def _scored(self, query: str, server: str | None) -> Scored:
         meaning = self._meaning.nearness(query) if self._meaning else None
         return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from casual_mcp_nb.discovery.text import readable, spelled, terms
@@ -57,10 +57,12 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
     return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
 
 
-def words_found(query: str, tool: ToolSpec) -> tuple[str, ...]:
-    """Return the words of a query that a tool has in any form, in the order of the query."""
-    own = {term for text in texts(tool) for term in terms(text)}
-    return tuple(word for term, word in spelled(readable(query)).items() if term in own and " " not in word)
+def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ...]]:
+    """Yield for each tool the words of a query that it has in any form, in the order of the query."""
+    asked = [(term, word) for term, word in spelled(readable(query)).items() if " " not in word]
+    for tool in tools:
+        own = {term for text in texts(tool) for term in terms(text)}
+        yield tuple(word for term, word in asked if term in own)
 
 
 def _described(part: SchemaReader) -> str:

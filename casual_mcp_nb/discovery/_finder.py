@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.discovery._arguments import SearchArguments
+from casual_mcp_nb.discovery._cards import SIBLINGS_EACH, Siblings
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.types.tool import ToolName, ToolSpec
+from casual_mcp_nb.types.tool import ToolName, ToolSpec, by_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 _MAX_UNKNOWN = 3
-_RANKED_SIBLINGS = 12
 
 
 @dataclass
@@ -28,13 +29,13 @@ class Found:
         tools: The tools, with a score if ranked.
         notes: Remarks to show with them.
         filled: Those that did not match and are included because they belong to the best match's server.
-        siblings: By server, the other tools of the matches' servers that are not loaded, closest to the query first.
+        siblings: By server, the other tools of the matches' servers that are not loaded.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     filled: Set[ToolSpec] = frozenset()
-    siblings: Mapping[str, Sequence[ToolSpec]] = field(default_factory=dict)
+    siblings: Mapping[str, Siblings] = field(default_factory=dict)
 
 
 class Finder:
@@ -93,37 +94,40 @@ class Finder:
         return sorted(self.by_server)
 
     @cached_property
-    def by_server(self) -> Mapping[str, list[ToolSpec]]:
+    def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
         """The deferred tools by server."""
-        groups: dict[str, list[ToolSpec]] = defaultdict(list)
-        for tool in self._deferred:
-            groups[tool.server].append(tool)
-        return groups
+        return by_server(self._deferred)
 
     def _by_query(self, query: str, server: str | None, loaded: Set[ToolName]) -> Found:
         hits = self._index.search(query, max_results=self._limit, server=server)
         if hits:
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in hits}
-            others = {name: self._rest(name, tools, loaded) for name in dict.fromkeys(tool.server for tool in tools)}
-            best = hits[0].tool.server
-            room = self._limit - len(tools)
-            filled, others[best] = others[best][:room], others[best][room:]
-            siblings = {name: self._nearest_first(query, name, left) for name, left in others.items()}
-            return Found(tools | dict.fromkeys(filled), filled=frozenset(filled), siblings=siblings)
+            filled = tuple(islice(self._rest(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
+            tools.update(dict.fromkeys(filled))
+            servers = dict.fromkeys(tool.server for tool in tools)
+            siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
+            return Found(tools, filled=frozenset(filled), siblings=siblings)
         where = f" on server {shown(server)}" if server is not None else ""
         hint = "Try other words, in the language of the descriptions, or give server_name alone to load all tools of a server:"
         return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
 
-    def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> list[ToolSpec]:
-        return [tool for tool in self.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded]
+    def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
+        """Yield the tools of a server that are neither among `tools` nor loaded, in order."""
+        return (tool for tool in self._index.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded)
 
-    def _nearest_first(self, query: str, server: str, tools: list[ToolSpec]) -> list[ToolSpec]:
-        """Order servers so that the most relevant are named when not all can be."""
-        if len(tools) <= _RANKED_SIBLINGS:
-            return tools
-        hits = self._index.search(query, max_results=self._limit + _RANKED_SIBLINGS, server=server)
-        left = dict.fromkeys(tools)
-        return list(dict.fromkeys([*(hit.tool for hit in hits if hit.tool in left), *tools]))
+    def _siblings(
+        self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
+    ) -> Siblings:
+        """Return the other tools of a server; when not all can be named, those closest to the query."""
+        gone = {tool.tool_name for tool in tools if tool.server == server}
+        gone.update(name for name in loaded if name.server == server and name in self._index)
+        count = len(self._index.by_server[server]) - len(gone)
+        if count > SIBLINGS_EACH:
+            near = self._index.nearest(query, server, len(gone) + SIBLINGS_EACH, searched)
+            named = [tool for tool in near if tool.tool_name not in gone]
+            more = self._rest(server, dict.fromkeys((*tools, *named)), loaded)
+            return Siblings(tuple(islice(chain(named, more), SIBLINGS_EACH)), count)
+        return Siblings(tuple(self._rest(server, tools, loaded)), count)
 
     def by_names(self, request: SearchArguments, server: str | None) -> Found:
         """Find tools by name, on one server or on all; a name shared by too many tools finds none."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.types.tool import Catalog, ToolSpec, by_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery._engine import Engine
@@ -38,6 +38,9 @@ class ToolSearchIndex:
     def __len__(self) -> int:
         return len(self.tools)
 
+    def __contains__(self, name: object) -> bool:
+        return self._engine is not None and self._engine.has(name)
+
     def __repr__(self) -> str:
         return f"<ToolSearchIndex: {len(self)} tools>"
 
@@ -60,6 +63,19 @@ class ToolSearchIndex:
             for rank, (tool, score) in enumerate(ranked, 1)
         ]
 
+    def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
+        """Return the tools of a server that are closest to a query, by the scores of a search.
+
+        Args:
+            query: The query of the search.
+            server: The server.
+            count: Maximum number of tools.
+            searched: The server that the search was limited to.
+        """
+        if self._engine is None:
+            return []
+        return [tool for tool, _ in self._engine.ranked(query, searched, count, only=server)]
+
     def explain(self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None) -> Explanation:
         """Explain why a tool ranks where it does in a search, or does not appear.
 
@@ -75,7 +91,7 @@ class ToolSearchIndex:
         Raises:
             UnknownNameError: The tool is not in this index.
         """
-        if self._engine is None or not self._engine.has(tool):
+        if self._engine is None or not self._engine.has(tool.tool_name):
             raise UnknownNameError("tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools])
         return self._engine.explain(query, tool, max_results, server)
 
@@ -92,6 +108,11 @@ class ToolSearchIndex:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
 
         return SearchResults(query, hits, max_results, searched, why_not)
+
+    @cached_property
+    def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
+        """The tools by server, in the order given."""
+        return by_server(self.tools)
 
     @cached_property
     def _catalog(self) -> Catalog:

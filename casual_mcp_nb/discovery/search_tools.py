@@ -111,13 +111,15 @@ class SearchToolsTool:
             tuple(result.tools), self._loaded, result.notes, filled=result.filled, siblings=result.siblings
         )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
+        ranked = [tool for tool in inside if result.tools[tool]]
+        words = dict(zip(ranked, words_found(wanted.query, ranked), strict=True))
         rows = tuple(
             SearchRow(
                 tool.tool_name,
                 result.tools[tool],
                 tool.tool_name not in self._loaded,
                 tool in result.filled,
-                words_found(wanted.query, tool) if result.tools[tool] else (),
+                words.get(tool, ()),
             )
             for tool in inside
         )

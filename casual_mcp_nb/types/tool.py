@@ -240,6 +240,14 @@ def _said_lines(tool: ToolSpec) -> list[str]:
     return json.dumps(tool.said, indent=2, ensure_ascii=False, default=str).splitlines()
 
 
+def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
+    """Return the tools of each server, in the order given."""
+    groups: dict[str, list[ToolSpec]] = defaultdict(list)
+    for tool in tools:
+        groups[tool.server].append(tool)
+    return {server: tuple(owned) for server, owned in groups.items()}
+
+
 class Catalog(Sequence[ToolSpec]):
     """Every tool of every server, each with a unique wire name. Immutable.
 
@@ -285,10 +293,7 @@ class Catalog(Sequence[ToolSpec]):
     @cached_property
     def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
         """The tools of each server that has any."""
-        groups: dict[str, list[ToolSpec]] = defaultdict(list)
-        for tool in self._tools:
-            groups[tool.server].append(tool)
-        return {server: tuple(tools) for server, tools in groups.items()}
+        return by_server(self._tools)
 
     @cached_property
     def by_wire_name(self) -> Mapping[str, ToolSpec]:
