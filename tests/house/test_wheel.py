@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -14,6 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = """[mypy]
+strict = true
+follow_imports = skip
+[mypy-casual_mcp_nb.*,pydantic.*]
+follow_imports = normal
+"""
 
 CALLER = """
 from pathlib import Path
@@ -54,7 +59,6 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.defect("C18")
-@pytest.mark.timeout(600)
 def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
     done = checked(outside, caller=CALLER, mistake=MISTAKE)
     revealed = [line.split('"')[1] for line in done.stdout.splitlines() if "Revealed type" in line]
@@ -83,10 +87,8 @@ def python(folder: Path) -> str:
 def checked(folder: Path, **modules: str) -> subprocess.CompletedProcess[str]:
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code)
-    cache = folder / "cache"
-    # What is known of the libraries holds here too, and to find it anew takes a minute; the wheel's own modules are new to it.
-    if (ROOT / ".mypy_cache").exists():
-        shutil.copytree(ROOT / ".mypy_cache", cache)
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python(folder)]
-    command += ["--config-file=", "--cache-dir", str(cache), *(f"{name}.py" for name in modules)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=590, check=False)
+    # What the libraries' own types say is not what is asked here, and to read them all takes a minute.
+    (folder / "mypy.ini").write_text(OPTIONS)
+    command = [sys.executable, "-m", "mypy", "--python-executable", python(folder)]
+    command += ["--cache-dir", str(folder / "cache"), *(f"{name}.py" for name in modules)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
