@@ -196,7 +196,7 @@ class Consent:
         riskiest = self._tool_changes.riskiest(tool)
         reason = reason_to_ask(tool, policy, third_party)
         # A server cannot avoid a question by claiming less risk than before.
-        if _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
+        if riskiest is not tool and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
             reason = "changed"
         if reason is None:
             return Permission("policy")

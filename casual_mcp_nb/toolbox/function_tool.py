@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from docstring_parser import parse
@@ -90,8 +91,8 @@ def read_tool(
     spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
 
     def start(arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
-        bound = parameters.bind(arguments, context)
-        return lambda: target(*bound.args, **bound.kwargs)
+        positional, named = parameters.bind(arguments, context)
+        return partial(target, *positional, **named)
 
     called = target if inspect.isroutine(target) else type(target).__call__
     return NotebookTool(spec, policy, inspect.iscoroutinefunction(called), start)

@@ -74,6 +74,8 @@ class Mocks:
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
         """Return the stub of a tool in a list; an empty one if it has none."""
+        if not self._mocks:
+            return []
         names = (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS)
         for mock in reversed(self._mocks):
             for name in names:

@@ -74,12 +74,15 @@ class Parameters:
         whole: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
 
-    def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
         """Return a call's arguments, checked and converted to the types of the parameters.
 
         Args:
             arguments: What the model wrote.
             context: For the parameters that get it.
+
+        Returns:
+            The values to pass by position, and those to pass by name.
 
         Raises:
             InvalidArgumentsError: An argument is unknown, missing, or not valid.
@@ -101,10 +104,12 @@ class Parameters:
                 problems.append(f"{name} is required.")
         if problems:
             raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
-        bound = self.signature.bind_partial()
-        # In the order of the signature, which decides what is passed by position.
-        bound.arguments = {name: values[name] for name in self.signature.parameters if name in values}
-        return bound
+        return [values.pop(name) for name in self._by_position if name in values], values
+
+    @cached_property
+    def _by_position(self) -> tuple[str, ...]:
+        parameters = self.signature.parameters.values()
+        return tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY)
 
     def _of_context(self, context: ToolContext) -> dict[str, Any]:
         values = {}

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.types.step import ToolCall
 
 Call = Callable[[], Any]
+
+_MAX_IDLE = 4
+_idle: list[SimpleQueue[tuple[Future[Any], Call]]] = []
+"""The queues of threads that wait for a function."""
+if hasattr(os, "register_at_fork"):
+    # A child has none of the threads.
+    os.register_at_fork(after_in_child=_idle.clear)
 
 
 class RunHere:
@@ -38,14 +47,19 @@ run_here = RunHere()
 
 
 def on_worker(call: Call) -> Future[Any]:
-    """Run a function on a new thread.
+    """Run a function on a thread that runs nothing else: one that has ended its last function, or a new one.
 
     A thread of an executor would hold the end of the process until its function has ended, and functions that wait for nested
     calls would leave none for those.
     """
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=_work, args=(future, call), name="casual-mcp-tool", daemon=True).start()
+    try:
+        jobs = _idle.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        threading.Thread(target=_work, args=(jobs,), name="casual-mcp-tool", daemon=True).start()
+    jobs.put((future, call))
     return future
 
 
@@ -57,7 +71,16 @@ def finish(future: Future[Any], call: Call) -> None:
         future.set_exception(error)
 
 
-def _work(future: Future[Any], call: Call) -> None:
+def _work(jobs: SimpleQueue[tuple[Future[Any], Call]]) -> None:
+    while True:
+        # As on a new thread, no variable of an earlier function is set.
+        contextvars.Context().run(_run, *jobs.get())
+        if len(_idle) >= _MAX_IDLE:
+            return
+        _idle.append(jobs)
+
+
+def _run(future: Future[Any], call: Call) -> None:
     try:
         finish(future, call)
     except BaseException as end:

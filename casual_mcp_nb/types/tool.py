@@ -132,7 +132,7 @@ class ToolSpec(Displayable):
     def __hash__(self) -> int:
         return hash((self.server, self.name))
 
-    @property
+    @cached_property
     def tool_name(self) -> ToolName:
         """Server and tool as one value."""
         return ToolName(self.server, self.name)
@@ -201,7 +201,7 @@ class ToolSpec(Displayable):
             return False
         return self.annotations is None or self.annotations.destructive is not False
 
-    @property
+    @cached_property
     def risk(self) -> Risk:
         """The claimed harm; `unknown` for a tool that writes and does not say whether it is destructive."""
         hints = self.annotations or ToolAnnotations()
