@@ -201,7 +201,10 @@ class Calls:
         text, result = encodable(outcome.text), outcome.result
         limit = self._large_results.limit_for(server, self._limits.result_tokens)
         if outcome.search or limit is None or characters_within(text, limit) == len(text):
-            return replace(outcome, text=text), None
+            if result is None or result.rows is None:
+                return replace(outcome, text=text), None
+            noted, large = await self._large_results.keep_rows(call_id, result.rows, text)
+            return replace(outcome, text=noted), large
         head, large = await self._large_results.keep(call_id, result, text, limit)
         return replace(outcome, text=head, result=result and cut_result(result, limit)), large
 

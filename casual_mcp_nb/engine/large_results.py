@@ -23,7 +23,7 @@ from casual_mcp_nb.types.tool import ToolSpec
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.types.content import ToolResult
+    from casual_mcp_nb.types.content import TableRows, ToolResult
 
 MAX_KEPT = 128_000_000
 """How many bytes of large results a chat keeps; the oldest are dropped first."""
@@ -115,6 +115,19 @@ class LargeResults:
             other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
         head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
         return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
+
+    async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
+        """Keep all rows of a table of which the model reads the first ones, and return what it reads, with a note.
+
+        Args:
+            call_id: The call that returned it.
+            rows: The table.
+            text: The first rows.
+        """
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
+        source = self._added(handle, KeptText(rows.json))
+        noted = f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT} {_means({'unit': 'rows'})}.]"
+        return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
 
     async def ask(self, handle: str, question: Mapping[str, Any], tokens: int) -> dict[str, Any] | None:
         """Answer a question about a result, see `isolation._query`; None if it is not kept any more.

@@ -86,6 +86,8 @@ def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
         result: The result.
         text: What `result_text` returns for it.
     """
+    if result is not None and result.rows is not None:
+        return result.rows.json, ""
     if result is None or result.structured is None:
         return text, ""
     said = "\n".join(filter(None, map(_part_text, result.content)))

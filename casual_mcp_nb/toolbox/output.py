@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from casual_mcp_nb.toolbox.previews import can_save, is_table, previews_of
-from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.content import ContentPart, TableRows, ToolResult
 from casual_mcp_nb.types.image import media_type_of
 
 MAX_ROWS = 20
 MAX_COLUMNS = 20
+MAX_CELLS = 1_000_000
+"""How many values of a table can be asked about."""
+_RECORDS: Mapping[str, Any] = {"orient": "records", "date_format": "iso", "default_handler": str}
 _MAX_CELL = 100
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -66,7 +69,7 @@ def _result_of(value: Any) -> ToolResult:
         case ToolOutput():
             inner = _result_of(value.content)
             payload = inner.payload if value.payload is None else value.payload
-            return ToolResult(inner.content, inner.structured, inner.is_error, payload)
+            return replace(inner, payload=payload)
         case str():
             return ToolResult((ContentPart("text", value),))
         case None:
@@ -76,7 +79,7 @@ def _result_of(value: Any) -> ToolResult:
             content = tuple(part for each in parts for part in each.content)
             return ToolResult(content, payload=[each.payload for each in parts if each.payload is not None])
     if is_table(value):
-        return ToolResult((ContentPart("text", _table(value)),), payload=value)
+        return ToolResult((ContentPart("text", _table(value)),), payload=value, rows=_rows(value))
     if (picture := _picture(value)) is not None:
         return ToolResult((picture,), payload=value)
     return _json(value)
@@ -96,6 +99,24 @@ def _table(table: Any) -> str:
     shown = "" if rows <= MAX_ROWS else f", the first {MAX_ROWS} rows below"
     cut = "" if columns <= MAX_COLUMNS else f", {MAX_COLUMNS} of its columns"
     return f"Table with {rows:,} rows and {columns:,} columns{shown}{cut}:\n{text}"
+
+
+def _rows(table: Any) -> TableRows | None:
+    """Return all rows of a table; None where the text has them all, and where they are too many or have no JSON form."""
+    rows, columns = table.shape[0], len(table.columns)
+    if (rows <= MAX_ROWS and columns <= MAX_COLUMNS) or rows * columns > MAX_CELLS:
+        return None
+    try:
+        # polars; pandas has the other.
+        json = table.write_json() if hasattr(table, "write_json") else _with_index(table).to_json(**_RECORDS)
+    except Exception:
+        # Such as two columns of one name.
+        return None
+    return TableRows(f"table of {rows:,} rows, {columns:,} columns", json)
+
+
+def _with_index(table: Any) -> Any:
+    return table.reset_index() if any(name is not None for name in table.index.names) else table
 
 
 def _picture(value: Any) -> ContentPart | None:

@@ -30,6 +30,19 @@ class ContentPart:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRows:
+    """All rows of a table of which the content of a result has only the first ones.
+
+    Args:
+        what: What it is, such as `table of 60,000 rows, 8 columns`.
+        json: The rows, a JSON list of objects.
+    """
+
+    what: str
+    json: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """The result of a tool call.
 
@@ -40,6 +53,7 @@ class ToolResult:
         payload: What a function of the notebook returned for the person; no model and no file gets it.
         previews: What displays show of the payload.
         mocked: Whether a stub answered in place of the tool.
+        rows: The whole of a table that a function of the notebook returned, for questions about it; in no file.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -48,3 +62,4 @@ class ToolResult:
     payload: Any = field(default=None, repr=False, compare=False)
     previews: tuple[PayloadPreview, ...] = ()
     mocked: bool = False
+    rows: TableRows | None = field(default=None, repr=False, compare=False)

@@ -155,7 +155,7 @@ def _fields(event: Event) -> dict[str, Any]:
     adapter, shared = _adapter(kind), _SHARED.get(kind)
     if kind is ToolFinished:
         # They stay in the kernel.
-        shared = {"result": {"payload"}, "large": {"source"}}
+        shared = {"result": {"payload", "rows"}, "large": {"source"}}
     exclude = {0: shared} if shared else None
     try:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)

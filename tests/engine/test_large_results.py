@@ -300,6 +300,25 @@ async def test_structured_content_and_another_text_are_both_told(chat: McpToolCh
     assert "\n1000\n" in turn.tool_calls[1].result
 
 
+def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    frame = pandas.DataFrame(rows(300))
+    with Session({}) as session:
+        session.add_tool(lambda: frame, name="orders", description="List all orders.")
+        question = read(sql="SELECT count(*), max(id) FROM result")
+        turn = session.chat("Go", model=scripted_model(call("notebook__orders"), question, "ok"), echo="none")
+        session.export(tmp_path / "chat.json")
+        assert "read_result" not in session.call_tool("notebook:orders").result
+    listed, queried = turn.tool_calls
+    assert "the first 20 rows below" in listed.result
+    assert listed.value is frame
+    assert (listed.large.what, listed.large.kept) == ("table of 300 rows, 5 columns", True)
+    assert "300,299" in queried.result
+    (saved, _) = Conversation.load(tmp_path / "chat.json")[0].tool_calls
+    assert (saved.result, saved.large.kept) == (listed.result, False)
+    assert "item 250" not in (tmp_path / "chat.json").read_text()
+
+
 @pytest.mark.defect("D17")
 def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path: Path) -> None:
     with Session({}, in_process={"desk": desk()}) as session:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from casual_mcp_nb import ToolOutput
-from casual_mcp_nb.toolbox.output import MAX_ROWS, result_of
+from casual_mcp_nb.toolbox.output import MAX_CELLS, MAX_ROWS, result_of
 from casual_mcp_nb.toolbox.previews import MAX_CELL, MAX_COLUMNS, MAX_PICTURE
 from casual_mcp_nb.toolbox.previews import MAX_ROWS as PREVIEW_ROWS
 
@@ -60,6 +61,21 @@ def test_a_table_is_its_first_rows_with_its_shape() -> None:
     assert "1,000 rows and 1 columns" in lines[0]
     assert len(lines) == 2 + MAX_ROWS
     assert result.payload is table
+    assert result.rows is not None
+    assert (len(json.loads(result.rows.json)), result.rows.what) == (1_000, "table of 1,000 rows, 1 columns")
+
+
+def test_the_rows_of_a_table_can_be_asked_about_where_the_text_has_not_all() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    days = pandas.DataFrame({"day": pandas.date_range("2026-01-01", periods=30), "what": [Opaque()] * 30})
+    by_city = pandas.DataFrame({"n": range(30)}, index=pandas.Index([f"city {n}" for n in range(30)], name="city"))
+    same_names = pandas.DataFrame([[1, 2]] * 30, columns=["a", "a"])
+    first = [json.loads(rows.json)[0] for rows in (result_of(days).rows, result_of(by_city).rows) if rows]
+    assert first == [{"day": "2026-01-01T00:00:00.000", "what": "<Opaque>"}, {"city": "city 0", "n": 0}]
+    huge = pandas.DataFrame({"n": range(MAX_CELLS + 1)})
+    assert [result_of(table).rows for table in (same_names, huge, days.head(MAX_ROWS))] == [None] * 3
+    assert result_of(ToolOutput(days, payload="mine")).rows is not None
+    assert result_of(ToolOutput("text", payload=days)).rows is None
 
 
 def test_a_figure_is_a_png_for_the_model_and_itself_for_the_person() -> None:
