@@ -164,7 +164,7 @@ def speed(ranker: Ranker, queries: Sequence[str]) -> tuple[float, float, float]:
 
 
 def answer_ms(tools: Sequence[ToolSpec], queries: Sequence[str]) -> float:
-    """Milliseconds of the median search with its answer, as a turn runs it: a new search tool over a standing index."""
+    """Milliseconds of the median search with its answer, as a turn runs it: a new search tool over an index that exists."""
     index = ToolSearchIndex(tools)
 
     async def median() -> float:

@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery._fields import texts
 from casual_mcp_nb.discovery._ranker import Ranker
 from casual_mcp_nb.discovery._score_explainer import ScoreExplainer
 from casual_mcp_nb.discovery._scorer import Scored, Scorer
-from casual_mcp_nb.discovery.text import MAX_QUERY
+from casual_mcp_nb.discovery.text import MAX_QUERY, readable, terms
 from casual_mcp_nb.types.search import Explanation, TermScore
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -43,6 +43,11 @@ class Engine:
     def has(self, name: object) -> bool:
         """Return whether a tool of that name is in the index."""
         return name in self._places
+
+    def known(self, query: str) -> float:
+        """Return the share of a query's words that some tool has, from 0 to 1; 1 for a query without words."""
+        asked = set(terms(readable(query)))
+        return sum(term in self._scorer.bm25.vocabulary for term in asked) / len(asked) if asked else 1.0
 
     def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
         """Return the best tools and their scores, best first.

@@ -106,10 +106,18 @@ class Finder:
             tools.update(dict.fromkeys(filled))
             servers = dict.fromkeys(tool.server for tool in tools)
             siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
-            return Found(tools, filled=frozenset(filled), siblings=siblings)
+            return Found(tools, self._language_note(query), frozenset(filled), siblings)
         where = f" on server {shown(server)}" if server is not None else ""
-        hint = "Try other words, in the language of the descriptions, or give server_name alone to load all tools of a server:"
+        language = " or ".join(self._index.languages) or "the language of the descriptions"
+        hint = f"Try other words, in {language}, or give server_name alone to load all tools of a server:"
         return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
+
+    def _language_note(self, query: str) -> list[str]:
+        """Return in which language to search, if the query seems to be in another one."""
+        if not self._index.other_language(query):
+            return []
+        languages = " and ".join(self._index.languages) or "another language"
+        return [f"The descriptions are in {languages}, your query is not: search again in their language for better matches."]
 
     def _rest(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
         """Yield the tools of a server that are neither among `tools` nor loaded, in order."""

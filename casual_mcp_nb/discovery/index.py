@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.discovery._language import is_foreign, languages
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.types.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.types.tool import Catalog, ToolSpec, by_server
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery._engine import Engine
+
+_KNOWN = 0.5
+"""Up to which share of words that tools have a query counts as one in another language, if it looks like one."""
+_SAMPLE = 100
+"""How many descriptions are read for their language."""
 
 
 class ToolSearchIndex:
@@ -63,6 +69,10 @@ class ToolSearchIndex:
             for rank, (tool, score) in enumerate(ranked, 1)
         ]
 
+    def other_language(self, query: str) -> bool:
+        """Return whether a query seems to be in another language than the descriptions: by its words, and no tool has most."""
+        return self._engine is not None and self._engine.known(query) <= _KNOWN and is_foreign(query, self.languages)
+
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
         """Return the tools of a server that are closest to a query, by the scores of a search.
 
@@ -108,6 +118,11 @@ class ToolSearchIndex:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
 
         return SearchResults(query, hits, max_results, searched, why_not)
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of the descriptions, the most frequent first; empty where they do not show."""
+        return languages(tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1])
 
     @cached_property
     def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:

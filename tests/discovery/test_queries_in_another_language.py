@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.discovery import SearchToolsTool
+from casual_mcp_nb.discovery._language import languages
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -19,8 +20,49 @@ async def test_the_search_tool_says_what_language_to_ask_in_at_a_small_price() -
     assert estimate_tokens(rules) < 70
 
 
-@pytest.mark.parametrize("query", ["Wie spät ist es?", "¿Qué hora es?", "東京は何時ですか"])
-async def test_an_empty_answer_says_that_the_language_can_be_why(query: str) -> None:
+@pytest.mark.parametrize("query", ["Wie spät ist es?", "¿Qué hora es?", "東京は何時ですか", "Uhrzeit"])
+async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> None:
     answer = await SearchToolsTool([CLOCK]).execute({"query": query})
     assert answer.newly_loaded_tools == []
-    assert "language" in answer.content
+    assert "in English" in answer.content
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("Wie spät ist es in Tokyo city?", True),
+        ("какое время в городе, city", True),
+        ("city: 今何時ですか、時間を教えて", True),
+        ("the time now in a city", False),
+        ("time in the city of José María Ñuñoa", False),
+        ("time city", False),
+    ],
+)
+async def test_what_is_found_by_few_words_of_another_language_says_so_too(query: str, told: bool) -> None:
+    answer = await SearchToolsTool([CLOCK]).execute({"query": query})
+    assert [tool.name for tool in answer.newly_loaded_tools] == ["current_time"]
+    assert ("English" in answer.content) is told
+
+
+async def test_tools_described_in_the_language_of_the_query_need_no_hint() -> None:
+    uhr = ToolSpec("uhr", "uhrzeit", "Die Uhrzeit in einer Stadt, wie sie gerade ist.")
+    german = await SearchToolsTool([uhr]).execute({"query": "Wie ist die Uhrzeit bei uns?"})
+    assert "German" not in german.content
+    assert "German" in (await SearchToolsTool([uhr]).execute({"query": "what is the hour"})).content
+
+
+@pytest.mark.parametrize(
+    ("texts", "spoken"),
+    [
+        (["List the files of a folder."] * 3 + ["Liste des fichiers dans un dossier."], ("English", "French")),
+        (["List the files of a folder."] * 9 + ["Liste des fichiers dans un dossier."], ("English",)),
+        (["Показать список файлов в папке"], ("Russian",)),
+        (["显示文件"], ("Chinese",)),
+        (["ファイルを表示"], ("Japanese",)),
+        (["파일 목록"], ("Korean",)),
+        (["ls", "", "\ud800\x00 ?!", "🙂"], ()),
+        ([], ()),
+    ],
+)
+def test_the_languages_of_descriptions(texts: list[str], spoken: tuple[str, ...]) -> None:
+    assert languages(texts) == spoken
