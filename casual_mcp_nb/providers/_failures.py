@@ -14,6 +14,7 @@ from casual_mcp_nb.errors import (
     ContextOverflowError,
     IncompleteStreamError,
     MalformedAnswerError,
+    NativeDeferralError,
     OverloadedError,
     PermissionDeniedError,
     ProviderError,
@@ -23,6 +24,7 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, Reported, StreamTruncated
+from casual_mcp_nb.providers._deferral import refuses_deferral
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.tokens import request_tokens
 
@@ -41,12 +43,14 @@ class RequestContext:
         tools: The offered definitions.
         attempts: Number of attempts.
         said: The text shown so far.
+        native: Whether the provider was to load deferred tools itself.
     """
 
     messages: Sequence[ChatMessage]
     tools: Sequence[Mapping[str, Any]]
     attempts: int = 1
     said: str = ""
+    native: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,9 @@ def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, se
     status = reading.status_of(error)
     if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.speaks_of_refused_content(text)):
         return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
+    if request.native and refuses_deferral(status, text):
+        refused = f"deferred tools were refused (status {status}): {body}"
+        return _Finding(NativeDeferralError, refused, "Choose another delivery of what searches find.")
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):

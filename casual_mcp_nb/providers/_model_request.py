@@ -10,6 +10,7 @@ from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, NativeDeferra
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
+from casual_mcp_nb.providers._deferral import refuses_deferral
 from casual_mcp_nb.providers._failures import RequestContext, explained
 from casual_mcp_nb.providers._learned import adapted, learned
 from casual_mcp_nb.providers._options import chat_options
@@ -144,9 +145,11 @@ class ModelRequest:
             if self._has_another_form(error):
                 self._attempts -= 1
                 return None
-            request = RequestContext(self._messages, self._definitions, self._attempts, "".join(self._said))
+            said, native = "".join(self._said), self._found is not None
+            request = RequestContext(self._messages, self._definitions, self._attempts, said, native)
             failure, origin = explained(error, self._model, request)
             self._pause_after(failure)
+            self._known.refuses_deferral |= isinstance(failure, NativeDeferralError)
         finally:
             self._spent += loop.time() - began
         # Raised outside the handler, so that an error with a key is not kept as its context.
@@ -156,7 +159,8 @@ class ModelRequest:
 
     def _has_another_form(self, error: Exception) -> bool:
         """Return whether there is another form that the model may accept; the next request uses it."""
-        if self._said or not self._wire.name:
+        status, text = reading.status_of(error), reading.start_of_body(error)
+        if self._said or not self._wire.name or (self._found is not None and refuses_deferral(status, text)):
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
@@ -167,7 +171,6 @@ class ModelRequest:
             # A server that fails within a stream closes the connection that the next request was sent on.
             self._reconnected = True
             return True
-        status, text = reading.status_of(error), reading.start_of_body(error)
         refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)
         notice = adapted(self._known, refusal)
         if notice is not None:

@@ -7,8 +7,10 @@ so it can never look like a marker, even if the answer is cut later.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 _MARKER = re.compile(r"(?<=\n\n)## ([A-Za-z0-9_-]{1,64})$", re.MULTILINE)
+_CARD = re.compile(rf"{_MARKER.pattern}(?:\n(?!\n).*)*", re.MULTILINE)
 
 
 def unmarked(content: str) -> str:
@@ -19,3 +21,13 @@ def unmarked(content: str) -> str:
 def loaded_in(content: str) -> list[str]:
     """Parse the wire names of the tools that an answer presents as loaded, now or before."""
     return list(dict.fromkeys(_MARKER.findall(content)))
+
+
+def without_cards(content: str, names: Collection[str]) -> str:
+    """Return an answer in which only the marker lines are left of these tools' cards: their definitions say the rest.
+
+    Args:
+        content: The answer.
+        names: The wire names of the tools.
+    """
+    return _CARD.sub(lambda card: f"## {card[1]}" if card[1] in names else card[0], content)

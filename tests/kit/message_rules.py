@@ -187,13 +187,13 @@ MISTRAL = (mistral_ids, mistral_order, parsed_arguments)
 def responses_items(body: Mapping[str, Any]) -> str | None:
     """OpenAI's OpenAPI schema: `call_id` has 1 to 64 characters, `name` matches `^[a-zA-Z0-9_-]+$`; the API: "No tool output
     found for function call", "No tool call found for function call output"."""
-    calls = [item for item in body["input"] if item.get("type") == "function_call"]
-    outputs = [item for item in body["input"] if item.get("type") == "function_call_output"]
+    calls = [item for item in body["input"] if item.get("type") in ("function_call", "tool_search_call")]
+    outputs = [item for item in body["input"] if item.get("type") in ("function_call_output", "tool_search_output")]
     for item in [*calls, *outputs]:
         if not 1 <= len(item["call_id"]) <= 64:
             return "Invalid 'input[1].call_id': string too long. Expected a string with maximum length 64."
     for call in calls:
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", call["name"]):
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", call.get("name", "search")):
             return "Invalid 'input[1].name': string does not match pattern."
     if missing := {call["call_id"] for call in calls} - {output["call_id"] for output in outputs}:
         return f"No tool output found for function call {missing.pop()}."

@@ -21,11 +21,13 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
+from casual_mcp_nb.providers._deferral import claude_defers, first_found
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS
 from casual_mcp_nb.providers._learned import learned, messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
 from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.types.cards import without_cards
 
 if TYPE_CHECKING:
     from anthropic.types import ContentBlock, Message, MessageDeltaUsage, RawContentBlockDelta, RawMessageStreamEvent, Usage
@@ -54,6 +56,26 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
+# The first deferred definition changes what the model is shown before everything else. With this one that is done from the
+# first request on, and what is found later changes nothing.
+_PLACEHOLDER = {
+    "name": "placeholder_for_deferred_tools",
+    "description": "Never loaded.",
+    "input_schema": {"type": "object", "properties": {}},
+    "defer_loading": True,
+}
+
+
+def offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
+    """Return the definitions as request arguments, those that were found last and as deferred."""
+    if not tools:
+        # At least one must not be deferred.
+        return offer(found)
+    offered = offer(tools)
+    deferred = [{**tool, "defer_loading": True} for tool in offer(found).get("tools", ())]
+    return {**offered, "tools": [*offered["tools"], _PLACEHOLDER, *deferred]}
+
+
 async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """Make a request without streaming."""
     create = client.client.messages.create
@@ -77,16 +99,39 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
     sent = messages_for(client, model, messages, WIRE, ANTHROPIC_IDS)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
-    for converted, message in zip(request["messages"], spoken, strict=True):
+    found = _deferred_in(request, spoken)
+    for converted, message, names in zip(request["messages"], spoken, found, strict=True):
         if message.role == "assistant":
             parts = parts_of(message, WIRE, model)
             converted["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
         elif message.role == "tool":
-            converted["content"] = _result(message)
+            converted["content"] = _references(message, names) if names else _result(message)
     request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).options.fields_left_out:
         _mark_for_cache(request)
     return taken_by(client.client.messages.create, request)
+
+
+def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:
+    """Return which deferred tools each message loads; a tool that none of them loads is not deferred after all."""
+    tools = request.get("tools", ())
+    deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
+    found = first_found(messages, deferred)
+    if stranded := deferred.difference([_PLACEHOLDER["name"]], *found):
+        loaded = [{**tool, "defer_loading": False} if tool["name"] in stranded else tool for tool in tools]
+        request["tools"] = sorted(loaded, key=_is_deferred)
+    return found
+
+
+def _is_deferred(tool: Mapping[str, Any]) -> bool:
+    return bool(tool.get("defer_loading"))
+
+
+def _references(message: ToolResultMessage, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the result of a search: references, which must be alone in it, and its text after all results of the message."""
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": references}
+    return [result, _text(without_cards(message.content, names))]
 
 
 def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
@@ -150,7 +195,7 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     before = messages[answers[-1] - 1]["content"] if answers and answers[-1] > 0 else []
     tools = request.get("tools") or []
-    loaded = max((number for number, tool in enumerate(tools) if not tool.get("defer_loading")), default=None)
+    loaded = max((number for number, tool in enumerate(tools) if not _is_deferred(tool)), default=None)
     if loaded is not None:
         tools[loaded] = {**tools[loaded], "cache_control": dict(_MARK)}
     for blocks in (request.get("system"), before, messages[-1]["content"] if messages else []):
@@ -342,7 +387,7 @@ SPEC = ProviderSpec(
     about="Anthropic's messages",
     place=30,
     build=_build,
-    adapter=ProviderAdapter(offer, ask, stream, WIRE),
+    adapter=ProviderAdapter(offer, ask, stream, WIRE, offer_found),
     client=_client,
     sdk="anthropic",
     key_variable="ANTHROPIC_API_KEY",
@@ -359,4 +404,5 @@ SPEC = ProviderSpec(
     answer_limit=_answer_limit,
     takes_format=False,
     first_used=("messages",),
+    defers=claude_defers,
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from casual_mcp_nb.providers._answers import (
     ContentFiltered,
@@ -21,15 +22,18 @@ from casual_mcp_nb.providers._answers import (
     usage_of,
 )
 from casual_mcp_nb.providers._building import over_openai
+from casual_mcp_nb.providers._deferral import first_found, gpt_defers
 from casual_mcp_nb.providers._history import RESPONSES_IDS
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import images
-from casual_mcp_nb.providers._provider_state import Part, parts_of
+from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
-from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec, offer_plain
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, offer_plain
+from casual_mcp_nb.types.cards import without_cards
+from casual_mcp_nb.types.event import SEARCH_TOOLS
 
 if TYPE_CHECKING:
     from casual_llm import (
@@ -41,7 +45,13 @@ if TYPE_CHECKING:
         TextContent,
         ToolResultMessage,
     )
-    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, ResponseUsage
+    from openai.types.responses import (
+        Response,
+        ResponseOutputItem,
+        ResponseStreamEvent,
+        ResponseToolSearchCall,
+        ResponseUsage,
+    )
     from openai.types.responses import ResponseFunctionToolCall as FunctionCall
     from pydantic import BaseModel
 
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.tokens import TokenUsage
 
 WIRE = "openai-responses"
+_SEARCH_CALL = "tool_search_call"
 _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
 
 
@@ -83,6 +94,10 @@ class ResponsesClient(OwnClient):
         return await read_stream(events, say, _ResponseStream(model, options), Response.construct, read)
 
 
+def _offer_found(tools: Definitions, found: Definitions) -> dict[str, Any]:
+    return {**offer_plain(tools), "found": [dict(tool) for tool in found]}
+
+
 def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
     """Return the arguments of `responses.create`. Nothing is stored at OpenAI: each request has the whole conversation.
 
@@ -94,8 +109,9 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
         from casual_llm.message_converters.utils import merge_system_messages
 
         messages = merge_system_messages(messages)
-    extra = {name: value for name, value in options.extra.items() if name != "tools"}
-    tools = [_tool(tool) for tool in definitions_of(options)]
+    extra = {name: value for name, value in options.extra.items() if name not in ("tools", "found")}
+    deferred = _Deferred.of(messages, model, options.extra.get("found", ()))
+    tools = [_tool(tool) for tool in [*definitions_of(options), *deferred.plain]]
     thinks = is_reasoning_model(model) or "reasoning" in extra
     request: dict[str, Any] = {"store": False, **extra}
     if thinks:
@@ -109,7 +125,53 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
         request |= {"tools": tools, "tool_choice": _tool_choice(options.tool_choice)}
     if options.response_format != "text":
         request["text"] = {**request.get("text", {}), "format": _format(options.response_format)}
-    return request | {"model": model, "input": [item for message in messages for item in _items(message, model)]}
+    return request | {"model": model, "input": list(deferred.input(messages, model, {tool.get("name") for tool in tools}))}
+
+
+@dataclass(frozen=True)
+class _Deferred:
+    """Tools that searches found, and where in the input they are added: behind the results of the calls that found them.
+
+    A function in an `additional_tools` item is called in a namespace of its own by some models, and by others in the default
+    one, so a call by this model goes back as it came. Others have no namespace: their tools are in `tools`.
+
+    Args:
+        plain: Definitions that are in `tools` all the same.
+        added: The names that each message adds.
+        definitions: All by name.
+    """
+
+    plain: list[Mapping[str, Any]]
+    added: list[list[str]]
+    definitions: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, messages: Sequence[ChatMessage], model: str, found: Definitions) -> _Deferred:
+        definitions = {tool["name"]: tool for tool in found}
+        others = {call.function.name for message in messages for call, own in _calls(message, model) if "namespace" not in own}
+        added = first_found(messages, definitions.keys() - others)
+        plain = definitions.keys() - {name for names in added for name in names}
+        return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
+
+    def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
+        """Return the items of a conversation; calls of tools that are in `plain` have no namespace."""
+        waiting: list[dict[str, Any]] = []
+        for message, names in zip(messages, self.added, strict=True):
+            if waiting and message.role != "tool":
+                yield {"type": "additional_tools", "role": "developer", "tools": waiting}
+                waiting = []
+            if names and isinstance(message.content, str):
+                message = message.model_copy(update={"content": without_cards(message.content, names)})
+                waiting += [_tool(self.definitions[name]) for name in names]
+            yield from _items(message, model, plain)
+        if waiting:
+            yield {"type": "additional_tools", "role": "developer", "tools": waiting}
+
+
+def _calls(message: ChatMessage, model: str) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
+    """Return the calls of a message, each with what this model sent with it."""
+    if message.role == "assistant":
+        yield from zip(message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True)
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,12 +199,12 @@ def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
     return {"type": "json_schema", "name": wanted.__name__[:64], "schema": strict or schema, "strict": strict is not None}
 
 
-def _items(message: ChatMessage, model: str) -> Iterator[dict[str, Any]]:
+def _items(message: ChatMessage, model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
     match message.role:
         case "tool":
             yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
         case "assistant":
-            yield from _answered(message, model)
+            yield from _answered(message, model, plain)
         case "user" if isinstance(message.content, list):
             yield {"role": "user", "content": [_input_part(part) for part in message.content]}
         case role:
@@ -156,16 +218,26 @@ def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     return [*([{"type": "input_text", "text": message.content}] if message.content else []), *map(_input_part, shown)]
 
 
-def _answered(message: AssistantMessage, model: str) -> Iterator[dict[str, Any]]:
+def _answered(message: AssistantMessage, model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
+    own = iter([fields for _, fields in _calls(message, model)])
     for part in parts_of(message, WIRE, model):
         if not isinstance(part, dict):
-            function = part.function
-            yield {"type": "function_call", "call_id": part.id, "name": function.name, "arguments": function.arguments}
+            yield _replayed(part, next(own), plain)
         elif part["type"] == "text":
             more = {name: value for name, value in part.items() if name not in ("type", "text")}
             yield {"role": "assistant", "content": part["text"], **more}
         else:
             yield part
+
+
+def _replayed(call: AssistantToolCall, own: Mapping[str, Any], plain: Collection[object]) -> dict[str, Any]:
+    function = call.function
+    if own.get("type") == _SEARCH_CALL:
+        searched = {"type": _SEARCH_CALL, "execution": "client", "status": "completed"}
+        return {**searched, "call_id": call.id, "arguments": json.loads(function.arguments)}
+    made = {"type": "function_call", "call_id": call.id, "name": function.name, "arguments": function.arguments}
+    namespace = own.get("namespace")
+    return {**made, "namespace": namespace} if isinstance(namespace, str) and function.name not in plain else made
 
 
 def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
@@ -186,8 +258,9 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
         raise InvalidResponse(as_sent(response))
     if status not in ("completed", "incomplete", None):
         raise StreamTruncated(f"The response is {status}.")
-    parts = [part for item in output if (part := _part(item)) is not None]
-    calls = [_call(item, options) for item in output if item.type == "function_call"]
+    found = {tool["name"] for tool in options.extra.get("found", ())}
+    parts = [part for item in output if (part := _part(item, found)) is not None]
+    calls = [_call(item, options) for item in output if item.type == "function_call" or _is_search(item)]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     return answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
 
@@ -199,10 +272,19 @@ def _failure(error: object) -> Exception:
     return Reported(f"{code}: {message or error}", _STATUS_OF_CODE.get(code, 400))
 
 
-def _part(item: ResponseOutputItem) -> Part | None:
+def _part(item: ResponseOutputItem, found: Collection[str]) -> Part | None:
     match item.type:
         case "function_call":
-            return {"type": "call"}
+            namespace = getattr(item, "namespace", None)
+            known = namespace or getattr(item, "name", None) in found
+            return {"type": "call", **({"fields": {"namespace": namespace}} if known else {})}
+        case "tool_search_call" if _is_search(item):
+            return {"type": "call", "fields": {"type": _SEARCH_CALL}}
+        case "tool_search_call" | "tool_search_output" | "additional_tools":
+            # The provider's own search: without these, it does not know the functions that it called.
+            searched: Part = item.to_dict(exclude_none=True)
+            searched.pop("created_by", None)
+            return searched
         case "message":
             text = "".join(getattr(part, "text", None) or getattr(part, "refusal", None) or "" for part in item.content)
             phase = getattr(item, "phase", None)
@@ -215,9 +297,17 @@ def _part(item: ResponseOutputItem) -> Part | None:
     return None
 
 
-def _call(item: FunctionCall, options: ChatOptions) -> AssistantToolCall:
+def _is_search(item: ResponseOutputItem) -> TypeGuard[ResponseToolSearchCall]:
+    """Return whether an item asks this client to search, as it does where a request declares that."""
+    return item.type == _SEARCH_CALL and getattr(item, "execution", None) == "client"
+
+
+def _call(item: FunctionCall | ResponseToolSearchCall, options: ChatOptions) -> AssistantToolCall:
+    if item.type == "tool_search_call":
+        return call_of(item.call_id, SEARCH_TOOLS, item.arguments)
     arguments = item.arguments or ""
-    schema = next((tool["parameters"] for tool in options.extra.get("tools", ()) if tool.get("name") == item.name), None)
+    tools = [*options.extra.get("tools", ()), *options.extra.get("found", ())]
+    schema = next((tool["parameters"] for tool in tools if tool.get("name") == item.name), None)
     if "null" in arguments and schema is not None and strict_schema(schema) is not None:
         arguments = without_nulls(arguments, schema)
     return call_of(item.call_id, item.name, arguments)
@@ -285,7 +375,7 @@ SPEC = ProviderSpec(
     about="OpenAI's Responses API, with reasoning that is kept between steps",
     place=20,
     build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
-    adapter=ProviderAdapter(offer_plain, ResponsesClient.ask, ResponsesClient.stream, WIRE),
+    adapter=ProviderAdapter(offer_plain, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found),
     client=lambda: ResponsesClient,
     sdk="openai",
     key_variable="OPENAI_API_KEY",
@@ -298,5 +388,6 @@ SPEC = ProviderSpec(
     effort=lambda effort: {"reasoning": {"effort": effort}},
     counted_by_tiktoken=True,
     first_used=("responses",),
+    defers=gpt_defers,
     warm_up=_build_events,
 )
