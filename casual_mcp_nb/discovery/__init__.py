@@ -8,7 +8,13 @@ from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget
 from casual_mcp_nb.discovery.partition import partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
-from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
+from casual_mcp_nb.discovery.synthetic import (
+    SyntheticTool,
+    SyntheticToolResult,
+    discovered_in,
+    first_presented,
+    not_loaded_error,
+)
 from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.event import LOAD_TOOLS, SEARCH_TOOLS
 
@@ -24,6 +30,7 @@ __all__ = [
     "ToolSearchIndex",
     "browse_tools",
     "discovered_in",
+    "first_presented",
     "generate_manifest",
     "list_servers",
     "loaded_in",

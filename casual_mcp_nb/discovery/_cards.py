@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery.manifest import plain, plain_name
+from casual_mcp_nb.types.cards import loaded_in
+from casual_mcp_nb.types.delivery import Delivery
+from casual_mcp_nb.types.event import CALL_TOOL
 from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 MAX_ANSWER = 12_000
 _MAX_CARDS = 8_000
+_MAX_SCHEMA = 6_000
+_SCHEMA = "Schema of arguments: "
 _MAX_NOTES = 2_000
 _MAX_LINES = 8
 _MAX_DESCRIPTION = 500
+_MAX_WHOLE_DESCRIPTION = 2_000
 _MAX_PARAMETERS = 20
 _MAX_SIBLINGS = 800
 SIBLINGS_EACH = 12
@@ -36,6 +43,8 @@ def compose(
     *,
     filled: Set[ToolSpec] = frozenset(),
     siblings: Mapping[str, Siblings] | None = None,
+    delivery: Delivery = "definitions",
+    known: Set[ToolName] | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
     """Format the answer that presents tools.
 
@@ -45,6 +54,9 @@ def compose(
         notes: Other lines for the model.
         filled: Tools that did not match and are included because of their server.
         siblings: By server, tools that are named at the end but not loaded.
+        delivery: How the model gets them: with `native` its provider adds the definitions, so cards are only names; with
+            `bridge` nothing else has their schemas.
+        known: Loaded tools of which the model has read all; None for all that are loaded.
 
     Returns:
         The text, of at most 12,000 characters, and the tools in it. Tools that do not fit are counted and not loaded.
@@ -53,17 +65,19 @@ def compose(
     others = _sibling_lines(siblings or {})
     blocks: list[str] = []
     used = len(note) + len(others)
+    known = loaded if known is None else known
     for tool in tools:
-        card = _card(tool, tool.tool_name in loaded, tool in filled)
-        block = card if used + len(card) <= _MAX_CARDS else _marker(tool)
-        if used + len(block) > MAX_ANSWER - 500:
+        card = _card(tool, tool.tool_name in known, tool in filled, delivery)
+        # A name is enough where the definition comes another way.
+        block = card if used + len(card) <= _MAX_CARDS or delivery == "bridge" else _marker(tool)
+        if blocks and used + len(block) > MAX_ANSWER - 500:
             break
         blocks.append(block)
         used += len(block) + 2
     inside = tuple(tools[: len(blocks)])
     left_out = len(tools) - len(inside)
     more = f"{left_out} more are not loaded. Search with a query or with tool_names for those you need." if left_out else ""
-    return "\n\n".join(filter(None, [_header(inside, loaded), note, *blocks, more, others])), inside
+    return "\n\n".join(filter(None, [_header(inside, loaded, delivery), note, *blocks, more, others])), inside
 
 
 def marked(head: str, tools: Iterable[ToolSpec]) -> str:
@@ -99,9 +113,11 @@ def _marker(tool: ToolSpec) -> str:
     return f"## {tool.wire_name}"
 
 
-def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName]) -> str:
+def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery) -> str:
     count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
     call = "call it by its name." if len(tools) == 1 else "call them by their names."
+    if delivery == "bridge":
+        call = f"call {'it' if len(tools) == 1 else 'them'} through {CALL_TOOL}, in your next answer."
     old = sum(tool.tool_name in loaded for tool in tools)
     new = len(tools) - old
     if not old:
@@ -112,21 +128,47 @@ def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName]) -> str:
     return f"Found {count}: {new} {now} loaded now, {old} {before} already loaded; {call}"
 
 
-def _card(tool: ToolSpec, already_loaded: bool, filled: bool) -> str:
+def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery) -> str:
     if already_loaded:
         return f"{_marker(tool)}\nAlready loaded."
+    if delivery == "native":
+        return _marker(tool)
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
     head = [_marker(tool), f"Server: {one_line(tool.server, 200)}{why}"]
-    return "\n".join([*head, *_description(tool.description), f"Parameters: {_parameters(tool.input_schema)}"])
+    schema = schema_text(tool) if delivery == "bridge" else ""
+    parameters = f"{_SCHEMA}{schema}" if schema else f"Parameters: {_parameters(tool.input_schema)}"
+    return "\n".join(
+        [*head, *_description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION), parameters]
+    )
 
 
-def _description(text: str) -> list[str]:
+def schema_text(tool: ToolSpec) -> str:
+    """Return the schema of a tool's arguments in one line, as it would be in a request; empty if it is too long for a card."""
+    text = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
+    return text if len(text) <= _MAX_SCHEMA else ""
+
+
+def definitions_in(content: str) -> list[dict[str, Any]]:
+    """Parse the tools of an answer that has their schemas: `name`, `description` and `parameters` of each."""
+    definitions = []
+    for block in content.split("\n\n"):
+        lines = block.split("\n")
+        names = loaded_in(f"\n\n{lines[0]}")
+        if names and lines[-1].startswith(_SCHEMA):
+            description = "\n".join(line[2:] for line in lines if line.startswith("  "))
+            definitions.append(
+                {"name": names[0], "description": description, "parameters": json.loads(lines[-1].removeprefix(_SCHEMA))}
+            )
+    return definitions
+
+
+def _description(text: str, limit: int) -> list[str]:
     """Return the description's first lines, cleaned and indented."""
-    lines = [one_line(line, _MAX_DESCRIPTION) for line in text[: _MAX_DESCRIPTION * 4].splitlines()]
+    lines = [one_line(line, limit) for line in text[: limit * 4].splitlines()]
     shown: list[str] = []
-    room = _MAX_DESCRIPTION
+    room = limit
     for line in filter(None, lines):
-        if len(shown) == _MAX_LINES or room < 20:
+        if len(shown) == _MAX_LINES * limit // _MAX_DESCRIPTION or room < 20:
             return [*shown, "  ..."]
         shown.append(f"  {one_line(line, room)}")
         room -= len(line)

@@ -17,7 +17,8 @@ from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, servers_in, summary
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.types.delivery import Delivery
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 _PAGE = 50
@@ -41,16 +42,25 @@ class ActiveTools:
         max_active: Maximum number of active tools.
         loaded: Tools that are active from earlier in the conversation.
         always: Tools that are always loaded; they do not count.
+        delivery: How the model gets what it loads.
     """
 
     def __init__(
-        self, deferred: Sequence[ToolSpec], max_active: int, loaded: Iterable[ToolName], always: Iterable[ToolSpec]
+        self,
+        deferred: Sequence[ToolSpec],
+        max_active: int,
+        loaded: Iterable[ToolName],
+        always: Iterable[ToolSpec],
+        delivery: Delivery = "definitions",
     ) -> None:
         always = tuple(always)
         self.finder = Finder(deferred, always, None, _ALIKE)
         self.max_active = max_active
         self.always = {tool.tool_name for tool in always}
         self.active = {name: None for name in loaded if name not in self.always}
+        self.delivery = delivery
+        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
+        self.known = self.always.copy() if delivery == "bridge" else self.usable
 
     @property
     def usable(self) -> set[ToolName]:
@@ -130,7 +140,10 @@ class LoadToolsTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`."""
-        text = f"Load tools, to call them from your next step on; at most {self._shelf.max_active} are loaded at a time."
+        through = f" through {CALL_TOOL}" if self._shelf.delivery == "bridge" else ""
+        text = (
+            f"Load tools, to call them{through} from your next step on; at most {self._shelf.max_active} are loaded at a time."
+        )
         return _definition(self.name, text, {"names": _NAMES}, "names")
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
@@ -154,10 +167,11 @@ class LoadToolsTool:
         wanted = [tool for tool in tools if tool not in beyond]
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
-        content, inside = compose(wanted, shelf.usable, notes)
+        content, inside = compose(wanted, shelf.usable, notes, delivery=shelf.delivery, known=shelf.known & shelf.usable)
         rows = tuple(SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside)
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
         shelf.active.update((tool.tool_name, None) for tool in new)
+        shelf.known.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
     def _limit_note(self, count: int) -> str:
@@ -212,6 +226,7 @@ def browse_tools(
     max_active_tools: int = 20,
     loaded: Iterable[ToolName] = (),
     always: Iterable[ToolSpec] = (),
+    delivery: Delivery = "definitions",
 ) -> dict[str, SyntheticTool]:
     """Create the browsing tools for one turn. They know only the tools they are given.
 
@@ -221,11 +236,12 @@ def browse_tools(
         max_active_tools: Maximum number of tools loaded at a time.
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
+        delivery: How the model gets what it loads.
 
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.
     """
-    shelf = ActiveTools(deferred, max_active_tools, loaded, always)
+    shelf = ActiveTools(deferred, max_active_tools, loaded, always, delivery)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [BrowseToolkitTool(shelf, line), LoadToolsTool(shelf), UnloadToolsTool(shelf)]
     return {tool.name: tool for tool in tools}

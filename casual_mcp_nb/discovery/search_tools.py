@@ -16,14 +16,15 @@ from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import generate_manifest
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.event import SEARCH_TOOLS, SearchRow
+from casual_mcp_nb.types.delivery import Delivery
+from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
 _DESCRIPTION = """\
-Load tools that you do not have yet, to call them from your next step on. Give query (what to do, in the \
+Load tools that you do not have yet, to call them{through} from your next step on. Give query (what to do, in the \
 language of the manifest), \
 server_name (all its tools, or with query those that fit) or tool_names.
 <manifest>
@@ -58,6 +59,7 @@ class SearchToolsTool:
         max_search_results: Maximum number of tools returned by one query.
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
+        delivery: How the model gets what it finds.
     """
 
     name = SEARCH_TOOLS
@@ -71,6 +73,7 @@ class SearchToolsTool:
         max_search_results: int = 5,
         loaded: Iterable[ToolName] = (),
         always: Iterable[ToolSpec] = (),
+        delivery: Delivery = "definitions",
     ) -> None:
         self._deferred = deferred
         self._given_manifest = manifest
@@ -78,13 +81,18 @@ class SearchToolsTool:
         self._finder = Finder(deferred, always, index, max_search_results)
         self._always = always
         self._loaded = set(loaded)
+        self._delivery = delivery
+        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
+        self._known = set[ToolName]() if delivery == "bridge" else self._loaded
 
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
         return {
             "name": self.name,
-            "description": _DESCRIPTION.format(manifest=self._manifest),
+            "description": _DESCRIPTION.format(
+                manifest=self._manifest, through=f" through {CALL_TOOL}" if self._delivery == "bridge" else ""
+            ),
             "parameters": deepcopy(_PARAMETERS),
         }
 
@@ -99,7 +107,8 @@ class SearchToolsTool:
             answered with a text that says what is wrong.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
-        self._loaded.update(tool.tool_name for tool in self._always)
+        for names in (self._loaded, self._known):
+            names.update(tool.tool_name for tool in self._always)
         try:
             wanted = read_arguments(args)
             result = self._finder.find(wanted, self._loaded)
@@ -108,7 +117,13 @@ class SearchToolsTool:
         if not result.tools:
             return SyntheticToolResult(one_line(" ".join(result.notes), 2_000), [])
         content, inside = compose(
-            tuple(result.tools), self._loaded, result.notes, filled=result.filled, siblings=result.siblings
+            tuple(result.tools),
+            self._loaded,
+            result.notes,
+            filled=result.filled,
+            siblings=result.siblings,
+            delivery=self._delivery,
+            known=self._known,
         )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
         ranked = [tool for tool in inside if result.tools[tool]]
@@ -124,6 +139,7 @@ class SearchToolsTool:
             for tool in inside
         )
         self._loaded.update(tool.tool_name for tool in new)
+        self._known.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
     @cached_property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.discovery._cards import compose
 from casual_mcp_nb.types.cards import loaded_in, unmarked
+from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
@@ -48,12 +49,15 @@ class SyntheticTool(Protocol):
         """Run the tool on the arguments as the model wrote them. Those of this package never raise."""
 
 
-def with_loaded(content: str, tools: Sequence[ToolSpec]) -> tuple[str, tuple[ToolSpec, ...]]:
+def with_loaded(
+    content: str, tools: Sequence[ToolSpec], delivery: Delivery = "definitions"
+) -> tuple[str, tuple[ToolSpec, ...]]:
     """Return the text of a result that loads tools, marked so that `discovered_in` finds them, and no others.
 
     Args:
         content: What the tool said, which cannot mark any itself.
         tools: The tools that it loads.
+        delivery: How the model gets them.
 
     Returns:
         The text, and the tools in it: those for which there is room.
@@ -61,7 +65,7 @@ def with_loaded(content: str, tools: Sequence[ToolSpec]) -> tuple[str, tuple[Too
     content = unmarked(content)
     if not tools:
         return content, ()
-    cards, inside = compose(tools, frozenset())
+    cards, inside = compose(tools, frozenset(), delivery=delivery)
     return f"{content}\n\n{cards}", inside
 
 
@@ -86,6 +90,24 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
             for name in loaded_in(message.content):
                 names.pop(name, None)
     return [catalog.by_wire_name[name] for name in names if name in catalog.by_wire_name]
+
+
+def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
+    """Return where a conversation presents each tool that it has loaded for the first time, even if it unloaded it since.
+
+    Args:
+        messages: The conversation.
+        own: Names of a person's own synthetic tools, which load tools too.
+
+    Returns:
+        By wire name the index of the message, and whether it is the result of a tool of this package.
+    """
+    places: dict[str, tuple[int, bool]] = {}
+    for index, message in enumerate(messages):
+        if message.role == "tool" and isinstance(message.content, str) and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own):
+            for name in loaded_in(message.content):
+                places.setdefault(name, (index, message.name not in own))
+    return places
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:

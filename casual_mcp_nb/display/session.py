@@ -108,6 +108,7 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
         ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
         ("Defer every server", _defer_all(selection)),
         ("How the model finds tools", selection.strategy),
+        ("How it gets what was found", selection.delivery),
         *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
         ("Tools turned off", ", ".join(off) if off else "none"),
     ]

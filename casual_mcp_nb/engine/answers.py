@@ -121,6 +121,14 @@ class CallNames:
         return call
 
     def _name(self, name: str) -> str:
-        if _NAME.fullmatch(name):
-            return name
-        return self._wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"
+        return clean_name(name, self._wire_name)
+
+
+def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
+    """Return a name that every provider accepts: the name itself, that of the tool that it means, or what is left of it.
+
+    Args:
+        name: The name as a model wrote it.
+        wire_name: Returns the wire name of the tool that a name means; None where it means none.
+    """
+    return name if _NAME.fullmatch(name) else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"

@@ -11,6 +11,7 @@ from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.large_results import LargeResults
@@ -25,7 +26,7 @@ from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import Event, Notice, TurnStarted
+from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
@@ -57,6 +58,7 @@ class Chat(Protocol):
     notice_history: NoticeHistory
     large_results: LargeResults
     mocks: Mocks
+    deliveries: Deliveries
 
 
 async def build_run(
@@ -87,7 +89,9 @@ async def build_run(
         each.check(view.catalog)
     missing = _missing(chat, view)
     own = {spec.name for spec in view.own_specs}
-    discovered = {t.wire_name: t for t in discovered_in(history, view.catalog, own) if t.wire_name in view.deferred_by_name}
+    # Also what was found in a conversation that is given as a whole.
+    found = discovered_in((*history, *messages), view.catalog, own)
+    discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
     dispatcher = build_dispatcher(chat, view, discovered, options)
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
@@ -107,6 +111,7 @@ async def build_run(
         change_notices=chat.tools.changes.notices,
         large_results=chat.large_results,
         history=chat.notice_history,
+        deliveries=chat.deliveries,
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
     emit(_turn_started(messages, model, view, discovered))
@@ -137,6 +142,7 @@ def build_dispatcher(chat: Chat, view: ToolView, discovered: dict[str, ToolSpec]
         options.given.get("meta"),
         chat.mocks,
         {**chat.context, **(options.given.get("context") or {})},
+        worker=chat.server_manager.worker,
     )
 
 
@@ -154,7 +160,8 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
     if tool is None:
         offered = [*dispatcher.view.loaded_by_name, *dispatcher.discovered, *dispatcher.synthetic]
         raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
-    return model.with_options(RequestOptions(tool_choice=tool.wire_name))
+    bridged = CALL_TOOL in dispatcher.synthetic and tool.wire_name not in dispatcher.view.loaded_by_name
+    return model.with_options(RequestOptions(tool_choice=CALL_TOOL if bridged else tool.wire_name))
 
 
 def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:

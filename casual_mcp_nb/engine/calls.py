@@ -89,12 +89,12 @@ class Calls:
         return [self._refuse(step, call, refused[call.id]) if call.id in refused else next(outcomes) for call in calls]
 
     async def _call(self, step: int, call: AssistantToolCall) -> CallOutcome:
-        name, arguments = call.function.name, parse_arguments(call.function.arguments)
-        self._started(step, call, arguments)
+        name, arguments, bridged = self._dispatcher.read(call)
+        self._started(step, call, name, arguments)
 
         async def run(told: CallListener) -> CallOutcome:
             async with self._slots:
-                return await self._dispatcher.run(name, arguments, told)
+                return await self._dispatcher.run(name, arguments, told, bridged)
 
         def read(text: str, outcome: CallOutcome) -> str:
             if not outcome.search:
@@ -185,13 +185,12 @@ class Calls:
         return outcome, visible
 
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
-        self._started(step, call, parse_arguments(call.function.arguments))
-        tool = self._dispatcher.resolve(call.function.name)
-        self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))
+        name, arguments, _ = self._dispatcher.read(call)
+        self._started(step, call, name, arguments)
+        self._emit(ToolFinished(step, call.id, self._dispatcher.resolve(name), "error", text, at=self._now()))
         return CallOutcome("error", text)
 
-    def _started(self, step: int, call: AssistantToolCall, arguments: dict[str, Any] | str) -> None:
-        name = call.function.name
+    def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> None:
         tool = self._dispatcher.resolve(name)
         wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
         self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))

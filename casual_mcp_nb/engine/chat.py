@@ -18,6 +18,7 @@ from casual_mcp_nb.engine.audit import AuditTrail
 from casual_mcp_nb.engine.build_run import build_run
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
@@ -117,6 +118,7 @@ class McpToolChat:
         self.context: Mapping[str, Any] = {}
         self.tools = ChatTools(server_manager, self.tool_sets, strict)
         self.contexts = ContextWindows()
+        self.deliveries = Deliveries()
         self.checks = PreflightChecks()
         self.notice_history = NoticeHistory()
         self.large_results = LargeResults(server_manager.config_of)

@@ -9,18 +9,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
+from casual_mcp_nb.engine.answers import clean_name
+from casual_mcp_nb.engine.argument_check import problems
+from casual_mcp_nb.engine.bridge import mismatch
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
+from casual_mcp_nb.types.bridged_call import NamedCall, read_call
 from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN, CallStatus, Notice
-from casual_mcp_nb.types.nesting import problem_of
+from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC, UNKNOWN, CallStatus, Notice
+from casual_mcp_nb.types.nesting import parse_arguments, problem_of
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
+    from casual_llm.messages import AssistantToolCall
+
     from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.view import ToolView
+    from casual_mcp_nb.isolation import Worker
     from casual_mcp_nb.toolbox.mocks import Mocks
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
@@ -80,6 +87,7 @@ class Dispatcher:
         mocks: Stubs that answer in place of tools.
         context: The context of the conversation, for functions of the notebook.
         on_notice: Called with what the person should know about a call.
+        worker: The process that checks arguments before they are sent; None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
     """
 
@@ -92,6 +100,7 @@ class Dispatcher:
     mocks: Mocks | None = None
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_notice: Callable[[Notice], None] = lambda _: None
+    worker: Worker | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
@@ -104,6 +113,13 @@ class Dispatcher:
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
+
+    def read(self, call: AssistantToolCall) -> NamedCall:
+        """Return the call that a model meant, also one through `call_tool`, even if only earlier steps offered that."""
+        if CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
+            return NamedCall(call.function.name, parse_arguments(call.function.arguments))
+        name, arguments, bridged = read_call(call.function.name, call.function.arguments)
+        return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
 
     def wire_name(self, name: str) -> str | None:
         """Return the wire name of the tool that a name means, if any."""
@@ -119,16 +135,19 @@ class Dispatcher:
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.tool_name if tool else ToolName(UNKNOWN, name)
 
-    async def run(self, name: str, arguments: dict[str, Any] | str, told: CallListener) -> CallOutcome:
+    async def run(self, name: str, arguments: dict[str, Any] | str, told: CallListener, bridged: bool = False) -> CallOutcome:
         """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
         Args:
             name: The tool's name as the model wrote it.
             arguments: The arguments, or the model's text where that is not a JSON object.
             told: Told what happens in the call.
+            bridged: Whether it came through `call_tool`.
         """
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
+        if bridged and name in self.synthetic:
+            return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
         if name in self.synthetic:
             told.on_permission(Permission("built-in"))
             if arguments.get("query") and self.view.selection.strategy == "search":
@@ -142,6 +161,11 @@ class Dispatcher:
             tool = self.offered(name)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
+        if bridged or (CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name):
+            # The provider has not seen the schema, so nothing made the model keep to it.
+            wrong = await asyncio.to_thread(problems, tool, arguments, self.worker) if self.worker else ()
+            if wrong:
+                return CallOutcome("error", mismatch(tool, wrong))
         return await self._run_tool(tool, name, arguments, told)
 
     async def run_nested(self, tool: ToolSpec, arguments: dict[str, Any], told: CallListener) -> CallOutcome:

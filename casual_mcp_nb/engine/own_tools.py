@@ -10,7 +10,8 @@ from typing import Any
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, SyntheticTool, SyntheticToolResult, with_loaded
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolbox.toolbox import error_text, short_traceback
-from casual_mcp_nb.types.event import SYNTHETIC
+from casual_mcp_nb.types.delivery import Delivery
+from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 MAX_CONTENT = 12_000
@@ -49,7 +50,7 @@ class OwnTool:
             )
         if not isinstance(name, str) or not _NAME.fullmatch(name) or definition.get("name", name) != name:
             raise UsageError(f"{shown(str(name))} cannot be the name of a tool.", hint="Use up to 64 letters, digits, _ and -.")
-        if name in BUILT_IN:
+        if name in BUILT_IN or name == CALL_TOOL:
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
         spec = ToolSpec(SYNTHETIC, name, str(definition.get("description", "")), dict(parameters), wire_name=name)
@@ -75,10 +76,19 @@ class GuardedTool:
         own: The tool.
         deferred: The tools that it can load.
         loaded: Those that the conversation has loaded already.
+        delivery: How the model gets what it loads.
     """
 
-    def __init__(self, own: OwnTool, deferred: Collection[ToolSpec], loaded: Collection[ToolName]) -> None:
+    def __init__(
+        self,
+        own: OwnTool,
+        deferred: Collection[ToolSpec],
+        loaded: Collection[ToolName],
+        delivery: Delivery = "definitions",
+    ) -> None:
         self._own = own
+        # Only the results of the built-in tools tell a provider what was found.
+        self._delivery: Delivery = "bridge" if delivery == "bridge" else "definitions"
         self._deferred = deferred
         self._loaded = set(loaded)
 
@@ -107,7 +117,7 @@ class GuardedTool:
             listed = ", ".join(map(shown, outside[:5]))
             self._log("warning", f"Not loaded, because they are not deferred tools of this turn: {listed}.")
         new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self._loaded]
-        content, inside = with_loaded(content, new)
+        content, inside = with_loaded(content, new, self._delivery)
         self._loaded.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, list(inside), None)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
+from casual_mcp_nb.engine.argument_check import problems
 from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.isolation.worker import GaveUp, Worker
+from casual_mcp_nb.isolation.worker import Worker
+from casual_mcp_nb.types.bridged_call import read_call
 from casual_mcp_nb.types.event import Event, StepFinished, ToolFinished, TurnFinished
-from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.plan import PlannedCall
-from casual_mcp_nb.types.schema import fits_plainly
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
     from casual_mcp_nb.types.tool import Catalog, ToolSpec
-
-CHECK_SECONDS = 2.0
 
 
 def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
@@ -44,31 +41,15 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
     by_name = {tool.name: tool for tool in own}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
-        return problems(tool, arguments, worker)
+        found = problems(tool, arguments, worker)
+        return ("The arguments could not be checked.",) if found is None else found
 
     def plan(call: AssistantToolCall) -> PlannedCall:
-        name = call.function.name
+        name, arguments, _ = read_call(call.function.name, call.function.arguments)
         tool = by_name.get(name) or catalog.get(name)
-        return PlannedCall(call.id, name, tool, parse_arguments(call.function.arguments), check)
+        return PlannedCall(call.id, name, tool, arguments, check)
 
     return [plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN]
-
-
-def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str]:
-    """Return what is wrong with the arguments of a tool, by its schema; not for an event loop's thread.
-
-    Args:
-        tool: The tool.
-        arguments: The arguments.
-        worker: The process that checks what is not simple: a schema is a server's, and checking can take forever.
-    """
-    schema, value = dict(tool.input_schema), dict(arguments)
-    if fits_plainly(schema, value):
-        return ()
-    with suppress(GaveUp, TypeError, ValueError):
-        found = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
-        return tuple(found) if isinstance(found, list) else ()
-    return ("The arguments could not be checked.",)
 
 
 async def run_planned(

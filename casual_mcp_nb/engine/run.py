@@ -22,12 +22,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.discovery import first_presented
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit, index_of
 from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.context import ContextWindow
 from casual_mcp_nb.engine.cut import CutAnswers
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
@@ -35,7 +37,7 @@ from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, han
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.view import cut_notices
-from casual_mcp_nb.errors import MaxIterationsError
+from casual_mcp_nb.errors import MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.base import RequestAdapted
 from casual_mcp_nb.providers.limits import RateLimitWait
 from casual_mcp_nb.types.event import (
@@ -86,6 +88,7 @@ class Run:
         notices: The notices on tools that this turn has emitted; grows.
         large_results: Keeps the results of which the model reads only the head.
         history: The notices given in this conversation.
+        deliveries: Chooses how the model gets what searches find.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
     """
 
@@ -106,6 +109,7 @@ class Run:
     notices: list[Notice] = field(default_factory=list)
     large_results: LargeResults = field(default_factory=LargeResults)
     history: NoticeHistory = field(default_factory=NoticeHistory)
+    deliveries: Deliveries = field(default_factory=Deliveries)
     plan_only: bool = False
 
     def __post_init__(self) -> None:
@@ -119,7 +123,9 @@ class Run:
         calls = (call for message in self.messages if message.role == "assistant" for call in message.tool_calls or ())
         self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
         self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
-        self._offer_reader(self.messages)
+        self._answered = False
+        self.delivery = self.deliveries.of(self.view, self.model)
+        self._make_synthetic()
 
     def now(self) -> float:
         """Return the seconds since the turn began."""
@@ -136,7 +142,13 @@ class Run:
         for step in range(self.limits.max_steps):
             if step:
                 await self._refresh_tools()
-            message = await self.call_model(step)
+            try:
+                message = await self.call_model(step)
+            except NativeDeferralError:
+                if self.delivery != "native":
+                    raise
+                self._use_definitions()
+                continue
             if not message.tool_calls:
                 if not text_of(message.content):
                     self._notify("The model's answer was empty: no text and no tool call.")
@@ -174,15 +186,23 @@ class Run:
         trimmed = self.context.trim(self.messages, tokens.total)
         for event in self.context.events(step, trimmed, self.now()):
             self.emit(event)
-        discovered = (tool.definition for tool in self.discovered.values())
-        tools = (*self.view.definitions, *discovered, *([READ_ON] if self._can_read_on else []))
+        if trimmed.left_out:
+            tokens = self._tokens(trimmed.left_out)
+        defined, found = self._delivered(trimmed.left_out)
+        read_on = [READ_ON] if self._can_read_on else []
+        last = [tool.definition for tool in defined]
+        # What searches add comes last where the rest is to stay the same.
+        added = (*last, *read_on) if self.delivery == "definitions" else (*read_on, *last)
+        tools = (*self.view.definitions, *added)
         system = [SystemMessage(content=self.system)] if self.system else []
         return Request(
             messages=(*system, *self.messages[trimmed.left_out :]),
             tools=tools,
             tokens=replace(tokens, history=trimmed.history, results=trimmed.results),
             left_out=trimmed.left_out,
-            options=self._model_for(step).sendable(tools=bool(tools)).options.shown(),
+            options=self._sent_model.sendable(tools=bool(tools)).options.shown(),
+            delivery=self.delivery,
+            found=tuple(tool.definition for tool in found),
         )
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
@@ -208,20 +228,55 @@ class Run:
         def on_event(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
             pieces.add(event) if isinstance(event, str) else self._report_delay(step, event)
 
-        model = self._model_for(step)
+        found = request.found if request.delivery == "native" else None
         try:
-            completion = model.complete(request.messages, request.tools, on_event=on_event, stream=self.stream)
+            completion = self._sent_model.complete(
+                request.messages, request.tools, found=found, on_event=on_event, stream=self.stream
+            )
             response = await within(self.limits, completion)
         finally:
             pieces.flush()
+        self._answered = True
         calls = response.message.tool_calls or ()
         if len(text_of(response.message.content)) + sum(len(call.function.arguments) for call in calls) > limit:
             raise too_long(limit)
         return response
 
-    def _model_for(self, step: int) -> ChatModel:
+    @property
+    def _sent_model(self) -> ChatModel:
         # A tool that the caller forces is forced once: otherwise the model could never answer.
-        return self.model if step == 0 else self.model.unforced()
+        return self.model.unforced() if self._answered else self.model
+
+    def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
+        """Return the found tools that are defined with the others, and those that the provider adds to the conversation.
+
+        Args:
+            left_out: How many messages are not sent; the provider adds nothing for those.
+        """
+        if self.delivery == "definitions":
+            return tuple(self.discovered.values()), ()
+        if self.delivery == "bridge":
+            return (), ()
+        places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
+        # Also what was unloaded: without it, the requests so far would be read in another way.
+        native = {name for name, (index, built_in) in places.items() if built_in and index >= left_out}
+        defined = [tool for name, tool in self.discovered.items() if name not in native]
+        deferred = self.view.deferred_by_name
+        return defined, [deferred[name] for name in places if name in native and name in deferred]
+
+    def _use_definitions(self) -> None:
+        self.deliveries.refuse(self.model)
+        self.delivery = self.deliveries.of(self.view, self.model)
+        self._make_synthetic()
+        self._notify_once(
+            f"Model {shown(self.model.name)} cannot load deferred tools by itself: the definitions of what it finds are sent."
+        )
+
+    def _make_synthetic(self) -> None:
+        """Make the synthetic tools for what the conversation has loaded."""
+        loaded = [tool.tool_name for tool in self.discovered.values()]
+        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery)
+        self._offer_reader(self.messages)
 
     def _report_delay(self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted) -> None:
         if isinstance(event, RequestAdapted):
@@ -264,8 +319,8 @@ class Run:
                 del self.discovered[name]
             else:
                 self.discovered[name] = tool
-        synthetic = self.view.synthetic_tools(tool.tool_name for tool in self.discovered.values())
-        self.dispatcher.synthetic = {**synthetic, READ_RESULT: self._reader} if self._can_read_on else synthetic
+        self.delivery = self.deliveries.of(self.view, self.model)
+        self._make_synthetic()
         on_definitions = unseen((*self.change_notices(), *self.view.notices), self.notices)
         for notice in (*view_changes(before, self.view), *on_definitions):
             self.notices.append(notice)
@@ -275,8 +330,16 @@ class Run:
     def _can_read_on(self) -> bool:
         return READ_RESULT in self.dispatcher.synthetic
 
+    @property
+    def _reads_from_the_start(self) -> bool:
+        """Whether reading on is offered before there is a large result, because the tools are to stay the same."""
+        if self.delivery == "definitions":
+            return False
+        servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
+        return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
+
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if not self._can_read_on and handles_in(messages):
+        if not self._can_read_on and (self._reads_from_the_start or handles_in(messages)):
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: self._reader}
 
     def _notify(self, text: str) -> None:
@@ -292,9 +355,16 @@ class Run:
         if response.usage and (notice := self.context.cut_by_server(request.tokens.total, response.usage.prompt_tokens)):
             self._notify_once(notice)
 
-    def _tokens(self) -> TokenParts:
-        """Return the tokens of everything in a request except the conversation."""
-        tools = self.view.loaded_tokens + self.view.search_tool_tokens + sum(t.tokens for t in self.discovered.values())
+    def _tokens(self, left_out: int = 0) -> TokenParts:
+        """Return the tokens of everything in a request except the conversation.
+
+        What a provider adds to the conversation counts too: it is billed as if it were defined with the others.
+
+        Args:
+            left_out: How many messages are not sent.
+        """
+        defined, found = self._delivered(left_out)
+        tools = self.view.loaded_tokens + self.view.search_tool_tokens + sum(tool.tokens for tool in (*defined, *found))
         return TokenParts(
             system=self._system_tokens,
             manifest=self.view.manifest_tokens,

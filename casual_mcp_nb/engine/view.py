@@ -19,10 +19,12 @@ from casual_mcp_nb.discovery import (
     manifest_budget,
     partition_tools,
 )
+from casual_mcp_nb.engine.bridge import CallTool
 from casual_mcp_nb.engine.own_tools import GuardedTool, OwnTool
 from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import SYNTHETIC, Notice
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tokens import estimate_tokens
@@ -161,19 +163,32 @@ class ToolView:
         """Estimated tokens of what a conversation starts with: definitions, search tool and manifest."""
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
-    def synthetic_tools(self, discovered: Iterable[ToolName] = ()) -> dict[str, SyntheticTool]:
+    @property
+    def bridged(self) -> bool:
+        """Whether the model calls what it finds through `call_tool`."""
+        return self.selection.delivery == "bridge" and bool(self.deferred)
+
+    def synthetic_tools(
+        self, discovered: Iterable[ToolName] = (), delivery: Delivery | None = None
+    ) -> dict[str, SyntheticTool]:
         """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
 
         Args:
             discovered: The tools that the conversation has already loaded.
+            delivery: How the model gets what it finds; None for what follows from the selection alone.
 
         Returns:
             The tools by name.
         """
         discovered = tuple(discovered)
-        own: dict[str, SyntheticTool] = {each.spec.name: GuardedTool(each, self.deferred, discovered) for each in self.own}
+        delivery = delivery or ("bridge" if self.bridged else "definitions")
+        own: dict[str, SyntheticTool] = {
+            each.spec.name: GuardedTool(each, self.deferred, discovered, delivery) for each in self.own
+        }
         if not self.deferred:
             return own
+        if delivery == "bridge":
+            own[CallTool.name] = CallTool()
         if self.selection.strategy == "browse":
             return own | browse_tools(
                 self.deferred,
@@ -181,6 +196,7 @@ class ToolView:
                 max_active_tools=self.selection.max_active_tools,
                 loaded=discovered,
                 always=self.loaded,
+                delivery=delivery,
             )
         search = SearchToolsTool(
             self.deferred,
@@ -189,6 +205,7 @@ class ToolView:
             max_search_results=self.selection.max_search_results,
             loaded=discovered,
             always=self.loaded,
+            delivery=delivery,
         )
         return own | {search.name: search}
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.args import DELIVERIES, STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
+    from casual_mcp_nb.types.delivery import DeliverySetting
     from casual_mcp_nb.types.discovery_options import Strategy
     from casual_mcp_nb.types.selection import Mode
     from casual_mcp_nb.types.step import Step
@@ -26,8 +27,8 @@ class Command:
         summary: What it is for, in one line.
         usage: What follows its name.
         example: An example.
-        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `cases`,
-            `resources`, `prompts`.
+        names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
+            `cases`, `resources`, `prompts`.
         run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
@@ -199,6 +200,15 @@ def strategy(session: Session, line: str) -> Any:
         name = one_word("strategy", line, "strategy", "browse")
         _check("strategy", name, STRATEGIES)
         session.selection.strategy = cast("Strategy", name)
+    return session.selection
+
+
+def delivery(session: Session, line: str) -> Any:
+    """Choose how a model gets what was found."""
+    if line:
+        name = one_word("delivery", line, "delivery", "bridge")
+        _check("delivery", name, DELIVERIES)
+        session.selection.delivery = cast("DeliverySetting", name)
     return session.selection
 
 
@@ -374,6 +384,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "strategy": Command(
         _CHOOSE, "how the model finds deferred tools", "search | browse", "%mcp strategy browse", "strategies", strategy
+    ),
+    "delivery": Command(
+        _CHOOSE,
+        "how a model gets the tools that were found",
+        "auto | definitions | native | bridge",
+        "%mcp delivery bridge",
+        "deliveries",
+        delivery,
     ),
     "model": Command(_CHOOSE, "choose a model", "NAME", "%mcp model planner", "models", model),
     "search": Command(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.magics.args import CELL_OPTIONS, STRATEGIES
+from casual_mcp_nb.magics.args import CELL_OPTIONS, DELIVERIES, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Names:
     prompts: Sequence[str] = ()
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strategies: Sequence[str] = STRATEGIES
+    deliveries: Sequence[str] = DELIVERIES
     commands: Sequence[str] = tuple(COMMANDS)
 
     @classmethod

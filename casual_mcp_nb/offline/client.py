@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.offline.conversation import MAX_REQUEST, read_conversation
+from casual_mcp_nb.offline.conversation import MAX_REQUEST, PlannedCall, bridged_definitions, read_conversation
 from casual_mcp_nb.offline.planner import Plan, plan
+from casual_mcp_nb.types.event import CALL_TOOL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +68,14 @@ class OfflineClient:
 def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[Plan, int]:
     """Return the next step and the number of its first call. Called on another thread, because long messages are slow."""
     conversation = read_conversation(messages)
-    step = plan(conversation, tools)
+    offered = {str(tool["name"]) for tool in tools}
+    if CALL_TOOL in offered:
+        found = [tool for tool in bridged_definitions(messages) if tool["name"] not in offered]
+        step = plan(conversation, [*(tool for tool in tools if tool["name"] != CALL_TOOL), *found])
+        names = {tool["name"] for tool in found}
+        step = replace(step, calls=tuple(_bridged(call) if call.name in names else call for call in step.calls))
+    else:
+        step = plan(conversation, tools)
     if conversation.cut and not step.calls:
         note = (
             f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message; "
@@ -74,3 +83,7 @@ def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]
         )
         step = Plan(reply=f"{step.reply}\n\n{note}")
     return step, conversation.call_count + 1
+
+
+def _bridged(call: PlannedCall) -> PlannedCall:
+    return PlannedCall(CALL_TOOL, {"name": call.name, "arguments": call.arguments})

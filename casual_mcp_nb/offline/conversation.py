@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from casual_mcp_nb.discovery._cards import definitions_in
+from casual_mcp_nb.types.bridged_call import read_call
+from casual_mcp_nb.types.cards import loaded_in
+from casual_mcp_nb.types.event import FINDING, UNLOAD_TOOLS
 from casual_mcp_nb.types.result_text import bare_result, says_failed
 
 if TYPE_CHECKING:
@@ -75,21 +78,31 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
 
 def _calls(messages: Sequence[ChatMessage]) -> tuple[PastCall, ...]:
     results = {message.tool_call_id: _text(message.content) for message in messages if message.role == "tool"}
-    functions = [
-        (call.function, results.get(call.id, ""))
+    calls = [
+        (read_call(call.function.name, call.function.arguments), results.get(call.id, ""))
         for message in messages
         if message.role == "assistant"
         for call in message.tool_calls or ()
     ]
-    return tuple(PastCall(one.name, _arguments(one.arguments), bare_result(text, one.name)) for one, text in functions)
+    return tuple(
+        PastCall(name, arguments if isinstance(arguments, dict) else {}, bare_result(text, name))
+        for (name, arguments, _), text in calls
+    )
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+def bridged_definitions(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Return the definitions of the tools that searches have found and that are called through `call_tool`."""
+    definitions: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        if message.role != "tool" or message.name not in FINDING:
+            continue
+        text = _text(message.content)
+        if message.name == UNLOAD_TOOLS:
+            for name in loaded_in(text):
+                definitions.pop(name, None)
+        else:
+            definitions.update((definition["name"], definition) for definition in definitions_in(text))
+    return list(definitions.values())
 
 
 def _text(content: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from casual_mcp_nb.discovery.browse import BrowseLine, categories_in, lines_in, to_unload
@@ -29,11 +29,12 @@ class ToolFinder:
         calls: The calls since the request.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec], calls: Sequence[PastCall]) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], calls: Sequence[PastCall]) -> None:
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
         self._manifests = {name: manifest for name, text in own.items() if (manifest := manifest_in(text)) is not None}
         self.search = next(iter(self._manifests), None)
         self._toolkit = own.get(BROWSE_TOOLKIT) if LOAD_TOOLS in own else None
+        self._defined = {tool.name for tool in tools if tool.server}
         self._calls = [call for call in calls if call.name in BROWSING]
 
     @property
@@ -71,7 +72,9 @@ class ToolFinder:
             answer = self._answer({"category": category})
             if answer is None:
                 return PlannedCall(BROWSE_TOOLKIT, {"category": category})
-            names = _ranked(need, [line for line in lines_in(answer)[0] if not line.loaded])[:_MAX_LOADED]
+            # What was loaded in another way may have no definition here.
+            lines = [line for line in lines_in(answer)[0] if not (line.loaded and line.name in self._defined)]
+            names = _ranked(need, lines)[:_MAX_LOADED]
             step = self._load(names) if names else None
             if step is not None:
                 return step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Delivery = Literal["definitions", "native", "bridge"]
 """How a step got what searches found.
@@ -14,3 +14,5 @@ Delivery = Literal["definitions", "native", "bridge"]
 
 DeliverySetting = Literal["auto", Delivery]
 """What a person sets; `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+
+DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StrictBool
 
+from casual_mcp_nb.types.delivery import DeliverySetting
+
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by searching for words, or by browsing categories."""
 
@@ -39,6 +41,8 @@ class DiscoveryOptions(BaseModel):
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
         manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
         max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
+        delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
+            through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
     """
 
     defer_all: StrictBool = False
@@ -52,6 +56,7 @@ class DiscoveryOptions(BaseModel):
     max_active_tools: Annotated[
         int, Limit("Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first")
     ] = Field(default=20, ge=1)
+    delivery: DeliverySetting = "auto"
 
     def discovery_options(self) -> dict[str, object]:
         """Return the options by name."""

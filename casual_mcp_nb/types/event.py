@@ -41,6 +41,9 @@ FINDING = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS})
 READ_RESULT = "read_result"
 """The name of the synthetic tool that reads on in a large result."""
 
+CALL_TOOL = "call_tool"
+"""The name under which a model calls the tools that it found, with the delivery `bridge`."""
+
 UNKNOWN = "_unknown"
 """The server name under which calls of unknown tools are counted."""
 

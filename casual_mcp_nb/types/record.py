@@ -39,7 +39,7 @@ MAX_DEPTH = 100
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 _PARTS = {"format", "version", "messages", "tools", "turns"}
 _SHARED: Mapping[type[Any], Any] = {
-    StepStarted: {"request": {"messages", "tools"}},
+    StepStarted: {"request": {"messages", "tools", "found"}},
     TurnStarted: {"messages"},
     StepFinished: {"message"},
 }
@@ -139,6 +139,7 @@ def _written(event: Event, messages: NumberedValues, tools: NumberedValues) -> d
         case StepStarted(request=request):
             fields["request"]["messages"] = messages.spans(request.messages)
             fields["request"]["tools"] = tools.spans(request.tools)
+            fields["request"]["found"] = tools.spans(request.found)
         case TurnStarted():
             fields["messages"] = messages.spans(event.messages)
         case StepFinished():
@@ -200,10 +201,13 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
 
 def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
     request: Request
-    (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": ()},))
+    (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": (), "found": ()},))
     # Inserted afterwards, because validating each would copy what all requests share.
     return dataclasses.replace(
-        request, messages=tuple(_messages(fields["messages"], messages)), tools=tuple(spread(fields["tools"], tools))
+        request,
+        messages=tuple(_messages(fields["messages"], messages)),
+        tools=tuple(spread(fields["tools"], tools)),
+        found=tuple(spread(fields.get("found", ()), tools)),
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Privat
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 from casual_mcp_nb.types.discovery_options import DiscoveryOptions, Strategy
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.listeners import Listeners
@@ -292,6 +293,8 @@ def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:
     value = values.get(field)
     if field == "strategy":
         return UnknownNameError("strategy", str(value), get_args(Strategy))
+    if field == "delivery":
+        return UnknownNameError("delivery", str(value), DELIVERY_SETTINGS)
     if field == "tool_set":
         message = "use the name of a toolset, a ToolSetConfig, or None"
     reason = message.removeprefix("Value error, ").replace("Input should", "it must")

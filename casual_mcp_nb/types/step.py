@@ -185,8 +185,8 @@ class Step(Displayable):
             since: The earlier request; None for the previous step's, if there is one, or else everything is new.
         """
         before = since or self.previous
-        old = [tool["name"] for tool in before.tools] if before else []
-        new = [tool["name"] for tool in self.request.tools]
+        old = [tool["name"] for tool in (*before.tools, *before.found)] if before else []
+        new = [tool["name"] for tool in (*self.request.tools, *self.request.found)]
         return StepDiff(
             index=self.index,
             messages_added=_added(before, self.request) if before else self.request.messages,
