@@ -131,11 +131,11 @@ class McpToolChat:
             limits=answer_limits,
             strict=strict,
         )
-        self.sampling = Sampling(models, self.consent, lambda: self._secrets)
         self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
+        self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add)
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)

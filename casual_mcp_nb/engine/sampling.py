@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.engine.audit import size_of_arguments
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.errors import CasualMcpError, shown
 from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.audit import AuditRecord
+from casual_mcp_nb.types.event import CallStatus
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.options import RequestOptions
-from casual_mcp_nb.types.sampling import SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.types.sampling import METHOD, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.step import text_of
+from casual_mcp_nb.types.tool import ToolName
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -27,12 +34,20 @@ class Sampling:
         models: The models.
         consent: Asks the person.
         secrets: Values to redact in errors.
+        add: Called with the audit record of each request that a person was to be asked about.
 
     Attributes:
         choose_model: Returns the model that answers; None for the first one of the config.
     """
 
-    def __init__(self, models: ModelFactory, consent: Consent, secrets: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self,
+        models: ModelFactory,
+        consent: Consent,
+        secrets: Callable[[], Collection[str]],
+        add: Callable[[AuditRecord], None] = lambda _: None,
+    ) -> None:
+        self._add = add
         self._models = models
         self._consent = consent
         self._secrets = secrets
@@ -49,11 +64,15 @@ class Sampling:
             messages = [{"role": role, "text": text} for role, text in request.messages]
             system = {"system": request.system} if request.system else {}
             arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}
-            permission = await self._consent.sampling(server, arguments)
+            at, permission = time.time(), await self._consent.sampling(server, arguments)
+            record = AuditRecord(
+                at, ToolName(server, METHOD), "server", permission, "denied", None, size_of_arguments(arguments), 0
+            )
             if not permission.allowed:
+                self._add(record)
                 reason = f": {permission.reason}" if permission.reason else ""
                 raise SamplingRefused(f"the user did not allow it{reason}")
-            response = await _asked(model, request)
+            response = await self._asked(model, request, record)
         except CasualMcpError as error:
             details = f"{type(error).__name__}: {redacted(str(error), self._secrets())}"
             # What went wrong at a provider is none of the server's business.
@@ -64,8 +83,21 @@ class Sampling:
         note = f"Model {shown(model.name)} answered messages of this server{took}{f', {cost}' if cost else ''}."
         return SamplingAnswer(text_of(response.message.content), model.model, response.truncated, note)
 
+    async def _asked(self, model: ChatModel, request: SamplingRequest, record: AuditRecord) -> ModelResponse:
+        start, size = time.perf_counter(), 0
+        status: CallStatus = "error"
+        try:
+            response = await _answer(model, request)
+            status, size = "ok", len(text_of(response.message.content))
+            return response
+        except asyncio.CancelledError:
+            status = "stopped"
+            raise
+        finally:
+            self._add(replace(record, status=status, seconds=time.perf_counter() - start, result_size=size))
 
-async def _asked(model: ChatModel, request: SamplingRequest) -> ModelResponse:
+
+async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
     from casual_llm import AssistantMessage, SystemMessage, UserMessage
 
     kinds = {"user": UserMessage, "assistant": AssistantMessage}

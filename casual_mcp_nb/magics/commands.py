@@ -280,6 +280,16 @@ def read(session: Session, line: str) -> Any:
     return session.read(name, **values)
 
 
+def subscribe(session: Session, line: str) -> Any:
+    """Have a server report the changes of a resource; or show what is reported."""
+    return session.subscribe(one_word("subscribe", line, "resource", "docs://readme")) if line else session.subscriptions
+
+
+def unsubscribe(session: Session, line: str) -> Any:
+    """End the reports about a resource."""
+    return session.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme"))
+
+
 def prompt(session: Session, line: str) -> Any:
     """Fill in a prompt."""
     name, values = parse_assignments("prompt", line, "prompt", "docs:summarize topic=harbours")
@@ -417,6 +427,12 @@ COMMANDS: dict[str, Command] = {
     ),
     "read": Command(
         _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
+    ),
+    "subscribe": Command(
+        _TRY, "have a server report the changes of a resource", "[URI]", "%mcp subscribe docs://readme", "resources", subscribe
+    ),
+    "unsubscribe": Command(
+        _TRY, "end the reports about a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
     ),
     "prompts": Command(_TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts")),
     "prompt": Command(

@@ -14,8 +14,9 @@ from casual_mcp_nb.types.files import write_text
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName
 
-Caller = Literal["model", "person", "tool"]
-"""Who made a call; a `tool` is a function of the notebook that calls another tool."""
+Caller = Literal["model", "person", "tool", "server"]
+"""Who made a call; a `tool` is a function of the notebook that calls another tool, a `server` asked the model
+for an answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,9 @@ async def test_what_the_person_allows_is_answered_by_the_default_model_and_count
         each for each in map(json.loads, (tmp_path / "record").read_text().splitlines()) if each.get("method") == "initialize"
     )
     assert hello["params"]["capabilities"] == {"sampling": {}}
+    (record, _) = chat.audit.read()
+    assert (record.caller, str(record.tool), record.status) == ("server", "asker:sampling/createMessage", "ok")
+    assert (record.permission.by, record.result_size) == ("person", len("Three."))
 
 
 @pytest.mark.parametrize("person", [Person(False), Person("not your business"), None])
@@ -103,6 +106,8 @@ async def test_what_nobody_allows_is_an_error_for_the_server_and_no_request(open
         assert person.answer in error["message"]
     assert model.client.requests == []
     assert turn.status == "done"
+    (record, _) = chat.audit.read()
+    assert (record.caller, record.status, record.permission.allowed) == ("server", "denied", False)
 
 
 @pytest.mark.parametrize(

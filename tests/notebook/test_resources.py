@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +13,12 @@ from fastmcp.prompts import Message
 from fastmcp.resources import ResourceContent, ResourceResult
 from fastmcp.utilities.types import Image
 from kit.pictures import DOT as PNG
+from kit.raw_server import raw_config
 from mcp_types import ResourceLink
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ResourceError, UnknownNameError, UsageError
+from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers.scripted import scripted_model
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.resource import Resource
@@ -258,3 +261,26 @@ def test_displays_name_what_is_there_and_escape_it(session: Session) -> None:
         Resource("docs", "docs://readme", "readme").__str__,
     ]
     assert all(text() for text in shown)
+
+
+def test_changes_of_a_resource_are_followed_by_magic() -> None:
+    listing = {"resources": [{"uri": "demo://log", "name": "log"}]}
+    answers = {"resources/list": listing, "resources/subscribe": {}, "resources/unsubscribe": {}}
+    changed = {"method": "notifications/resources/updated", "params": {"uri": "demo://log"}}
+    config = raw_config(
+        capabilities={"tools": {}, "resources": {"subscribe": True}},
+        answers=answers,
+        calls={"touch": {"notify": changed, "result": {"content": []}}},
+    )
+    follow, end = COMMANDS["subscribe"].run, COMMANDS["unsubscribe"].run
+    with Session.from_config({"servers": {"demo": config}}, quiet=True) as session:
+        assert len(follow(session, "")) == 0
+        (subscription,) = follow(session, "demo://log")
+        assert (subscription.server, subscription.uri) == ("demo", "demo://log")
+        done = threading.Event()
+        session.on_change(lambda: done.set() if session.subscriptions[0].updates else None)
+        session.call_tool("demo:touch")
+        assert done.wait(30)
+        assert len(end(session, "demo://log")) == 0
+        with pytest.raises(UsageError):
+            end(session, "")
