@@ -24,6 +24,7 @@ def frame_of(stats: ChatStats) -> Any:
             "request": step.parts.total,
             "request_origin": step.parts.origin,
             "with_nothing_deferred": step.undeferred_tokens,
+            "reused": step.reused,
             "cached": step.cached_tokens,
             "cache_written": step.cache_write_tokens,
             "answer": step.completion_tokens,

@@ -12,11 +12,24 @@ from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import change_table, make_up_table
 from casual_mcp_nb.display.tools import SUMMARY
-from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Table, Text, View, columns
+from casual_mcp_nb.display.view import (
+    Block,
+    Cell,
+    DisplayLimits,
+    KeyValues,
+    Line,
+    Name,
+    Section,
+    Status,
+    Table,
+    Text,
+    View,
+    columns,
+)
 from casual_mcp_nb.types.event import Request
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.step import Step, StepDiff, text_of
-from casual_mcp_nb.types.tokens import definition_tokens, estimate_tokens
+from casual_mcp_nb.types.tokens import CacheMiss, definition_tokens, estimate_tokens
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -30,8 +43,11 @@ def request_view(request: Request, limits: DisplayLimits) -> View:
 
 
 def request_words(request: Request) -> str:
-    """Return what a request holds: `3 messages, 7 tools, ≈ 824 tokens`."""
-    return f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}"
+    """Return what a request holds: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
+    reused = f", {words.about(request.reused, 'estimated')} of them reused" if request.reused else ""
+    return (
+        f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}{reused}"
+    )
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
@@ -47,9 +63,22 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
         Section("Breakdown", (make_up_table(request.tokens),)),
-        Section("Messages", _messages(request.messages, limits), note=_how_many(request)),
-        Section("Tools offered", _offered(request.tools, limits, definitions), note=words.count(len(request.tools), "tool")),
+        Section("Messages", _messages(request.messages, limits, _reuse(request)), note=_how_many(request)),
+        Section("Tools offered", _offered(request, limits, definitions), note=words.count(len(request.tools), "tool")),
     )
+
+
+def _reuse(request: Request) -> tuple[int, Line] | None:
+    """Return after how many messages a line says that what is reused ends there; None if it ends before the messages."""
+    if request.reused is None or not request.reused_messages:
+        return None
+    return request.reused_messages, reuse_line(request, f"the tools and {words.count(request.reused_messages, 'message')}")
+
+
+def reuse_line(request: Request, what: str) -> Line:
+    """Return the line at the end of what a request repeats from the one before."""
+    text = f"↑ Reused up to here: {what}, {words.tokens(request.reused, 'estimated')}, are the same as in the request before"
+    return Line(Status(text, "quiet"), data=(("part", "reused"),))
 
 
 def _how_many(request: Request) -> str:
@@ -61,10 +90,14 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     """Return one model call: what it used, what was new in the request, what it answered, what it called."""
     usage = step.usage
     facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
+    if step.request.reused is not None:
+        facts.append(("Same as in the request before", words.tokens(step.request.reused, "estimated")))
     if usage and usage.cached_tokens is not None:
         facts.append(("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)))
     if usage and usage.cache_write_tokens:
         facts.append(("Written to the cache", words.tokens(usage.cache_write_tokens, usage.origin)))
+    if usage and usage.cache_miss:
+        facts.append(("Not read from the cache", miss_words(usage.cache_miss)))
     if usage and usage.completion_tokens is not None:
         facts.append(("Output", words.tokens(usage.completion_tokens, usage.origin)))
     if step.seconds is not None:
@@ -87,6 +120,11 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
     blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
     return View("step", f"Step {step.index + 1}", tuple(blocks))
+
+
+def miss_words(miss: CacheMiss) -> str:
+    """Return why a provider did not reuse its cache, in its own word: `tools_changed, 1,200 tokens`."""
+    return miss.reason if miss.tokens is None else f"{miss.reason}, {words.tokens(miss.tokens, 'estimated')}"
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
@@ -116,16 +154,22 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
     return (Section("Tools", (Text("\n".join(lines), code=True),), note=note),)
 
 
-def _messages(messages: Sequence[ChatMessage], limits: DisplayLimits) -> tuple[Block, ...]:
+def _messages(
+    messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
+) -> tuple[Block, ...]:
     if not messages:
         return (Text("None."),)
     numbers = list(range(len(messages)))
     if len(messages) > limits.rows:
         numbers = [*numbers[:_FIRST_MESSAGES], *numbers[_FIRST_MESSAGES - limits.rows :]]
     share = max(80, min(limits.text, 8 * limits.text // len(numbers)))
-    sections = [_message(messages[number], number, share) for number in numbers]
+    sections: list[Block] = [_message(messages[number], number, share) for number in numbers]
+    end = sum(number < reuse[0] for number in numbers) if reuse else 0
     if len(numbers) < len(messages):
         sections.insert(_FIRST_MESSAGES, Section(f"{words.count(len(messages) - len(numbers), 'message')} more", ()))
+        end += end >= _FIRST_MESSAGES
+    if reuse:
+        sections.insert(end, reuse[1])
     return tuple(sections)
 
 
@@ -141,7 +185,8 @@ def _message(message: ChatMessage, number: int, limit: int) -> Section:
     return Section(title, tuple(blocks) or (Text("Empty."),), note=note, fold="closed" if len(text) > limit // 4 else "open")
 
 
-def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
+def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Block, ...]:
+    tools: Sequence[Mapping[str, Any]] = request.tools
     if not tools:
         return (Text("None."),)
     visible = tools[: limits.rows]
@@ -153,11 +198,18 @@ def _offered(tools: Sequence[Mapping[str, Any]], limits: DisplayLimits, whole: b
         )
         for tool in visible
     )
-    table = Table(columns("Tool", "Tokens #", "Description"), rows, len(tools) - len(rows))
+    titles = columns("Tool", "Tokens #", "Description")
+    hidden = len(tools) - len(rows)
+    table: tuple[Block, ...] = (Table(titles, rows, hidden),)
+    if request.reused is not None and not request.reused_messages:
+        same = request.reused_tools
+        first_rows = (Table(titles, rows[:same]),) if same else ()
+        other_rows = (Table(titles, rows[same:], hidden),) if same < len(tools) else ()
+        table = (*first_rows, reuse_line(request, words.count(same, "tool")), *other_rows)
     if not whole:
-        return (table,)
+        return table
     definitions = Text(pretty(list(visible)), code=True, limit=limits.document // 4)
-    return (table, Section("Definitions", (definitions,), fold="closed"))
+    return (*table, Section("Definitions", (definitions,), fold="closed"))
 
 
 def _price(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from casual_mcp_nb.display import format as words
@@ -24,6 +25,8 @@ from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.stats import ChatStats, ToolCallStats
 from casual_mcp_nb.types.tool import ToolName, wire_name
+
+_MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
@@ -54,9 +57,21 @@ def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
             if value is not None
         ),
     ]
+    if stats.reused_tokens:
+        share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
+        facts.append(
+            ("Same as in the request before", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
+        )
+    facts += [("Not read from the cache", miss) for miss in _misses(stats)]
     if tokens.unknown_calls:
         facts.append(("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"))
     return (*facts, *_cost(stats.cost))
+
+
+def _misses(stats: ChatStats) -> tuple[str, ...]:
+    """Return why providers did not read their caches, in their own words, each with how often they said so."""
+    reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
+    return tuple(f"{reason} ({words.count(times, 'model call')})" for reason, times in reasons.most_common(_MAX_REASONS))
 
 
 def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, status_of, tool_words
-from casual_mcp_nb.display.request import change_blocks, request_blocks, request_words
+from casual_mcp_nb.display.request import change_blocks, miss_words, request_blocks, request_words
 from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
-from casual_mcp_nb.types.event import ContextTrimmed, Event, ModelRetry, ModelWait, Notice, Request, ServerLog, StepStarted
+from casual_mcp_nb.types.event import (
+    ContextTrimmed,
+    Event,
+    ModelRetry,
+    ModelWait,
+    Notice,
+    PrefixCause,
+    PrefixChanged,
+    Request,
+    ServerLog,
+    StepStarted,
+)
 from casual_mcp_nb.types.step import Step, with_nested
 from casual_mcp_nb.types.trace import Turn
 
@@ -104,7 +115,7 @@ def _events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[in
                 times[current] = (event.at, event.at)
             case Notice() | ServerLog():
                 remarks.setdefault(current, []).append(event)
-            case ModelRetry() | ModelWait() | ContextTrimmed():
+            case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged():
                 remarks.setdefault(event.step, []).append(event)
         if current in times and not isinstance(event, Notice | ServerLog):
             times[current] = (times[current][0], max(times[current][1], event.at))
@@ -188,6 +199,8 @@ def _model_line(step: Step) -> list[Block]:
         figures.append(f"{words.number(usage.cached_tokens)} read from the cache")
     if usage and usage.cache_write_tokens:
         figures.append(f"{words.number(usage.cache_write_tokens)} written to it")
+    if usage and usage.cache_miss:
+        figures.append(f"cache missed: {miss_words(usage.cache_miss)}")
     figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
     shown = tuple(filter(None, figures))
     return [Line(None, shown)] if shown else []
@@ -235,5 +248,31 @@ def _remark(event: Event) -> Status:
             left = f"the oldest {words.count(event.exchanges, 'exchange')} of the conversation"
             window = words.count(event.window, "token")
             return Status(f"! Not sent from here on: {left}. The model can read {window}.", "busy")
+        case PrefixChanged():
+            again = f"{words.tokens(event.lost, 'estimated')} of the request before are sent in full again"
+            return Status(f"↺ {again}: {_cause(event)}.", "quiet")
         case _:
             return Status("")
+
+
+_CAUSES: Mapping[PrefixCause, str] = {
+    "found": "a search added",
+    "unloaded": "no longer loaded:",
+    "definition": "servers changed",
+    "large_result": "the tool that reads on in a large result was added",
+    "selection": "you changed the selection",
+    "delivery": "found tools are delivered in another way",
+    "tools": "other tools are offered:",
+    "system": "the system prompt changed",
+    "trimmed": "the oldest messages are no longer sent",
+    "messages": "an earlier message changed",
+    "options": "the options changed",
+    "model": "another model answers",
+}
+
+
+def _cause(event: PrefixChanged) -> str:
+    cause = _CAUSES[event.cause]
+    if event.cause in ("found", "unloaded", "definition", "tools") and event.names:
+        return f"{cause} {words.listed(event.names, _NAMED_CALLS)}"
+    return cause.removesuffix(":")

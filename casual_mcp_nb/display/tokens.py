@@ -41,20 +41,23 @@ def step_table(steps: Sequence[StepStats], limits: DisplayLimits) -> Table:
     last = steps[-max(1, limits.rows // 2) :]
     most = max((step.parts.total for step in last), default=0)
     turns = last[-1].turn > 0 if last else False
-    titles = columns(*(("Turn",) if turns else ()), "Step", *_SHORT, "Input", *(("Output",) if _has_output(last) else ()))
-    return Table(titles, tuple(_step_row(step, most, turns, _has_output(last)) for step in last), len(steps) - len(last))
+    reused, output = any(step.reused is not None for step in last), _has_output(last)
+    more = (*(("Reused #",) if reused else ()), *(("Output",) if output else ()))
+    titles = columns(*(("Turn",) if turns else ()), "Step", *_SHORT, "Input", *more)
+    return Table(titles, tuple(_step_row(step, most, turns, reused, output) for step in last), len(steps) - len(last))
 
 
 def _has_output(steps: Sequence[StepStats]) -> bool:
     return any(step.completion_tokens is not None for step in steps)
 
 
-def _step_row(step: StepStats, most: int, turns: bool, output: bool) -> tuple[Cell, ...]:
+def _step_row(step: StepStats, most: int, turns: bool, reused: bool, output: bool) -> tuple[Cell, ...]:
     return (
         *((str(step.turn + 1),) if turns else ()),
         str(step.step + 1),
         *(words.number(value) for value in step.parts.as_dict().values()),
         stack(step.parts, most, words.about(step.parts.total, step.parts.origin)),
+        *((words.about(step.reused, "estimated"),) if reused else ()),
         *((words.about(step.completion_tokens, step.answer_origin),) if output else ()),
     )
 

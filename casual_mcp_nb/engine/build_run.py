@@ -18,6 +18,7 @@ from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tools import ChatTools
@@ -31,6 +32,7 @@ from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -57,6 +59,7 @@ class Chat(Protocol):
     checks: PreflightChecks
     notice_history: NoticeHistory
     large_results: LargeResults
+    last_selection: str
     mocks: Mocks
     deliveries: Deliveries
 
@@ -67,6 +70,7 @@ async def build_run(
     options: TurnOptions,
     history: Sequence[ChatMessage],
     emit: Callable[[Event], None],
+    before: Turn | None = None,
 ) -> Run:
     """Prepare the run of a turn, and emit how it starts and what the person should know.
 
@@ -76,6 +80,7 @@ async def build_run(
         options: The options of this turn.
         history: The conversation so far.
         emit: Called with each event.
+        before: The turn before this one, if it is known.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist.
@@ -112,6 +117,7 @@ async def build_run(
         large_results=chat.large_results,
         history=chat.notice_history,
         deliveries=chat.deliveries,
+        prefix=PromptPrefix.after(before, model.name, [*history, *messages], _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
     emit(_turn_started(messages, model, view, discovered))
@@ -177,6 +183,12 @@ async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: Tool
         template = model.template or DEFAULT_TEMPLATE if template is None else template
         system = await chat.templates.render_async(template, tools=view.offered, variables=options.given.get("variables"))
     return with_instructions(system, view, chat.server_manager)
+
+
+def _new_selection(chat: Chat, view: ToolView) -> bool:
+    """Return whether the selection differs from that of the chat's turn before, and remember it."""
+    last, chat.last_selection = chat.last_selection, view.selection.key()
+    return last not in ("", chat.last_selection)
 
 
 def _turn_started(

@@ -122,6 +122,7 @@ class McpToolChat:
         self.checks = PreflightChecks()
         self.notice_history = NoticeHistory()
         self.large_results = LargeResults(server_manager.config_of)
+        self.last_selection = ""
         self.consent = Consent(
             self.tools.changes,
             server_manager.config_of,
@@ -389,6 +390,7 @@ class McpToolChat:
         *,
         history: Sequence[ChatMessage] = (),
         turn: Turn | None = None,
+        before: Turn | None = None,
         on_event: Callable[[Event], None] | None = None,
         plan_only: bool = False,
     ) -> Turn:
@@ -399,6 +401,7 @@ class McpToolChat:
             options: The options of this turn.
             history: The conversation so far.
             turn: The turn on whose trace the events are recorded; None for a new one.
+            before: The turn before it, with whose last request the first one is compared; None if it is not known.
             on_event: Called with each event after it was recorded.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
 
@@ -421,7 +424,7 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit)
+        run = await build_run(self, messages, options, history, emit, before)
         run.plan_only = plan_only
         self._last_turn = turn
         self._running.add(run)
@@ -470,7 +473,7 @@ class McpToolChat:
         options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, **more)
         await load("casual_llm")
         history, new, options = split_messages(messages, options)
-        turn = await self.run(new, options, history=history)
+        turn = await self.run(new, options, history=history, before=self._last_turn if history else None)
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
@@ -489,7 +492,9 @@ class McpToolChat:
         history, new, turn_options = split_messages(messages, TurnOptions(**options))
         turn = Turn(Trace())
         follower = Follower(turn.trace)
-        task = asyncio.create_task(self.run(new, turn_options, history=history, turn=turn, on_event=follower.on_event))
+        before = self._last_turn if history else None
+        running = self.run(new, turn_options, history=history, turn=turn, before=before, on_event=follower.on_event)
+        task = asyncio.create_task(running)
         task.add_done_callback(follower.on_end)
         try:
             async for event in follower:

@@ -121,6 +121,10 @@ class ContextWindow:
             over=counted if self.window is not None and counted > self.window - self.reserve else None,
         )
 
+    def tokens_of(self, messages: int) -> int:
+        """Return the estimated tokens of the first messages that `trim` last sent."""
+        return sum(tokens for _, tokens in self._sizes[self._left_out : self._left_out + messages])
+
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
         """Return a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
 

@@ -17,10 +17,10 @@ Everything that happens is emitted as an event; the trace of these events is the
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery import first_presented
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
@@ -36,6 +36,7 @@ from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
+from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.view import cut_notices
 from casual_mcp_nb.errors import MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.base import RequestAdapted
@@ -89,6 +90,7 @@ class Run:
         large_results: Keeps the results of which the model reads only the head.
         history: The notices given in this conversation.
         deliveries: Chooses how the model gets what searches find.
+        prefix: Compares each request with the one before.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
     """
 
@@ -110,6 +112,7 @@ class Run:
     large_results: LargeResults = field(default_factory=LargeResults)
     history: NoticeHistory = field(default_factory=NoticeHistory)
     deliveries: Deliveries = field(default_factory=Deliveries)
+    prefix: PromptPrefix = field(default_factory=PromptPrefix)
     plan_only: bool = False
 
     def __post_init__(self) -> None:
@@ -169,6 +172,8 @@ class Run:
                 self._edit(step, edit)
             request = self.request(step)
         undeferred_tokens = None if self.view is self._first_view else self.view.undeferred_tokens
+        if change := self.prefix.sent(request, self.view, step, self.now()):
+            self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
         response = await self._complete(step, request)
         self.context.calibration.learn(request.tokens.total, response.usage)
@@ -195,7 +200,7 @@ class Run:
         added = (*last, *read_on) if self.delivery == "definitions" else (*read_on, *last)
         tools = (*self.view.definitions, *added)
         system = [SystemMessage(content=self.system)] if self.system else []
-        return Request(
+        request = Request(
             messages=(*system, *self.messages[trimmed.left_out :]),
             tools=tools,
             tokens=replace(tokens, history=trimmed.history, results=trimmed.results),
@@ -204,6 +209,7 @@ class Run:
             delivery=self.delivery,
             found=tuple(tool.definition for tool in found),
         )
+        return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
     async def call_tools(self, step: int, calls: Sequence[AssistantToolCall]) -> None:
         """Run calls concurrently and add their results to the conversation, in the order of the calls."""
@@ -370,6 +376,20 @@ class Run:
             manifest=self.view.manifest_tokens,
             tools=tools + (READ_ON_TOKENS if self._can_read_on else 0),
         )
+
+    def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
+        """Return the estimated tokens of some of the definitions of a request."""
+        if not definitions:
+            return 0
+        offered = {tool.wire_name: tool for tool in self.view.offered}
+        names = [str(definition["name"]) for definition in definitions]
+        tools = [offered.get(name) or self.view.deferred_by_name.get(name) for name in names]
+        return sum(tool.tokens if tool else READ_ON_TOKENS for tool in tools)
+
+    def _first_message_tokens(self, messages: int) -> int:
+        """Return the estimated tokens of the first messages of a request."""
+        system = 1 if self.system and messages else 0
+        return self._system_tokens * system + self.context.tokens_of(messages - system)
 
 
 # A conversation sends the same system prompt in each turn.

@@ -99,7 +99,8 @@ class ConversationRunner:
                 on_event(event)
 
         try:
-            return await self._chat.run(await begin(), options, history=history, turn=turn, on_event=record)
+            before = turns[:index][-1] if turns[:index] else None
+            return await self._chat.run(await begin(), options, history=history, turn=turn, before=before, on_event=record)
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

@@ -242,7 +242,8 @@ class TurnService:
         await warmed_up()
         turns = list(self.runner.turns)
         history = [message for turn in turns for message in turn.messages]
-        return await self._chat.run(as_messages(prompt), options, history=history, plan_only=True)
+        before = turns[-1] if turns else None
+        return await self._chat.run(as_messages(prompt), options, history=history, before=before, plan_only=True)
 
     async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions) -> list[ToolCall]:
         await self._tools.view()

@@ -79,6 +79,11 @@ class Request(Displayable):
         options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
         delivery: How the model gets the tools that searches found.
         found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
+        reused: Estimated tokens at its beginning that stand unchanged in the request before, in whatever turn that was, and
+            that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
+            messages. None for the first request of a conversation.
+        reused_tools: How many of the tools stand unchanged there, from the first one on.
+        reused_messages: How many of the messages, from the first one on; 0 if the tools differ.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -88,6 +93,9 @@ class Request(Displayable):
     options: Mapping[str, Any] = field(default_factory=dict)
     delivery: Delivery = "definitions"
     found: tuple[Mapping[str, Any], ...] = ()
+    reused: int | None = None
+    reused_tools: int = 0
+    reused_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,51 @@ class ContextTrimmed:
     messages: int
     exchanges: int
     window: int
+    at: float = 0.0
+
+
+PrefixCause = Literal[
+    "found",
+    "unloaded",
+    "definition",
+    "large_result",
+    "selection",
+    "delivery",
+    "tools",
+    "system",
+    "trimmed",
+    "messages",
+    "options",
+    "model",
+]
+"""What changed in a request that the one before had too.
+
+- `found`: a search added tools; `unloaded`: found tools were removed again.
+- `definition`: servers changed the definitions of tools; `tools`: other tools are offered.
+- `large_result`: the tool that reads on in a large result is offered from now on.
+- `selection`: the person chose other tools; `delivery`: found tools are delivered in another way.
+- `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier message differs.
+- `options`: an option that providers render before the messages; `model`: another model.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixChanged:
+    """A request no longer begins with the whole request before it: what comes after the change is billed in full again.
+
+    Args:
+        step: The step of the request.
+        cause: What changed.
+        kept: Estimated tokens of the request before up to the change.
+        lost: Its estimated tokens after the change.
+        names: The tools that were added, removed or changed, by wire name; at most 12.
+    """
+
+    step: int
+    cause: PrefixCause
+    kept: int
+    lost: int
+    names: tuple[str, ...] = ()
     at: float = 0.0
 
 
@@ -387,6 +440,7 @@ Event = (
     TurnStarted
     | TextEdited
     | ContextTrimmed
+    | PrefixChanged
     | StepStarted
     | TextDelta
     | ModelRetry

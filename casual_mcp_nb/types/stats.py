@@ -22,7 +22,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.prices import Cost, Price, total_cost
-from casual_mcp_nb.types.tokens import Origin, TokenParts, TokenUsage, estimate_tokens
+from casual_mcp_nb.types.tokens import CacheMiss, Origin, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.types.tool import wire_name
 
 _MESSAGE_TOKENS = 4
@@ -113,9 +113,11 @@ class StepStats:
         answer_origin: Who counted the answer.
         seconds: Time that the model took; None if it did not answer.
         tool_calls: Number of tool calls in the answer.
+        reused: The part of the request that stands unchanged in the request before, estimated; None for the first one.
         cached_tokens: The part of the request that the provider had cached; None if unknown.
         cache_write_tokens: The part that it wrote to its cache; None if unknown.
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
+        cache_miss: Why the provider could not reuse its cache; None if it could, or did not say.
     """
 
     turn: int
@@ -126,9 +128,11 @@ class StepStats:
     answer_origin: Origin = "reported"
     seconds: float | None = None
     tool_calls: int = 0
+    reused: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     cost: Cost | None = None
+    cache_miss: CacheMiss | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,11 @@ class ChatStats(Displayable):
     def sent_tokens(self) -> int:
         """The size of all requests."""
         return sum(step.parts.total for step in self.steps)
+
+    @property
+    def reused_tokens(self) -> int:
+        """What the requests repeat from the request before each of them, estimated: a provider's cache can hold that."""
+        return sum(step.reused or 0 for step in self.steps)
 
     @property
     def undeferred_tokens(self) -> int:
@@ -264,7 +273,7 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
 def _step_stats(
     event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int, price: Price | None
 ) -> StepStats:
-    usage = answer.usage if answer else None
+    usage, reused = answer.usage if answer else None, event.request.reused
     return StepStats(
         turn=0,
         step=event.step,
@@ -274,9 +283,11 @@ def _step_stats(
         answer_origin=usage.origin if usage else "reported",
         seconds=answer.at - event.at if answer else None,
         tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
+        reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
         cached_tokens=usage.cached_tokens if usage else None,
         cache_write_tokens=usage.cache_write_tokens if usage else None,
         cost=price.of(usage) if price else None,
+        cache_miss=usage.cache_miss if usage else None,
     )
 
 

@@ -226,7 +226,8 @@ def step_of(
     request = event.request
     counted = request.tokens.as_counted(usage)
     if counted is not request.tokens:
-        request = dataclasses.replace(request, tokens=counted)
+        reused = None if request.reused is None else request.reused * counted.total // max(request.tokens.total, 1)
+        request = dataclasses.replace(request, tokens=counted, reused=reused)
     return Step(
         index=event.step,
         request=request,

@@ -15,6 +15,8 @@ from casual_mcp_nb.types.event import (
     ModelRetry,
     ModelWait,
     Notice,
+    PrefixChanged,
+    Request,
     ServerLog,
     StepFinished,
     StepStarted,
@@ -150,6 +152,12 @@ class Turn(Displayable):
         return next((text_of(m.content) for m in reversed(self.asked) if m.role == "user"), "")
 
     @property
+    def last_request(self) -> Request | None:
+        """The last request, with its tokens as they were estimated; None if there is none."""
+        started = self.trace.of(StepStarted)
+        return started[-1].request if started else None
+
+    @property
     def asked(self) -> list[ChatMessage]:
         """The messages that the person added, as the model read them."""
         messages: list[ChatMessage] = list(self.started.messages)
@@ -227,6 +235,11 @@ class Turn(Displayable):
     def trimmings(self) -> list[ContextTrimmed]:
         """The points at which more of the conversation was left out to fit the context window."""
         return self.trace.of(ContextTrimmed)
+
+    @property
+    def prefix_changes(self) -> list[PrefixChanged]:
+        """The requests that no longer began with the whole request before them, each with what changed."""
+        return self.trace.of(PrefixChanged)
 
     @property
     def notices(self) -> list[Notice]:

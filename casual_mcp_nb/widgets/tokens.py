@@ -57,6 +57,7 @@ def _row(step: StepStats, turn: int) -> dict[str, Any]:
         "step": step.step + 1,
         "parts": list(step.parts.as_dict().values()),
         "sent": step.parts.total,
+        "reused": step.reused,
         "origin": step.parts.origin,
         "answer": step.completion_tokens,
         "answer_origin": step.answer_origin,
@@ -65,5 +66,6 @@ def _row(step: StepStats, turn: int) -> dict[str, Any]:
 
 def _sum(stats: ChatStats) -> dict[str, Any]:
     sent: dict[str, Any] = {"sent": stats.sent_tokens, "origin": stats.parts.origin, "steps": len(stats.steps)}
+    sent["reused"] = stats.reused_tokens if any(step.reused is not None for step in stats.steps) else None
     sent["parts"] = list(stats.parts.as_dict().values())
     return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}

@@ -16,6 +16,7 @@ from casual_mcp_nb.types.event import (
     ApprovalAnswered,
     ApprovalAsked,
     Event,
+    PrefixChanged,
     Request,
     StepFinished,
     StepStarted,
@@ -25,7 +26,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.step import Step, ToolCall
-from casual_mcp_nb.types.tokens import TokenParts
+from casual_mcp_nb.types.tokens import CacheMiss, TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -46,6 +47,44 @@ def test_a_request_shows_its_messages_its_tools_and_what_it_is_made_of(make: Any
     assert "You are kind." in text
     assert re.search(r"weather__get_forecast +≈ \d+ +The weather forecast", text)
     assert '"parameters": {' in text
+
+
+def test_a_line_marks_the_end_of_what_a_request_repeats_from_the_one_before() -> None:
+    messages = tuple(UserMessage(content=f"Message {number}.") for number in range(1, 4))
+    tools = tuple({"name": name, "description": "", "parameters": {}} for name in ("alpha", "beta", "gamma"))
+    whole = Request(messages, tools, TokenParts(tools=30, history=30), reused=50, reused_tools=3, reused_messages=2)
+    broken = dataclasses.replace(whole, reused=20, reused_tools=2, reused_messages=0)
+    for request, before, after in ((whole, "Message 2.", "Message 3."), (broken, "beta", "gamma")):
+        for form, text in mimebundle(request).items():
+            if form != "text/html":
+                text = text.partition("Definitions")[0]
+            assert text.count("Reused up to here") == 1
+            place = text.index("Reused up to here")
+            assert text.rindex(before, 0, place) < place < text.index(after, place)
+    first = dataclasses.replace(whole, reused=None, reused_tools=0, reused_messages=0)
+    assert "Reused" not in plain(first)
+    long = dataclasses.replace(whole, messages=messages * 100, reused_messages=200)
+    assert plain(long).count("Reused up to here") == 1
+
+
+def test_a_step_says_what_was_reused_what_broke_it_and_what_the_provider_says() -> None:
+    asked = UserMessage(content="x")
+    usage = TokenUsage(100, 5, 0, cache_miss=CacheMiss("tools_changed", 80))
+    events: list[Event] = [
+        TurnStarted((asked,), "m"),
+        PrefixChanged(0, "found", 20, 60, ("shop__<b>list</b>",)),
+        StepStarted(0, Request((asked,), (), TokenParts(history=50), reused=20)),
+        StepFinished(0, AssistantMessage(content="y"), usage),
+        TurnFinished("done"),
+    ]
+    turn = Turn(Trace(events))
+    # What is estimated is scaled to what the provider counted.
+    assert (turn.steps[0].request.reused, turn.stats.steps[0].reused, turn.stats.reused_tokens) == (40, 40, 40)
+    assert "a search added shop__" in plain(turn)
+    assert "<b>" not in mimebundle(turn)["text/html"]
+    for noun in (turn, turn.steps[0], turn.stats):
+        assert "tools_changed" in plain(noun)
+    assert "≈ 40 tokens (40% of the input)" in plain(turn.stats)
 
 
 @pytest.mark.fault(90)

@@ -21,6 +21,7 @@ from casual_mcp_nb.types.event import (
     ModelRetry,
     ModelWait,
     Notice,
+    PrefixChanged,
     Request,
     SearchRow,
     ServerLog,
@@ -36,7 +37,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.prices import Price
-from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
+from casual_mcp_nb.types.tokens import CacheMiss, TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -50,15 +51,18 @@ EVENTS: list[Event] = [
     TurnStarted((UserMessage(content="Add <1> & 2, naïve 😀"),), "m", "numbers", True, 1, 2, 300, 0.0, "openai", PRICE),
     ContextTrimmed(0, 4, 2, 8192, 0.05),
     TextEdited(0, None, "Add 1 & 2", "Add <1> & 2", 0.0),
+    PrefixChanged(0, "found", 12, 300, ("math__add",), 0.08),
     StepStarted(
         0,
-        Request((SystemMessage(content="Be kind."), UserMessage(content="x")), ({"name": "a"},), TokenParts(1, 2, 3, 4, 5)),
+        Request(
+            (SystemMessage(content="Be kind."), UserMessage(content="x")), ({"name": "a"},), TokenParts(1, 2, 3, 4, 5), reused=5
+        ),
         0.1,
     ),
     ModelRetry(0, 1, 0.5, "the request failed (status 503)", 0.15),
     ModelWait(0, 3.0, "the limit of client 'desk': 5 requests a minute", 0.16),
     TextDelta(0, "I ", 0.2),
-    StepFinished(0, ASKING, TokenUsage(10, 2, 3, None, "reported"), "tool_calls", 0.3),
+    StepFinished(0, ASKING, TokenUsage(10, 2, 3, None, "reported", 4, CacheMiss("tools_changed", 5)), "tool_calls", 0.3),
     ToolStarted(0, "a", "math__add", ADD, {"a": 1, "b": [None, {"c": 2.5}]}, 0.4),
     ToolStarted(0, "b", "math__add", ADD, "{not json", 0.4),
     ApprovalAsked("a", 0.41),

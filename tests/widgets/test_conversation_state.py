@@ -317,6 +317,7 @@ def test_tokens_are_counted_by_step_and_turn_and_say_where_they_come_from(told: 
     assert sum(row["parts"]) == row["sent"] > 0
     assert shown["turns"]["1"]["steps"] == 2
     assert shown["all"]["sent"] == told.session.stats.sent_tokens
+    assert shown["all"]["reused"] == told.session.stats.reused_tokens > 0
     assert len(shown["parts"]) == len(row["parts"])
     told.session.undo()
     assert list(tokens.snapshot()["turns"]) == ["1"]

@@ -3,7 +3,7 @@ import { counted } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
 import type { TokensState } from "../tokens/state";
 import { TokensChart } from "../tokens/TokensChart";
-import { tokensIn } from "../tokens/tokens";
+import { reusedInWords, tokensIn } from "../tokens/tokens";
 import { CallsSoFar } from "./CallsSoFar";
 import { activity } from "./conversation";
 import type { ConversationState } from "./state";
@@ -40,7 +40,7 @@ export function Foot({ conversation, tokens }: { conversation: ConversationState
           <span data-testid="tokens-all">
             {tokens.all.steps ? `This conversation ${tokensIn(tokens.all)}` : "Nothing sent yet"}
           </span>
-          {tokens.all.steps > 0 && <PartsBar values={tokens.all.parts} names={tokens.parts} most={tokens.all.sent} />}
+          {tokens.all.steps > 0 && <InputBar tokens={tokens} />}
         </button>
         {calls > 0 && (
           <button
@@ -60,5 +60,17 @@ export function Foot({ conversation, tokens }: { conversation: ConversationState
         </span>
       </div>
     </div>
+  );
+}
+
+/** The input as a bar: what is reused from the step before and what is new, or its parts before anything can be reused. */
+function InputBar({ tokens: { all, parts } }: { tokens: TokensState }) {
+  if (all.reused === undefined) return <PartsBar values={all.parts} names={parts} most={all.sent} />;
+  const values = [all.reused, Math.max(0, all.sent - all.reused)];
+  return (
+    <>
+      <PartsBar values={values} names={["Reused from the step before", "New"]} most={all.sent} look="reuse" />
+      <span data-testid="tokens-reused">{reusedInWords(all)} from the step before</span>
+    </>
   );
 }

@@ -5,10 +5,12 @@ interface Props {
   names: readonly string[];
   /** How many tokens take the full width. */
   most: number;
+  /** Which colours: those of the parts of a request, or of what is reused and what is new. */
+  look?: "part" | "reuse";
 }
 
 /** The tokens of requests by part, as one bar. The numbers are beside it, so a screen reader skips it. */
-export function PartsBar({ values, names, most }: Props) {
+export function PartsBar({ values, names, most, look = "part" }: Props) {
   return (
     <span class="cmn-stack" aria-hidden="true">
       {values.map(
@@ -16,7 +18,7 @@ export function PartsBar({ values, names, most }: Props) {
           value > 0 && (
             <i
               key={names[index]}
-              class={`cmn-part-${index}`}
+              class={`cmn-${look}-${index}`}
               style={{ width: `${((100 * value) / Math.max(1, most)).toFixed(2)}%` }}
               title={`${names[index]}: ${number.format(value)}`}
             />

@@ -47,6 +47,9 @@ export function TokensChart({ tokens }: { tokens: TokensState }) {
                 In
               </th>
               <th scope="col" class="cmn-number">
+                Reused
+              </th>
+              <th scope="col" class="cmn-number">
                 Out
               </th>
             </tr>
@@ -54,7 +57,7 @@ export function TokensChart({ tokens }: { tokens: TokensState }) {
           {turns.map((group) => (
             <tbody key={group.turn} data-testid={`tokens-turn-${group.turn}`}>
               <tr class="cmn-meter-turn">
-                <th scope="rowgroup" colSpan={4}>
+                <th scope="rowgroup" colSpan={5}>
                   {turnInWords(group)}
                 </th>
               </tr>
@@ -78,6 +81,7 @@ function StepRow({ step, names, most }: { step: StepTokens; names: string[]; mos
         <span class="cmn-visually-hidden">{partsInWords(step.parts, names)}</span>
       </td>
       <td class="cmn-number">{amount(step.sent, step.origin)}</td>
+      <td class="cmn-number">{step.reused === undefined ? "" : amount(step.reused, "estimated")}</td>
       <td class="cmn-number">{step.answer === undefined ? "" : amount(step.answer, step.answer_origin)}</td>
     </tr>
   );

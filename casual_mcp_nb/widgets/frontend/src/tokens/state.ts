@@ -8,6 +8,8 @@ export interface StepTokens {
   /** Tokens of the request by part. */
   parts: number[];
   sent: number;
+  /** Estimated tokens at its beginning that are the same as in the request before. */
+  reused?: number;
   origin: Origin;
   answer?: number;
   answer_origin?: Origin;
@@ -16,6 +18,7 @@ export interface StepTokens {
 export interface TokensSum {
   parts: number[];
   sent: number;
+  reused?: number;
   origin: Origin;
   steps: number;
   answer?: number;

@@ -27,6 +27,11 @@ export function tokensIn(sum: TokensSum): string {
   return sum.steps ? `${tokens(sum.sent, sum.origin)} in` : "nothing sent yet";
 }
 
+/** "62% reused"; empty where there is no step before. */
+export function reusedInWords(sum: Pick<TokensSum, "reused" | "sent">): string {
+  return sum.reused === undefined ? "" : `${Math.round((100 * sum.reused) / Math.max(1, sum.sent))}% reused`;
+}
+
 export function tokensOut(sum: TokensSum): string {
   return sum.answer === undefined ? "output tokens not reported" : `${tokens(sum.answer, sum.answer_origin)} out`;
 }

@@ -1,0 +1,174 @@
+"""What of a request stands unchanged in the one before, which providers bill at a fraction, and what broke the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.types.cards import loaded_in
+from casual_mcp_nb.types.event import FINDING, READ_RESULT, PrefixCause, PrefixChanged, Request
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.engine.view import ToolView
+    from casual_mcp_nb.types.trace import Turn
+
+_MAX_NAMES = 12
+_RENDERED = ("parallel_tool_calls", "reasoning_effort")
+"""Options that providers render before the messages."""
+
+
+@dataclass
+class PromptPrefix:
+    """The request before, with which the next one is compared: tools first, then the system prompt, then the messages.
+
+    That is the order in which providers render a request, so that one tool more breaks everything behind the tools.
+
+    Args:
+        before: The request before; None for the first one of a conversation.
+        other_model: Whether another model was sent that one.
+        new_selection: Whether the person's selection has changed since.
+    """
+
+    before: Request | None = None
+    other_model: bool = False
+    new_selection: bool = False
+    _broken: bool = False
+
+    @classmethod
+    def after(cls, turn: Turn | None, model: str, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
+        """Return the prefix for the first request after a turn.
+
+        Args:
+            turn: The turn; None for none.
+            model: The name of the model.
+            messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
+            new_selection: Whether the selection has changed since.
+        """
+        before = turn.last_request if turn is not None else None
+        if turn is None or before is None:
+            return cls()
+        first = next((message for message in before.messages if message.role != "system"), None)
+        if before.left_out >= len(messages) or first != messages[before.left_out]:
+            return cls()
+        return cls(before, turn.started.model != model, new_selection)
+
+    def compared(
+        self,
+        request: Request,
+        definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
+        message_tokens: Callable[[int], int],
+    ) -> Request:
+        """Return the request with how much of it stands unchanged in the one before.
+
+        Args:
+            request: The request.
+            definition_tokens: Returns the estimated tokens of some of its definitions.
+            message_tokens: Returns the estimated tokens of its first messages, the system message included.
+        """
+        before = self.before
+        if before is None:
+            return request
+        # With native delivery, a request has what makes the provider load deferred tools, before any was found.
+        another = self.other_model or (before.delivery != request.delivery and "native" in (before.delivery, request.delivery))
+        tools = 0 if another else _shared(before.tools, request.tools)
+        whole = tools == len(before.tools) == len(request.tools) and not another
+        messages = _shared(before.messages, request.messages) if whole else 0
+        if changed := _changed_found(before, request):
+            # The provider adds a found tool behind the search that found it.
+            found_in = (n for n, message in enumerate(request.messages[:messages]) if changed & _loaded(message))
+            messages = next(found_in, messages)
+        if any(before.options.get(name) != request.options.get(name) for name in _RENDERED):
+            messages = min(messages, sum(message.role == "system" for message in request.messages[:1]))
+        self._broken = messages < len(before.messages)
+        if tools == len(request.tools):
+            # All definitions are counted already, those that the provider adds to the conversation included.
+            standing = self._standing_found(before, request, messages)
+            tokens = request.tokens.definitions - definition_tokens([tool for tool in request.found if tool not in standing])
+        else:
+            tokens = definition_tokens(request.tools[:tools])
+        tokens += message_tokens(messages)
+        return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
+
+    def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
+        """Return the definitions that the provider adds to the part of the conversation that stands unchanged."""
+        if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
+            return list(before.found)
+        names = set[str]().union(*map(_loaded, request.messages[:messages]))
+        return [tool for tool in request.found if tool in before.found and tool["name"] in names]
+
+    def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
+        """Remember a request that is sent; return an event if it repeats less than the whole of the one before.
+
+        Args:
+            request: The request, as `compared` returned it.
+            view: What the model sees.
+            step: The step.
+            at: Seconds since the turn began.
+        """
+        before, broken = self.before, self._broken
+        change = self._change(before, request, view, step, at) if before is not None and broken else None
+        self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
+        return change
+
+    def _change(self, before: Request, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged:
+        kept = request.reused or 0
+        lost = max(before.tokens.total - kept, 0)
+        names: list[str] = []
+        cause: PrefixCause = "messages"
+        if self.other_model:
+            cause = "model"
+        elif before.delivery != request.delivery:
+            cause = "delivery"
+        elif changed := _changed_found(before, request):
+            cause, names = "definition", sorted(changed)
+        elif not request.reused_messages:
+            cause, names = self._tools(before, request, view, step)
+        elif request.reused_messages < len(request.messages) and any(
+            before.options.get(name) != request.options.get(name) for name in _RENDERED
+        ):
+            cause = "options"
+        elif before.left_out != request.left_out:
+            cause = "trimmed"
+        return PrefixChanged(step, cause, kept, lost, tuple(names[:_MAX_NAMES]), at)
+
+    def _tools(self, before: Request, request: Request, view: ToolView, step: int) -> tuple[PrefixCause, list[str]]:
+        old = {str(tool["name"]): tool for tool in before.tools}
+        new = {str(tool["name"]): tool for tool in request.tools}
+        added, removed = [name for name in new if name not in old], [name for name in old if name not in new]
+        changed = [name for name in new if name in old and new[name] is not old[name] and new[name] != old[name]]
+        names = [*added, *removed, *changed]
+        if not names and before.tools == request.tools:
+            return "system", []
+        if added == names == [READ_RESULT]:
+            return "large_result", names
+        if self.new_selection:
+            return "selection", names
+        if added == names and all(name in view.deferred_by_name for name in added):
+            return "found", names
+        if removed == names and all(name in view.deferred_by_name for name in removed):
+            return "unloaded", names
+        if changed == names and not FINDING.intersection(changed):
+            return "definition", names
+        return "tools", names
+
+
+def _changed_found(before: Request, request: Request) -> set[str]:
+    """Return the names of the found tools whose definitions are no longer the same."""
+    if before.found == request.found[: len(before.found)]:
+        return set()
+    now = {str(tool["name"]): tool for tool in request.found}
+    return {str(tool["name"]) for tool in before.found if now.get(str(tool["name"])) != tool}
+
+
+def _loaded(message: ChatMessage) -> set[str]:
+    return set(loaded_in(message.content)) if message.role == "tool" else set()
+
+
+def _shared(old: Sequence[Any], new: Sequence[Any]) -> int:
+    """Return how many items at the beginning are the same."""
+    if old == new[: len(old)]:
+        return len(old)
+    return next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b), min(len(old), len(new)))
