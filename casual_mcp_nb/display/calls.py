@@ -33,7 +33,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.types import event
 from casual_mcp_nb.types.content import ContentPart
-from casual_mcp_nb.types.event import CallStatus, SearchRow, ToolProgress, ToolsSearched
+from casual_mcp_nb.types.event import CallStatus, HostedCall, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.types.image import Picture
 from casual_mcp_nb.types.large_result import LargeResult
 from casual_mcp_nb.types.python_code import read_code
@@ -113,6 +113,13 @@ def call_spans(call: ToolCall) -> tuple[Span, ...]:
     result = first(_result_words(call), _RESULT)
     spans = [Span(tool_words(call), "code"), Span(arguments, "quiet"), Span(f"→ {result}" if result else "", "result")]
     return tuple(span for span in spans if span.text)
+
+
+def hosted_section(call: HostedCall, limit: int) -> Section:
+    """Return a call that the provider ran itself: its arguments, and what the provider says of the result."""
+    texts = [Text(text, code=True, limit=limit) for text in (call.arguments, call.result) if text]
+    mark = Status("failed", "bad") if call.failed else None
+    return Section(Phrase((Span(call.name, "code"), Span("run by the provider"))), tuple(texts), mark=mark, fold="closed")
 
 
 def call_section(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import ImageBudget, call_section, picture_blocks
+from casual_mcp_nb.display.calls import ImageBudget, call_section, hosted_section, picture_blocks
 from casual_mcp_nb.display.schema import pretty
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import change_table, make_up_table
@@ -112,6 +112,9 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if step.text:
         blocks.append(Section("Text", (Text(step.text, prose=True),)))
+    if step.hosted_calls:
+        hosted = tuple(hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows])
+        blocks.append(Section("Calls that the provider ran", hosted, note=words.count(len(step.hosted_calls), "call")))
     if step.tool_calls:
         calls = tuple(
             call_section(call, False, limits.text, images, key=f"call-{number}") for number, call in enumerate(step.tool_calls)

@@ -38,6 +38,8 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
         _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
         _calls("Calls by server", "Server", {_server(name): count for name, count in stats.tool_calls.by_server.items()}),
     ]
+    if stats.tool_calls.hosted:
+        blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
     return View("stats", "Stats", tuple(blocks), note=words.count(stats.tool_calls.total, "tool call"))
 
 

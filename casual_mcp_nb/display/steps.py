@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from casual_mcp_nb.display import format as words
-from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, status_of, tool_words
+from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, hosted_section, status_of, tool_words
 from casual_mcp_nb.display.request import change_blocks, miss_words, request_blocks, request_words
 from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
 from casual_mcp_nb.types.event import (
@@ -127,6 +127,7 @@ def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
     if step.text and step.tool_calls:
         blocks.append(Text(step.text, limit=timeline.share, prose=True))
     now = timeline.now if timeline.running else None
+    blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
     for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
         fold = len(step.tool_calls) > 1
         blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
@@ -165,7 +166,9 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
         spans = [Span(f"{words.count(len(step.tool_calls), 'call')}:"), *(Span(name, "code") for name in named[:_NAMED_CALLS])]
         return (*spans, *([Span(f"and {len(named) - _NAMED_CALLS:,} more")] if len(named) > _NAMED_CALLS else []))
     if step.response is not None:
-        return (Span("Answered"),)
+        hosted = Counter(call.name for call in step.hosted_calls)
+        ran = [Span(f"{name} ({count:,})" if count > 1 else name, "code") for name, count in hosted.items()]
+        return (Span("Answered"), *([Span("after"), *ran[:_NAMED_CALLS]] if ran else []))
     if running:
         return (Span("Answering …" if step.text else "Waiting for the model …"),)
     return (Span("The answer is not complete" if step.text else "The model did not answer"),)

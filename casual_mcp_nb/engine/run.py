@@ -180,7 +180,8 @@ class Run:
         self._notify_of_cuts(step, request, response)
         message = self._names.clean(response.message)
         self.messages.append(message)
-        self.emit(StepFinished(step, message, response.usage, response.finish_reason, self.now(), response.truncated))
+        ended = (response.usage, response.finish_reason, self.now(), response.truncated, response.hosted_calls)
+        self.emit(StepFinished(step, message, *ended))
         return message
 
     def request(self, step: int = 0) -> Request:

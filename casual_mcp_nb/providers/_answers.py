@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _Event = TypeVar("_Event")
 _EventIn = TypeVar("_EventIn", contravariant=True)
 _EventOut = TypeVar("_EventOut", covariant=True)
+_Answer = TypeVar("_Answer")
+_AnswerOut = TypeVar("_AnswerOut", covariant=True)
 _Whole = TypeVar("_Whole")
 _WORD = re.compile(r"[a-z_]{1,60}")
 
@@ -127,6 +130,16 @@ def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
     return CacheMiss(reason, tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None)
 
 
+def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
+    """Return the usage of two requests together; what one of them does not report is unknown."""
+    if usage is None or other is None:
+        return None
+    counts = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+    pairs = {name: (getattr(usage, name), getattr(other, name)) for name in counts}
+    sums: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+    return replace(usage, **sums)
+
+
 def plain_usage(usage: TokenUsage | None) -> Usage | None:
     """Return the part of the usage that casual-llm keeps."""
     from casual_llm.usage import Usage
@@ -164,13 +177,13 @@ class EventStream(Protocol[_EventOut]):
     async def __aexit__(self, kind: Any, error: Any, frames: Any, /) -> None: ...
 
 
-class StreamedAnswer(Protocol[_EventIn]):
+class StreamedAnswer(Protocol[_EventIn, _AnswerOut]):
     """A streamed response under construction."""
 
     def take(self, event: _EventIn, /) -> str:
         """Add an event; return the text in it."""
 
-    def answer(self) -> ModelResponse:
+    def answer(self) -> _AnswerOut:
         """Return the complete response.
 
         Raises:
@@ -181,10 +194,10 @@ class StreamedAnswer(Protocol[_EventIn]):
 async def read_stream(
     events: EventStream[_Event],
     say: OnText,
-    parts: StreamedAnswer[_Event],
+    parts: StreamedAnswer[_Event, _Answer],
     construct: Callable[..., _Whole],
-    read: Callable[[_Whole], ModelResponse],
-) -> ModelResponse:
+    read: Callable[[_Whole], _Answer],
+) -> _Answer:
     """Return the response from an SDK's stream, even if the server answers in one piece.
 
     Args:

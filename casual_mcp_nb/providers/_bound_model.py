@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.base import Retries
 from casual_mcp_nb.types.options import RequestOptions
@@ -37,6 +37,7 @@ class BoundModel:
         price: Its price in the user's price table.
         limits: The rate limits of its client; None for none.
         native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
+        hosted_tools: Definitions of tools that the provider runs itself, in its format.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class BoundModel:
         price: Price | None = None,
         limits: ClientLimits | None = None,
         native_deferral: bool | None = None,
+        hosted_tools: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.client = client
         self.model = model
@@ -75,6 +77,7 @@ class BoundModel:
         self.price = price
         self.limits = limits
         self.native_deferral = native_deferral
+        self.hosted_tools = tuple(hosted_tools)
 
     @property
     def wanted(self) -> RequestOptions:

@@ -210,7 +210,7 @@ class ModelRequest:
     async def _options(self) -> ChatOptions:
         from casual_llm import ChatOptions
 
-        self._sent = self._model.sendable(tools=bool(self._tools)).options
+        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
         base = self._model.default_options or ChatOptions()
         options = chat_options(self._wire.name, base, self._sent, self._offer())
         think, effort = spec_of(self._wire.name).think, self._sent.reasoning_effort
@@ -220,8 +220,15 @@ class ModelRequest:
 
     def _offer(self) -> dict[str, Any]:
         if self._found is None or self._wire.offer_found is None:
-            return self._wire.offer(self._tools)
-        return self._wire.offer_found(self._tools, self._found)
+            offer = self._wire.offer(self._tools)
+        else:
+            loaded = {tool["name"] for tool in self._tools}
+            offer = self._wire.offer_found(self._tools, [tool for tool in self._found if tool["name"] not in loaded])
+        if not self._model.hosted_tools:
+            return offer
+        tools = offer.get("tools", [])
+        loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
+        return {**offer, "tools": [*loaded_tools, *self._model.hosted_tools, *tools[len(loaded_tools) :]]}
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
+from casual_mcp_nb.providers._hosted import hosted_tools
 from casual_mcp_nb.providers._loading import touch
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers.base import Retries
@@ -139,6 +140,7 @@ class ModelFactory:
             price=price_of(self._config.prices, name, model.name),
             limits=self._limits[config.client],
             native_deferral=client.native_deferral,
+            hosted_tools=hosted_tools(spec_of(client.provider), config.hosted_tools),
         )
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.types.model_options import ReasoningEffort
@@ -103,6 +103,7 @@ class ProviderSpec:
         takes_format: Whether it has a JSON mode.
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
+        hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
@@ -139,6 +140,7 @@ class ProviderSpec:
     takes_format: bool = True
     chat_messages: bool = False
     renames_max_tokens: bool = False
+    hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     defers: Callable[[str], bool] = lambda model: False
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
@@ -79,6 +79,10 @@ class ClientConfig(RemoteConfig):
         return super()._high_confidence_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
 
 
+def _by_name(value: Any) -> Any:
+    return {name: {} for name in value} if isinstance(value, list | tuple) else value
+
+
 class ModelConfig(RequestOptions):
     """A model of a client, with the `RequestOptions` sent with each request to it.
 
@@ -88,6 +92,8 @@ class ModelConfig(RequestOptions):
         template: File in `prompt-templates/` that generates the system prompt.
         thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
         context_window: Size of the model's context window in tokens; None if unknown. Ollama reserves memory for that many.
+        hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
+            The provider decides what they may do, and charges for them.
     """
 
     client: str
@@ -95,6 +101,7 @@ class ModelConfig(RequestOptions):
     template: str | None = None
     context_window: int | None = Field(default=None, ge=1)
     thinking_tokens: int | None = Field(default=None, ge=1_024)
+    hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _room_for_the_answer(self) -> ModelConfig:

@@ -234,6 +234,23 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class HostedCall:
+    """A call of a hosted tool: the provider ran it itself, without a server, an approval or a limit of this package.
+
+    Args:
+        name: The provider's name of the tool.
+        arguments: What the model requested, cut.
+        result: What the provider reports of the result, cut; the provider gets back all of it.
+        failed: Whether it reports an error.
+    """
+
+    name: str
+    arguments: str
+    result: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StepFinished:
     """The model answered.
 
@@ -243,6 +260,7 @@ class StepFinished:
         usage: Tokens as reported by the provider; None if it did not.
         finish_reason: The provider's reason for the end of the answer, if given.
         truncated: Whether the answer was cut at a token limit.
+        hosted_calls: Calls of tools that the provider ran itself for this answer.
     """
 
     step: int
@@ -251,6 +269,7 @@ class StepFinished:
     finish_reason: str | None = None
     at: float = 0.0
     truncated: bool = False
+    hosted_calls: tuple[HostedCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

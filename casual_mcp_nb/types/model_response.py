@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.types.event import HostedCall
 from casual_mcp_nb.types.tokens import TokenUsage
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class ModelResponse:
         message: The answer: text, tool calls, or both.
         usage: Tokens as reported by the provider with this response; None if it did not.
         finish_reason: The provider's reason for the end of the answer.
+        hosted_calls: Calls of tools that the provider ran itself.
     """
 
     message: AssistantMessage
     usage: TokenUsage | None = None
     finish_reason: str | None = None
+    hosted_calls: tuple[HostedCall, ...] = ()
 
     @property
     def truncated(self) -> bool:

@@ -68,12 +68,14 @@ class ToolCallStats:
     """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
     Synthetic tools count under the server `_synthetic`; unknown names all count under `_unknown`, in both. `failed` is the
-    number of calls that ended in an error or at a limit.
+    number of calls that ended in an error or at a limit. `hosted` are calls that the provider ran itself, which nothing else
+    counts.
     """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
     by_server: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
+    hosted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -85,6 +87,7 @@ class ToolCallStats:
             dict(Counter(self.by_tool) + Counter(other.by_tool)),
             dict(Counter(self.by_server) + Counter(other.by_server)),
             self.failed + other.failed,
+            dict(Counter(self.hosted) + Counter(other.hosted)),
         )
 
 
@@ -221,6 +224,7 @@ class ChatStats(Displayable):
                 dict(Counter(map(_tool_key, started))),
                 dict(Counter(event.tool.server for event in started)),
                 sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
+                dict(Counter(call.name for event in events if isinstance(event, StepFinished) for call in event.hosted_calls)),
             ),
             llm_calls=len(usages),
             discovery=DiscoveryStats(len(searches), sum(row.newly_loaded for event in searches for row in event.rows))

@@ -14,6 +14,7 @@ from casual_mcp_nb.types.event import (
     ApprovalAnswered,
     ApprovalAsked,
     CallStatus,
+    HostedCall,
     Request,
     StepFinished,
     StepStarted,
@@ -160,6 +161,7 @@ class Step(Displayable):
         previous: The request of the previous step.
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
         truncated: Whether the answer was cut at a token limit.
+        hosted_calls: Calls of tools that the provider ran itself for this answer.
     """
 
     index: int
@@ -174,6 +176,7 @@ class Step(Displayable):
     previous: Request | None = dataclasses.field(default=None, repr=False)
     cost: Cost | None = None
     truncated: bool = False
+    hosted_calls: tuple[HostedCall, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Step: {len(self.request.messages)} messages in the request, {len(self.tool_calls)} tool calls>"
@@ -241,6 +244,7 @@ def step_of(
         previous=previous,
         cost=price.of(usage) if price else None,
         truncated=answer.truncated if answer else False,
+        hosted_calls=answer.hosted_calls if answer else (),
     )
 
 

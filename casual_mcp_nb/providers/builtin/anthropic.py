@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers._answers import (
     InvalidResponse,
+    added_usage,
     answer_of,
     as_sent,
     call_of,
@@ -23,11 +24,13 @@ from casual_mcp_nb.providers._answers import (
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
 from casual_mcp_nb.providers._deferral import claude_defers, first_found
 from casual_mcp_nb.providers._history import ANTHROPIC_IDS
+from casual_mcp_nb.providers._hosted import hosted_call, parsed
 from casual_mcp_nb.providers._learned import learned, messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
 from casual_mcp_nb.providers._provider_state import Part, parts_of
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
 from casual_mcp_nb.types.cards import without_cards
+from casual_mcp_nb.types.event import HostedCall
 
 if TYPE_CHECKING:
     from anthropic.types import ContentBlock, Message, MessageDeltaUsage, RawContentBlockDelta, RawMessageStreamEvent, Usage
@@ -81,7 +84,7 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
     create = client.client.messages.create
     # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
     request = {"timeout": client.client.timeout, **_request(client, model, messages, options)}
-    return _read(await create(**request), model)
+    return await _to_its_end(request, lambda request: create(**request), model)
 
 
 async def stream(
@@ -90,9 +93,27 @@ async def stream(
     """Make a streaming request; a server that answers in one piece is handled too."""
     from anthropic.types import Message
 
-    # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
-    events = await client.client.messages.create(**_request(client, model, messages, options), stream=True)
-    return await read_stream(events, say, _MessageStream(model), Message.construct, partial(_read, model=model))
+    async def once(request: dict[str, Any]) -> Message:
+        # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
+        events = await client.client.messages.create(**request, stream=True)
+        return await read_stream(events, say, _MessageStream(), Message.construct, lambda whole: whole)
+
+    return await _to_its_end(_request(client, model, messages, options), once, model)
+
+
+_MOST_PAUSES = 8
+
+
+async def _to_its_end(
+    request: dict[str, Any], once: Callable[[dict[str, Any]], Awaitable[Message]], model: str
+) -> ModelResponse:
+    """Make a request, and continue an answer that the provider pauses while its own tools work."""
+    answers = [await once(request)]
+    while getattr(answers[-1], "stop_reason", None) == "pause_turn" and len(answers) <= _MOST_PAUSES:
+        begun = [part for answer in answers for block in answer.content if (part := _part(block)) and part["type"] != "call"]
+        paused = {"role": "assistant", "content": begun}
+        answers.append(await once({**request, "messages": [*request["messages"], paused]}))
+    return _read(answers, model)
 
 
 def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
@@ -203,29 +224,57 @@ def _mark_for_cache(request: dict[str, Any]) -> None:
             blocks[-1] = {**blocks[-1], "cache_control": dict(_MARK)}
 
 
-def _read(response: Message, model: str) -> ModelResponse:
-    if not isinstance(getattr(response, "content", None), list):
-        raise InvalidResponse(as_sent(response))
+def _read(answers: Sequence[Message], model: str) -> ModelResponse:
+    """Return the response in an answer and its continuations."""
+    for answer in answers:
+        if not isinstance(getattr(answer, "content", None), list):
+            raise InvalidResponse(as_sent(answer))
+    content = [block for answer in answers for block in answer.content]
     # Compatible servers may omit fields.
-    tool_calls = [block for block in response.content if block.type == "tool_use"]
+    tool_calls = [block for block in content if block.type == "tool_use"]
     calls = [
         call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in tool_calls
     ]
-    parts = [part for block in response.content if (part := _part(block)) is not None]
-    return answer_of(WIRE, model, parts, calls, _usage(response.usage), response.stop_reason)
+    parts = [part for block in content if (part := _part(block)) is not None]
+    usage = reduce(added_usage, [_usage(answer.usage) for answer in answers])
+    response = answer_of(WIRE, model, parts, calls, usage, answers[-1].stop_reason)
+    return replace(response, hosted_calls=tuple(_hosted_calls(parts)))
+
+
+def _hosted_calls(parts: Sequence[Part]) -> Iterator[HostedCall]:
+    """Return what the provider's own tools did."""
+    results = {part.get("tool_use_id"): part.get("content") for part in parts if _is_hosted_result(part["type"])}
+    for part in parts:
+        if part["type"] == "server_tool_use":
+            result = results.get(part.get("id"))
+            failed = isinstance(result, Mapping) and str(result.get("type")).endswith("_error")
+            yield hosted_call(str(part.get("name")), part.get("input"), result, failed=failed)
+
+
+def _is_hosted_result(kind: str) -> bool:
+    return kind.endswith("_tool_result")
+
+
+_CITED = "web_search_result_location"
 
 
 def _part(block: ContentBlock) -> Part | None:
     """Return the part of a block that is sent back to the provider."""
     match block.type:
         case "text":
-            return _text(block.text) if getattr(block, "text", None) else None
+            notes = [note for note in getattr(block, "citations", None) or () if note.type == _CITED]
+            cited = [note.to_dict(exclude_none=True, warnings=False) for note in notes]
+            return {**_text(block.text), **({"citations": cited} if cited else {})} if getattr(block, "text", None) else None
         case "tool_use":
             return {"type": "call"}
         case "thinking" if signature := getattr(block, "signature", None):
             return {"type": "thinking", "thinking": block.thinking, "signature": signature}
         case "redacted_thinking":
             return {"type": "redacted_thinking", "data": getattr(block, "data", None) or ""}
+        case "server_tool_use":
+            return {**block.to_dict(exclude_none=True, warnings=False), "input": parsed(getattr(block, "input", None))}
+        case kind if _is_hosted_result(kind):
+            return block.to_dict(exclude_none=True, warnings=False)
     return None
 
 
@@ -240,7 +289,7 @@ def _usage(usage: Usage | None) -> TokenUsage | None:
     return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking, written)
 
 
-_GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
+_GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
 """The field of each type of block that is streamed in chunks."""
 
 
@@ -248,7 +297,6 @@ _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 class _MessageStream:
     """A streamed response under construction."""
 
-    model: str
     blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
     pieces: dict[int, list[str]] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
@@ -288,9 +336,11 @@ class _MessageStream:
                 pieces.append(delta.thinking)
             case "signature_delta":
                 block["signature"] = delta.signature
+            case "citations_delta":
+                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(warnings=False)]
         return ""
 
-    def answer(self) -> ModelResponse:
+    def answer(self) -> Message:
         from anthropic.types import Message
 
         if not self.ended or self.reason is None:
@@ -300,9 +350,10 @@ class _MessageStream:
             name = _GROWING.get(block["type"])
             if name and pieces:
                 begun = block.get(name)
-                block[name] = "".join([*([begun] if isinstance(begun, str) else []), *pieces])
+                whole = "".join([*([begun] if isinstance(begun, str) else []), *pieces])
+                block[name] = parsed(whole) if block["type"] == "server_tool_use" else whole
         content = [self.blocks[index] for index in sorted(self.blocks)]
-        return _read(Message.construct(content=content, usage=self.usage, stop_reason=self.reason), self.model)
+        return Message.construct(content=content, usage=self.usage, stop_reason=self.reason)
 
 
 _DEFAULT_MOST = 32_000
@@ -405,4 +456,10 @@ SPEC = ProviderSpec(
     takes_format=False,
     first_used=("messages",),
     defers=claude_defers,
+    # The first version of each, which all models have; later ones can be named.
+    hosted={
+        "web_search": {"type": "web_search_20250305", "name": "web_search"},
+        "web_fetch": {"type": "web_fetch_20250910", "name": "web_fetch"},
+        "code_execution": {"type": "code_execution_20250825", "name": "code_execution"},
+    },
 )

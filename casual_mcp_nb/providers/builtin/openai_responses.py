@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
@@ -24,6 +24,7 @@ from casual_mcp_nb.providers._answers import (
 from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._deferral import first_found, gpt_defers
 from casual_mcp_nb.providers._history import RESPONSES_IDS
+from casual_mcp_nb.providers._hosted import hosted_call
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
@@ -33,7 +34,7 @@ from casual_mcp_nb.providers._strict import all_required, strict_schema, without
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, offer_plain
 from casual_mcp_nb.types.cards import without_cards
-from casual_mcp_nb.types.event import SEARCH_TOOLS
+from casual_mcp_nb.types.event import SEARCH_TOOLS, HostedCall
 
 if TYPE_CHECKING:
     from casual_llm import (
@@ -61,6 +62,17 @@ if TYPE_CHECKING:
 
 WIRE = "openai-responses"
 _SEARCH_CALL = "tool_search_call"
+_HOSTED: Mapping[str, Mapping[str, Any]] = {
+    "web_search": {"type": "web_search"},
+    "file_search": {"type": "file_search"},
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+}
+# By type of item: the tool, and the fields for what the model asked and what came of it.
+_HOSTED_CALLS = {
+    "web_search_call": ("web_search", "action", "sources"),
+    "file_search_call": ("file_search", "queries", "results"),
+    "code_interpreter_call": ("code_interpreter", "code", "outputs"),
+}
 _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_store_timeout": 504}
 
 
@@ -262,7 +274,25 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
     parts = [part for item in output if (part := _part(item, found)) is not None]
     calls = [_call(item, options) for item in output if item.type == "function_call" or _is_search(item)]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
-    return answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
+    answer = answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
+    return replace(answer, hosted_calls=tuple(_hosted_calls(output)))
+
+
+def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
+    """Return what the provider's own tools did. What a web search found is in what the answer cites."""
+    ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
+    searches = [item for item in ran if item["type"] == "web_search_call"]
+    for item in ran:
+        name, asked, result = _HOSTED_CALLS[str(item["type"])]
+        found = _cited(output) if searches and item is searches[-1] else item.get(result)
+        yield hosted_call(name, item.get(asked), found, failed=item.get("status") == "failed")
+
+
+def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
+    """Return the pages that an answer cites, each once."""
+    texts = [part for item in output if item.type == "message" for part in item.content]
+    notes = [note for part in texts for note in getattr(part, "annotations", None) or () if note.type == "url_citation"]
+    return list({str(note.url): note.to_dict(warnings=False) for note in notes}.values())
 
 
 def _failure(error: object) -> Exception:
@@ -282,9 +312,12 @@ def _part(item: ResponseOutputItem, found: Collection[str]) -> Part | None:
             return {"type": "call", "fields": {"type": _SEARCH_CALL}}
         case "tool_search_call" | "tool_search_output" | "additional_tools":
             # The provider's own search: without these, it does not know the functions that it called.
-            searched: Part = item.to_dict(exclude_none=True)
+            searched: Part = item.to_dict(exclude_none=True, warnings=False)
             searched.pop("created_by", None)
             return searched
+        case kind if kind in _HOSTED_CALLS:
+            ran: Part = item.to_dict(warnings=False)
+            return ran
         case "message":
             text = "".join(getattr(part, "text", None) or getattr(part, "refusal", None) or "" for part in item.content)
             phase = getattr(item, "phase", None)
@@ -389,5 +422,6 @@ SPEC = ProviderSpec(
     counted_by_tiktoken=True,
     first_used=("responses",),
     defers=gpt_defers,
+    hosted=_HOSTED,
     warm_up=_build_events,
 )
