@@ -14,6 +14,7 @@ from casual_mcp_nb.discovery.synthetic import (
     discovered_in,
     first_presented,
     not_loaded_error,
+    used_in,
 )
 from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.event import LOAD_TOOLS, SEARCH_TOOLS
@@ -37,6 +38,7 @@ __all__ = [
     "manifest_budget",
     "not_loaded_error",
     "partition_tools",
+    "used_in",
 ]
 
 

@@ -44,6 +44,10 @@ class Engine:
         """Return whether a tool of that name is in the index."""
         return name in self._places
 
+    def called(self, query: str) -> list[ToolSpec]:
+        """Return the tools that a query mentions by name."""
+        return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
+
     def known(self, query: str) -> float:
         """Return the share of a query's words that some tool has, from 0 to 1; 1 for a query without words."""
         asked = set(terms(readable(query)))

@@ -30,12 +30,14 @@ class Found:
         notes: Remarks to show with them.
         filled: Those that did not match and are included because they belong to the best match's server.
         siblings: By server, the other tools of the matches' servers that are not loaded.
+        stepped_back: Matches, with scores, that were shown before and not used: others are shown instead.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     filled: Set[ToolSpec] = frozenset()
     siblings: Mapping[str, Siblings] = field(default_factory=dict)
+    stepped_back: Mapping[ToolSpec, float] = field(default_factory=dict)
 
 
 class Finder:
@@ -56,12 +58,13 @@ class Finder:
         self._given_index = index
         self._limit = limit
 
-    def find(self, request: SearchArguments, loaded: Set[ToolName] = frozenset()) -> Found:
+    def find(self, request: SearchArguments, loaded: Set[ToolName] = frozenset(), unused: Set[ToolName] = frozenset()) -> Found:
         """Find the tools for a model's request, and report names that do not exist.
 
         Args:
             request: The request.
             loaded: Tools that are already loaded: they can be found, but are not suggested.
+            unused: Those of them that the model has not called: they step back behind others, unless the query has their name.
 
         Raises:
             UsageError: The server does not exist.
@@ -74,7 +77,7 @@ class Finder:
             return Found(notes=[*result.notes, "You can search with a query instead."])
         if server is not None and (not request.query or server not in self._servers):
             return Found(dict.fromkeys(self.of(server)), result.notes)
-        by_query = self._by_query(request.query, server, loaded)
+        by_query = self._by_query(request.query, server, loaded, unused)
         by_query.notes = result.notes + by_query.notes
         return by_query
 
@@ -98,15 +101,22 @@ class Finder:
         """The deferred tools by server."""
         return by_server(self._deferred)
 
-    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName]) -> Found:
-        hits = self._index.search(query, max_results=self._limit, server=server)
+    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> Found:
+        hits = self._index.search(query, self._limit + len(unused), server)
         if hits:
-            tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in hits}
+            called = self._index.called(query) if unused else ()
+            back = {hit.tool: hit.score for hit in hits if hit.tool.tool_name in unused and hit.tool not in called}
+            fresh = [hit for hit in hits if hit.tool not in back][: self._limit]
+            tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
             filled = tuple(islice(self._rest(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
             tools.update(dict.fromkeys(filled))
-            servers = dict.fromkeys(tool.server for tool in tools)
+            instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
+            if not tools:
+                tools, instead = {**instead}, {}
+            servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
             siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
-            return Found(tools, self._language_note(query), frozenset(filled), siblings)
+            notes = [*_loaded_note(instead), *self._language_note(query)]
+            return Found(tools, notes, frozenset(filled), siblings, instead)
         where = f" on server {shown(server)}" if server is not None else ""
         language = " or ".join(self._index.languages) or "the language of the descriptions"
         hint = f"Try other words, in {language}, or give server_name alone to load all tools of a server:"
@@ -195,6 +205,11 @@ class Finder:
     def of(self, server: str) -> list[ToolSpec]:
         """Return all tools of a server, deferred ones first."""
         return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
+
+
+def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
+    names = _listing(tool.wire_name for tool in tools)
+    return [f"Loaded before and matching too: {names}."] if names else []
 
 
 def _listing(names: Iterable[str], limit: int = 30) -> str:

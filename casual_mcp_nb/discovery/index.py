@@ -73,6 +73,10 @@ class ToolSearchIndex:
         """Return whether a query seems to be in another language than the descriptions: by its words, and no tool has most."""
         return self._engine is not None and self._engine.known(query) <= _KNOWN and is_foreign(query, self.languages)
 
+    def called(self, query: str) -> list[ToolSpec]:
+        """Return the tools that a query mentions by name."""
+        return self._engine.called(query) if self._engine else []
+
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
         """Return the tools of a server that are closest to a query, by the scores of a search.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from copy import deepcopy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,7 @@ class SearchToolsTool:
         manifest: Their manifest; generated on first use if not given.
         max_search_results: Maximum number of tools returned by one query.
         loaded: Deferred tools that this conversation has already loaded.
+        used: The tools that it has called; may grow. Those that are loaded and not among them step back in later searches.
         always: Tools that are always loaded.
         delivery: How the model gets what it finds.
     """
@@ -72,6 +73,7 @@ class SearchToolsTool:
         manifest: str | None = None,
         max_search_results: int = 5,
         loaded: Iterable[ToolName] = (),
+        used: Set[ToolName] = frozenset(),
         always: Iterable[ToolSpec] = (),
         delivery: Delivery = "definitions",
     ) -> None:
@@ -81,6 +83,7 @@ class SearchToolsTool:
         self._finder = Finder(deferred, always, index, max_search_results)
         self._always = always
         self._loaded = set(loaded)
+        self._used = used
         self._delivery = delivery
         # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
         self._known = set[ToolName]() if delivery == "bridge" else self._loaded
@@ -107,11 +110,12 @@ class SearchToolsTool:
             answered with a text that says what is wrong.
         """
         # Built only now: most turns do not search, and there can be thousands of tools.
+        always = {tool.tool_name for tool in self._always}
         for names in (self._loaded, self._known):
-            names.update(tool.tool_name for tool in self._always)
+            names.update(always)
         try:
             wanted = read_arguments(args)
-            result = self._finder.find(wanted, self._loaded)
+            result = self._finder.find(wanted, self._loaded, (self._loaded & self._known) - always - self._used)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
         if not result.tools:
@@ -126,17 +130,19 @@ class SearchToolsTool:
             known=self._known,
         )
         new = [tool for tool in inside if tool.tool_name not in self._loaded]
-        ranked = [tool for tool in inside if result.tools[tool]]
+        scores = {**result.tools, **result.stepped_back}
+        returned = (*inside, *result.stepped_back)
+        ranked = [tool for tool in returned if scores[tool]]
         words = dict(zip(ranked, words_found(wanted.query, ranked), strict=True))
         rows = tuple(
             SearchRow(
                 tool.tool_name,
-                result.tools[tool],
+                scores[tool],
                 tool.tool_name not in self._loaded,
                 tool in result.filled,
                 words.get(tool, ()),
             )
-            for tool in inside
+            for tool in returned
         )
         self._loaded.update(tool.tool_name for tool in new)
         self._known.update(tool.tool_name for tool in inside)

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.discovery._cards import compose
+from casual_mcp_nb.types.bridged_call import read_call
 from casual_mcp_nb.types.cards import loaded_in, unmarked
 from casual_mcp_nb.types.delivery import Delivery
-from casual_mcp_nb.types.event import FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
-from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.types.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, SEARCH_TOOLS, UNLOAD_TOOLS, SearchRow
+from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 if TYPE_CHECKING:
-    from casual_llm.messages import ChatMessage
+    from casual_llm.messages import AssistantToolCallFunction, ChatMessage
 
 BUILT_IN = FINDING | {READ_RESULT}
 """The names of the synthetic tools of this package, all of them harmless."""
@@ -108,6 +109,24 @@ def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) 
             for name in loaded_in(message.content):
                 places.setdefault(name, (index, message.name not in own))
     return places
+
+
+def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
+    """Return the tools that a conversation has called.
+
+    Args:
+        messages: The conversation.
+        catalog: The tools available now; others are left out.
+    """
+    calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
+    tools = (_called(call.function, catalog) for call in calls)
+    return {tool.tool_name for tool in tools if tool is not None}
+
+
+def _called(function: AssistantToolCallFunction, catalog: Catalog) -> ToolSpec | None:
+    if function.name == CALL_TOOL:
+        return catalog.get(read_call(function.name, function.arguments).name)
+    return catalog.by_wire_name.get(function.name)
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:

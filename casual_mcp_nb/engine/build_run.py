@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import ServerManager
-from casual_mcp_nb.discovery import discovered_in
+from casual_mcp_nb.discovery import discovered_in, used_in
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.context import ContextWindows
 from casual_mcp_nb.engine.deliveries import Deliveries
@@ -31,7 +31,7 @@ from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def build_run(
     # Also what was found in a conversation that is given as a whole.
     found = discovered_in((*history, *messages), view.catalog, own)
     discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
-    dispatcher = build_dispatcher(chat, view, discovered, options)
+    dispatcher = build_dispatcher(chat, view, discovered, options, used_in((*history, *messages), view.catalog))
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
@@ -130,7 +130,9 @@ async def build_run(
     return run
 
 
-def build_dispatcher(chat: Chat, view: ToolView, discovered: dict[str, ToolSpec], options: TurnOptions) -> Dispatcher:
+def build_dispatcher(
+    chat: Chat, view: ToolView, discovered: dict[str, ToolSpec], options: TurnOptions, used: Iterable[ToolName] = ()
+) -> Dispatcher:
     """Return what runs the calls of a turn.
 
     Args:
@@ -138,17 +140,20 @@ def build_dispatcher(chat: Chat, view: ToolView, discovered: dict[str, ToolSpec]
         view: What the model sees.
         discovered: The tools that searches have loaded, by wire name.
         options: The options of the turn.
+        used: The tools that the conversation has called.
     """
+    used = set(used)
     return Dispatcher(
         view,
         discovered,
-        view.synthetic_tools(tool.tool_name for tool in discovered.values()),
+        view.synthetic_tools((tool.tool_name for tool in discovered.values()), used=used),
         chat.server_manager,
         chat.consent,
         options.given.get("meta"),
         chat.mocks,
         {**chat.context, **(options.given.get("context") or {})},
         worker=chat.server_manager.worker,
+        used=used,
     )
 
 

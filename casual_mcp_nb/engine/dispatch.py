@@ -17,7 +17,7 @@ from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.bridged_call import NamedCall, read_call
 from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC, UNKNOWN, CallStatus, Notice
+from casual_mcp_nb.types.event import CALL_TOOL, FINDING, SYNTHETIC, UNKNOWN, CallStatus, Notice
 from casual_mcp_nb.types.nesting import parse_arguments, problem_of
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
@@ -89,6 +89,7 @@ class Dispatcher:
         on_notice: Called with what the person should know about a call.
         worker: The process that checks arguments before they are sent; None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
+        used: The tools that the conversation has called; grows.
     """
 
     view: ToolView
@@ -102,6 +103,7 @@ class Dispatcher:
     on_notice: Callable[[Notice], None] = lambda _: None
     worker: Worker | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
+    used: set[ToolName] = field(default_factory=set)
 
     def offered(self, name: str) -> ToolSpec | None:
         """Return the offered tool that a name means, in any spelling; None if none or several match."""
@@ -148,6 +150,9 @@ class Dispatcher:
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if bridged and name in self.synthetic:
             return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
+        if name in FINDING and self.refresh is not None:
+            # Tools and servers may have appeared while the model was writing its answer.
+            await self.refresh()
         if name in self.synthetic:
             told.on_permission(Permission("built-in"))
             if arguments.get("query") and self.view.selection.strategy == "search":
@@ -182,6 +187,7 @@ class Dispatcher:
         return await self._run_tool(tool, name, arguments, told)
 
     async def _run_tool(self, tool: ToolSpec, name: str, arguments: dict[str, Any], told: CallListener) -> CallOutcome:
+        self.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             told.on_permission(Permission("mock", definition=tool.digest))

@@ -282,7 +282,7 @@ class Run:
     def _make_synthetic(self) -> None:
         """Make the synthetic tools for what the conversation has loaded."""
         loaded = [tool.tool_name for tool in self.discovered.values()]
-        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery)
+        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used)
         self._offer_reader(self.messages)
 
     def _report_delay(self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.exclusions import Exclusions
+from casual_mcp_nb.engine.options import mode_of
 from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.engine.view import ToolView, ViewCache
@@ -71,9 +72,22 @@ class ChatTools:
         await self._relisting.wait()
         if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
             return view
-        refreshed = self.view(view.selection)
+        refreshed = self.view(self._with_new_servers(view.selection))
         await refreshed.measure()
         return refreshed
+
+    def _with_new_servers(self, selection: Selection) -> Selection:
+        """Return the selection of a running turn with the servers that were added since, as their configs have them."""
+        new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
+        configs = {name: config for name in new if (config := self._server_manager.config_of(name)) is not None}
+        if not configs:
+            return selection
+        selection = selection.snapshot()
+        for name, config in configs.items():
+            selection.servers[name] = mode_of(config)
+            if config.always_load:
+                selection.always_loaded = (*selection.always_loaded, name)
+        return selection
 
     def view(self, selection: Selection) -> ToolView:
         """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -169,13 +169,17 @@ class ToolView:
         return self.selection.delivery == "bridge" and bool(self.deferred)
 
     def synthetic_tools(
-        self, discovered: Iterable[ToolName] = (), delivery: Delivery | None = None
+        self,
+        discovered: Iterable[ToolName] = (),
+        delivery: Delivery | None = None,
+        used: Set[ToolName] = frozenset(),
     ) -> dict[str, SyntheticTool]:
         """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
 
         Args:
             discovered: The tools that the conversation has already loaded.
             delivery: How the model gets what it finds; None for what follows from the selection alone.
+            used: The tools that it has called; may grow.
 
         Returns:
             The tools by name.
@@ -204,6 +208,7 @@ class ToolView:
             manifest=self.manifest,
             max_search_results=self.selection.max_search_results,
             loaded=discovered,
+            used=used,
             always=self.loaded,
             delivery=delivery,
         )

@@ -93,6 +93,22 @@ async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_ref
     assert fresh.tool_calls[0].status == "error"
 
 
+async def test_a_later_search_shows_what_was_not_shown_before(chat: McpToolChat) -> None:
+    chat.selection.max_search_results = 1
+    first = await ask(chat, call(SEARCH, query="weather"), call(SEARCH, query="weather"), "ok")
+    loaded = [[row.tool.tool for row in search.rows if row.newly_loaded] for search in first.searches]
+    assert sorted(loaded) == [["forecast"], ["history"]]
+
+
+async def test_what_was_used_in_this_turn_or_an_earlier_one_is_shown_again(chat: McpToolChat) -> None:
+    chat.selection.max_search_results = 1
+    search, used = call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo")
+    first = await ask(chat, search, used, search, "ok")
+    second = await ask(chat, search, "ok", history=first.messages)
+    for found in (*first.searches, *second.searches):
+        assert [row.tool.tool for row in found.rows] == ["forecast"]
+
+
 async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_it(chat: McpToolChat) -> None:
     turn = await ask(chat, call("weather__forecast", city="Oslo"), "ok")
     assert turn.tool_calls[0].result == (

@@ -14,8 +14,8 @@ from kit.history import assert_valid
 from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import call
-from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.trace import Turn
 
 SOURCE = '''
@@ -123,6 +123,48 @@ async def test_a_deferred_servers_new_tools_are_found_by_search_in_the_same_turn
     assert "create_issue" in manifest[1]
     assert "hub__open_and_tell" in offered(turn, 2)
     assert turn.tool_calls[-1].result == "Created Leak"
+
+
+async def test_a_server_that_is_added_in_a_turn_is_found_by_search_in_the_same_turn(chat: McpToolChat) -> None:
+    chat.selection.discovery = True
+    config = Config.model_validate(
+        {"servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}}}
+    )
+
+    @chat.add_tool
+    async def add_units() -> str:
+        """Add a server."""
+        await chat.add_server("units", config.servers["units"])
+        return "Added."
+
+    turn = await ask(
+        chat,
+        call("notebook__add_units"),
+        call("search_tools", query="convert units"),
+        call("units__convert_units", value=1, from_unit="km", to_unit="m"),
+        "Done.",
+    )
+    assert "search_tools" not in offered(turn, 0)
+    assert offered(turn, 1) - offered(turn, 0) == {"search_tools"}
+    assert "units__convert_units" in offered(turn, 2)
+    assert [c.status for c in turn.tool_calls] == ["ok"] * 3
+
+
+async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(chat: McpToolChat) -> None:
+    chat.selection.servers["hub"] = "deferred"
+    chat.selection.discovery = True
+    await chat.view()
+    script = scripted_model(call("search_tools", query="create an issue in the tracker"), "Found.")
+    complete = script.complete
+
+    async def answers_later(*args: Any, **options: Any) -> Any:
+        response = await complete(*args, **options)
+        await chat.server_manager.call(chat.catalog.resolve("hub:open_and_tell"), {"name": "issues"})
+        return response
+
+    script.complete = answers_later  # type: ignore[method-assign]
+    turn = await ask(chat, model=script)
+    assert "hub__create_issue" in offered(turn, 1)
 
 
 @pytest.mark.defect("D10")
