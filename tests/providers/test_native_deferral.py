@@ -20,11 +20,16 @@ from casual_llm.messages import (
 from kit.deferral_rules import DEFERRING
 from kit.message_rules import RULES, StrictProvider
 from kit.provider import Provider, answer, response, response_call, response_text
+from kit.scripted_http import Reply
 from kit.streams import anthropic_blocks, reply, streamed
 
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, NativeDeferralError
 from casual_mcp_nb.providers import ChatModel, ModelFactory
 from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.trace import Turn
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -382,3 +387,66 @@ def test_known_models_defer_natively_at_the_providers_own_address(name: str, kno
         assert not defers(model, base_url="https://api.anthropic.com.example")
         assert defers(model, base_url="https://gateway.example/v1", native_deferral=True)
         assert not defers(model, native_deferral=False)
+
+
+TOOL = "math__evaluate_expression"
+SUM = {"expression": "2 + 3"}
+BRIDGED = {"name": TOOL, "arguments": SUM}
+WAYS: list[tuple[str, str, tuple[str, dict[str, Any]]]] = [
+    ("anthropic", "native", (TOOL, SUM)),
+    ("openai-responses", "native", (TOOL, SUM)),
+    ("ollama", "bridge", ("call_tool", BRIDGED)),
+    ("openai-responses", "definitions", (TOOL, SUM)),
+    ("anthropic", "bridge", ("call_tool", BRIDGED)),
+    ("anthropic", "native", (TOOL, SUM)),
+    ("openai-responses", "native", (TOOL, SUM)),
+]
+
+
+async def test_a_saved_conversation_goes_on_with_another_provider_and_another_way(
+    strict: Callable[..., StrictProvider],
+) -> None:
+    turns: list[Turn] = []
+    for wire, delivery, (name, arguments) in WAYS:
+        calls = [("search_tools", {"query": "calculate an expression"}), (name, arguments)]
+        replies = [answer(wire, "", one) for one in calls] + [answer(wire, "Five.")]
+        native = "openai-responses-default" if wire == "openai-responses" else wire
+        server = strict(DEFERRING[native] if delivery == "native" else RULES[wire], *replies)
+        config = server.config(wire)
+        config["servers"] = {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True}}
+        config["tool_discovery"] = {"enabled": True, "delivery": delivery}
+        saved = Conversation.from_json(Conversation(turns).to_json()).messages
+        async with McpToolChat.from_config(config) as chat:
+            turn = await chat.run([UserMessage(content="Add 2 and 3.")], TurnOptions(stream=False), history=saved)
+        turns.append(turn)
+        assert (turn.status, turn.answer, turn.error) == ("done", "Five.", None)
+        assert server.refusals == []
+        assert [call.status for call in turn.tool_calls] == ["ok", "ok"]
+        assert turn.tool_calls[1].name == TOOL
+        assert {step.request.delivery for step in turn.steps} == {delivery}
+        if delivery == "native":
+            sent = [rendered(wire, request.body) for request in server.seen]
+            for before, after in pairwise(sent):
+                assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai-responses"])
+async def test_a_refusal_in_the_middle_of_a_turn_falls_back_to_definitions_once(
+    serving: Callable[..., Provider], wire: str
+) -> None:
+    words = "defer_loading: Extra inputs" if wire == "anthropic" else "Invalid value: 'additional_tools'."
+    calls = [("search_tools", {"query": "calculate an expression"}), (TOOL, SUM)]
+    replies = [answer(wire, "", one) for one in calls] + [answer(wire, "Five.")]
+    refusal = Reply(400, {"error": {"message": words, "type": "invalid_request_error"}})
+    server = serving(replies[0], refusal, *replies[1:])
+    config = server.config(wire)
+    config["servers"] = {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True}}
+    config["tool_discovery"] = {"enabled": True, "delivery": "native"}
+    async with McpToolChat.from_config(config) as chat:
+        turn = await chat.run([UserMessage(content="Add 2 and 3.")], TurnOptions(stream=False))
+    assert (turn.status, turn.answer) == ("done", "Five.")
+    assert len(turn.notices) == 1
+    last = json.dumps(server.seen[-1].body)
+    assert "defer_loading" not in last
+    assert "additional_tools" not in last
+    assert TOOL in [tool["name"] for tool in server.seen[-1].body["tools"]]
