@@ -1,0 +1,215 @@
+"""With `native` and `bridge`, each request begins with the one before, whatever happens in a conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+from kit.deferral_rules import DEFERRING
+from kit.message_rules import RULES, StrictProvider
+from kit.provider import answer
+from kit.scripted_http import Reply
+
+from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.engine.before_model_call import MessageEdit
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.providers import ChatModel, ModelFactory
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.event import Event, ToolStarted
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.trace import Trace, Turn
+
+TOPICS = ("forecast", "history", "storms", "tides", "alerts", "snow")
+MARK = ', "cache_control": {"type": "ephemeral"}'
+TURNS = 7
+
+
+def weather() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("weather")
+    for topic in TOPICS:
+
+        def tell(city: str, topic: str = topic) -> str:
+            return f"{topic} of {city}"
+
+        server.tool(tell, name=topic, description=f"Tell the {topic} of a city.")
+
+    @server.tool
+    def fails(city: str) -> str:
+        """Tell the drought of a city."""
+        raise ValueError(f"No drought in {city}")
+
+    @server.tool
+    def archive(city: str) -> str:
+        """Tell everything about a city."""
+        return "\n".join(f"{day} {city}" for day in range(9_000))
+
+    @server.tool
+    async def waits(city: str) -> str:
+        """Wait for rain in a city."""
+        await asyncio.Event().wait()
+        return city
+
+    return server
+
+
+def desk() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("desk")
+
+    @server.tool
+    def note(text: str) -> str:
+        """Write a note."""
+        return f"Noted {text}"
+
+    return server
+
+
+def vault() -> FastMCP[Any]:
+    server: FastMCP[Any] = FastMCP("vault")
+
+    @server.tool(name="open")
+    def opened(city: str) -> str:
+        """Nothing that is searched for."""
+        return city
+
+    return server
+
+
+def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
+    """The parts of a request in the order in which the provider reads them, without marks for the cache."""
+    tools: Sequence[Any] = body.get("tools") or ()
+    if provider == "anthropic":
+        loaded = [tool for tool in tools if not tool.get("defer_loading")]
+        blocks = [(message["role"], block) for message in body["messages"] for block in message["content"]]
+        parts: Sequence[Any] = [*loaded, len(loaded) < len(tools), *body.get("system", ()), *blocks]
+    elif provider == "openai-responses":
+        parts = [*tools, body.get("instructions"), *body["input"]]
+    else:
+        parts = [*tools, *body["messages"]]
+    return [json.dumps(part).replace(MARK, "") for part in parts]
+
+
+class Conversing:
+    """A conversation in which anything can happen, chosen by a seed."""
+
+    def __init__(self, seed: int, provider: str, delivery: str, server: StrictProvider, model: ChatModel) -> None:
+        self.chance = random.Random(seed)
+        self.provider, self.delivery, self.server, self.model = provider, delivery, server, model
+        self.turns: list[Turn] = []
+        self.found: set[str] = set()
+
+    async def new_chat(self) -> McpToolChat:
+        selection = Selection.model_validate(
+            {
+                "servers": {"weather": "deferred", "vault": "deferred", "desk": "loaded"},
+                "discovery": True,
+                "delivery": self.delivery,
+            }
+        )
+        manager = ServerManager({}, in_process={"weather": weather(), "vault": vault(), "desk": desk()})
+        return McpToolChat(manager, ModelFactory(Config()), selection=selection, system="Be brief.")
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        kind = self.chance.choice(["search", "search", "found", "found", "found", "loaded", "unknown", "unseen", "empty"])
+        city = self.chance.choice(["Oslo", "Rome", "Bergen"])
+        if kind == "search":
+            names = self.chance.sample((*TOPICS, "fails", "archive"), 2)
+            self.found.update(names)
+            return "search_tools", self.chance.choice([{"tool_names": names}, {"query": " ".join(names)}])
+        if kind == "empty":
+            return "search_tools", self.chance.choice([{}, {"query": "zzz"}, {"tool_names": ["nothing"]}])
+        if kind == "loaded" or (kind == "found" and not self.found):
+            return "desk__note", {"text": city}
+        name = {"unknown": "nobody__knows", "unseen": "vault__open"}.get(kind)
+        return self.using(name or f"weather__{self.chance.choice(sorted(self.found))}", {"city": city})
+
+    def using(self, name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return ("call_tool", {"name": name, "arguments": arguments}) if self.delivery == "bridge" else (name, arguments)
+
+    def script(self, stops: bool) -> list[Reply]:
+        steps: list[Any] = [
+            [self.call() for _ in range(self.chance.choice([1, 1, 2, 3]))] for _ in range(self.chance.randint(0, 3))
+        ]
+        if stops:
+            steps += [
+                [("search_tools", {"tool_names": ["waits"]})],
+                [self.call(), self.using("weather__waits", {"city": "Oslo"})],
+            ]
+        texts = self.chance.choices(["", "Well."], k=len(steps))
+        replies = [Reply(body=answer(self.provider, text, *calls)) for text, calls in zip(texts, steps, strict=True)]
+        last = Reply(body=answer(self.provider, "So."))
+        return [*replies, self.chance.choice([last, last, last, Reply(400, {"error": {"message": "No.", "type": "x"}})])]
+
+    async def turn(self, chat: McpToolChat) -> None:
+        stops = self.chance.random() < 0.2
+        self.server.replies[:] = self.script(stops)
+        turn = Turn(Trace())
+
+        def on_event(event: Event) -> None:
+            if stops and isinstance(event, ToolStarted) and event.tool.tool == "waits":
+                asyncio.get_running_loop().call_soon(task.cancel)
+
+        async def gate(step: int, request: Any) -> Any:
+            return [MessageEdit("Edited.")] if step == 0 else None
+
+        options = TurnOptions(model=self.model, gate=gate if self.chance.random() < 0.3 else None)
+        history = Conversation(self.turns).messages
+        task = asyncio.ensure_future(
+            chat.run([UserMessage(content="Go on.")], options, history=history, turn=turn, on_event=on_event)
+        )
+        with suppress(asyncio.CancelledError):
+            await task
+        self.turns.append(turn)
+
+    async def run(self) -> None:
+        chat = await self.new_chat()
+        for _ in range(TURNS):
+            await self.turn(chat)
+            match self.chance.choice(["", "", "refresh", "resume"]):
+                case "refresh":
+                    await chat.server_manager.reconnect("weather")
+                case "resume":
+                    await chat.close()
+                    chat = await self.new_chat()
+                    self.turns = list(Conversation.from_json(Conversation(self.turns).to_json()))
+        await chat.close()
+
+
+WAYS = [
+    ("anthropic", "native", DEFERRING["anthropic"]),
+    ("openai-responses", "native", DEFERRING["openai-responses-default"]),
+    ("anthropic", "bridge", RULES["anthropic"]),
+    ("openai-responses", "bridge", RULES["openai-responses"]),
+    ("openai", "bridge", RULES["openai"]),
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("provider", "delivery", "rules"), WAYS, ids=[f"{name} {way}" for name, way, _ in WAYS])
+async def test_each_request_of_a_conversation_begins_with_the_one_before(
+    strict: Callable[..., StrictProvider],
+    model_of: Callable[..., ChatModel],
+    provider: str,
+    delivery: str,
+    rules: Any,
+    seed: int,
+) -> None:
+    server = strict(rules, answer(provider, "So."))
+    conversing = Conversing(seed, provider, delivery, server, model_of(server, provider, native_deferral=True))
+    await conversing.run()
+    assert server.refusals == []
+    assert {step.request.delivery for turn in conversing.turns for step in turn.steps} == {delivery}
+    sent = [rendered(provider, request.body) for request in server.seen]
+    assert len(sent) > TURNS
+    for number, (before, after) in enumerate(pairwise(sent)):
+        where = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(after))
+        assert after[: len(before)] == before, f"{number}: {before[where : where + 1]}\n{after[where : where + 1]}"
