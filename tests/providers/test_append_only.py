@@ -25,7 +25,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import ChatModel, ModelFactory
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import Event, ToolStarted
+from casual_mcp_nb.types.event import Event, PrefixChanged, ToolStarted
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -162,10 +162,15 @@ class Conversing:
             return [MessageEdit("Edited.")] if step == 0 else None
 
         options = TurnOptions(model=self.model, gate=gate if self.chance.random() < 0.3 else None)
-        history = Conversation(self.turns).messages
-        task = asyncio.ensure_future(
-            chat.run([UserMessage(content="Go on.")], options, history=history, turn=turn, on_event=on_event)
+        running = chat.run(
+            [UserMessage(content="Go on.")],
+            options,
+            history=Conversation(self.turns).messages,
+            turn=turn,
+            before=self.turns[-1] if self.turns else None,
+            on_event=on_event,
         )
+        task = asyncio.ensure_future(running)
         with suppress(asyncio.CancelledError):
             await task
         self.turns.append(turn)
@@ -208,6 +213,7 @@ async def test_each_request_of_a_conversation_begins_with_the_one_before(
     await conversing.run()
     assert server.refusals == []
     assert {step.request.delivery for turn in conversing.turns for step in turn.steps} == {delivery}
+    assert not [event for turn in conversing.turns for event in turn.trace.of(PrefixChanged)]
     sent = [rendered(provider, request.body) for request in server.seen]
     assert len(sent) > TURNS
     for number, (before, after) in enumerate(pairwise(sent)):
