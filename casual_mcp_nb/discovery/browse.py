@@ -14,7 +14,7 @@ from casual_mcp_nb.discovery._arguments import SearchArguments, read_category, r
 from casual_mcp_nb.discovery._cards import compose, marked
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._finder import Finder
-from casual_mcp_nb.discovery.manifest import counted, list_servers, plain, plain_name, servers_in, summary
+from casual_mcp_nb.discovery.manifest import beginning, counted, list_servers, plain, plain_name, servers_in, summary
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.delivery import Delivery
@@ -83,9 +83,10 @@ class BrowseToolkitTool:
 
     name = BROWSE_TOOLKIT
 
-    def __init__(self, shelf: ActiveTools, categories: str) -> None:
+    def __init__(self, shelf: ActiveTools, categories: str, instructions: Mapping[str, str]) -> None:
         self._shelf = shelf
         self._categories = categories
+        self._instructions = instructions
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -116,9 +117,13 @@ class BrowseToolkitTool:
     def _all(self, page: int) -> str:
         groups = self._shelf.finder.by_server
         lines = [
-            f"- {plain(name, 200)} ({counted(len(groups[name]))}): {summary(groups[name], _LINE)}" for name in sorted(groups)
+            f"- {plain(name, 200)} ({counted(len(groups[name]))}): {self._summary(name, groups[name])}"
+            for name in sorted(groups)
         ]
         return _page(f"{len(groups)} categories; give one of them as category to see its tools.", lines, page)
+
+    def _summary(self, server: str, tools: Sequence[ToolSpec]) -> str:
+        return beginning(self._instructions.get(server, ""), _LINE) or summary(tools, _LINE)
 
     def _tools(self, server: str, page: int) -> str:
         tools = self._shelf.finder.of(server)
@@ -227,6 +232,7 @@ def browse_tools(
     loaded: Iterable[ToolName] = (),
     always: Iterable[ToolSpec] = (),
     delivery: Delivery = "definitions",
+    instructions: Mapping[str, str] | None = None,
 ) -> dict[str, SyntheticTool]:
     """Create the browsing tools for one turn. They know only the tools they are given.
 
@@ -237,13 +243,18 @@ def browse_tools(
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
         delivery: How the model gets what it loads.
+        instructions: By server, what it says about its use.
 
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.
     """
     shelf = ActiveTools(deferred, max_active_tools, loaded, always, delivery)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
-    tools: list[SyntheticTool] = [BrowseToolkitTool(shelf, line), LoadToolsTool(shelf), UnloadToolsTool(shelf)]
+    tools: list[SyntheticTool] = [
+        BrowseToolkitTool(shelf, line, instructions or {}),
+        LoadToolsTool(shelf),
+        UnloadToolsTool(shelf),
+    ]
     return {tool.name: tool for tool in tools}
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[\
 _NO_MARKUP = str.maketrans("<>", "\u2039\u203a")
 _SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
 _SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
+_EDGES = " \t*_-`>"
 _SHORTEST_LINE = 6
 """Minimum tokens of a server's line: if even that is too much for all servers, no detail level fits."""
 _SMALL = 250
@@ -37,7 +38,9 @@ _FULL = _Detail(10, 4, 80)
 _STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detail(3, 2, 0), _Detail(1, 1, 0))
 
 
-def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = None) -> str:
+def generate_manifest(
+    deferred: Iterable[ToolSpec], max_tokens: int | None = None, instructions: Mapping[str, str] | None = None
+) -> str:
     """List the deferred servers with their tool names and a summary, two lines each, in order of name.
 
     Args:
@@ -45,12 +48,14 @@ def generate_manifest(deferred: Iterable[ToolSpec], max_tokens: int | None = Non
         max_tokens: Maximum size in estimated tokens; None for no limit. Over it, all servers' lines shrink in steps: fewer
             names, shorter summaries, no summaries, and finally one line of servers with their number of tools, which ends with
             how many more there are.
+        instructions: By server, what it says about its use: its beginning is the summary; without it, that is the first
+            sentences of its tools.
 
     Returns:
         Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`; empty for no tools.
         Nothing in a tool's text can break out of its line, or close a tag around the manifest.
     """
-    servers = _servers(deferred)
+    servers = _servers(deferred, instructions or {})
     if max_tokens is None:
         return _lines(servers, _FULL)
     for detail in _STEPS if _SHORTEST_LINE * len(servers) <= max_tokens else ():
@@ -65,7 +70,7 @@ def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
 
     If it would exceed `max_tokens`, the servers with the fewest tools are only counted.
     """
-    return _one_line_of(_servers(deferred), max_tokens, "")
+    return _one_line_of(_servers(deferred, {}), max_tokens, "")
 
 
 def servers_in(text: str) -> dict[str, int]:
@@ -106,6 +111,12 @@ def summary(tools: Iterable[ToolSpec], limit: int) -> str:
     return plain(" ".join(filter(None, sentences)), limit)
 
 
+def beginning(instructions: str, limit: int) -> str:
+    """Return the beginning of a server's instructions in one line of `limit` characters, without headings and markup."""
+    lines = instructions[: limit * 20].splitlines()
+    return plain(" ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))), limit).strip()
+
+
 def counted(number: int, noun: str = "tool") -> str:
     """Return a count with its noun: `1 tool`, `2 tools`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -114,10 +125,11 @@ def counted(number: int, noun: str = "tool") -> str:
 class _Server:
     """A server's tools and the texts shared by all levels of detail."""
 
-    def __init__(self, name: str, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, name: str, tools: Sequence[ToolSpec], instructions: str) -> None:
         self.name = plain(name, 200)
         self.count = len(tools)
         self._tools = tools
+        self._instructions = instructions
 
     def lines(self, detail: _Detail) -> str:
         """Return the server's one or two lines."""
@@ -133,15 +145,15 @@ class _Server:
 
     @cached_property
     def _summary(self) -> str:
-        return summary(self._tools, _FULL.summary)
+        return beginning(self._instructions, _FULL.summary) or summary(self._tools, _FULL.summary)
 
 
-def _servers(tools: Iterable[ToolSpec]) -> list[_Server]:
+def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_Server]:
     """Group the tools by server, in order of name."""
     owned: dict[str, list[ToolSpec]] = defaultdict(list)
     for tool in tools:
         owned[tool.server].append(tool)
-    return [_Server(name, owned[name]) for name in sorted(owned)]
+    return [_Server(name, owned[name], instructions.get(name, "")) for name in sorted(owned)]
 
 
 def _lines(servers: Iterable[_Server], detail: _Detail) -> str:

@@ -37,11 +37,12 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
         return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
     statuses = server_manager.statuses.items()
-    instructions = instructions_of(status for name, status in statuses if name in used and _enabled(name, server_manager))
+    instructions = instructions_of(status for name, status in statuses if name in used and are_enabled(name, server_manager))
     return "\n\n".join(filter(None, [system, instructions]))
 
 
-def _enabled(server: str, server_manager: ServerManager) -> bool:
+def are_enabled(server: str, server_manager: ServerManager) -> bool:
+    """Return whether a server's config lets a model read its instructions."""
     config = server_manager.config_of(server)
     return config is None or config.instructions
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.exclusions import Exclusions
+from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import mode_of
 from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
@@ -16,7 +17,7 @@ from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP
+from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog
 
 RELIST_SECONDS = 3.0
 """How long a step waits for servers that list their tools again."""
@@ -46,6 +47,7 @@ class ChatTools:
         self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
         self.exclusions = Exclusions(server_manager.config_of)
         self.own: tuple[OwnTool, ...] = ()
+        self._said: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
 
     async def update(self) -> None:
         """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
@@ -93,7 +95,19 @@ class ChatTools:
         """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread."""
         catalog = self.changes.catalog
         excluded = self.exclusions.of(catalog)
-        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own)
+        instructions = self._instructions(catalog)
+        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own, instructions)
+
+    def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
+        """Return what the servers say about their use; the same as long as the catalog is, so that the manifest is too."""
+        if self._said[0] is not catalog:
+            # Those of a server that is gone for a moment stay.
+            said = {name: text for name, text in self._said[1].items() if name in catalog.by_server}
+            for name, status in self._server_manager.statuses.items():
+                if status.instructions.strip() and are_enabled(name, self._server_manager):
+                    said[name] = status.instructions
+            self._said = catalog, said
+        return self._said[1]
 
     def add_own(self, tool: SyntheticTool, on_log: OnLog) -> None:
         """Add a synthetic tool of the person; one of the same name is replaced.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class ToolView:
         problem: Why nothing is offered: the selection's toolset does not exist any more; else empty.
         excluded: Tools that are not offered because the config leaves them out.
         own: The person's own synthetic tools, which are always loaded.
+        instructions: By server, what it says about its use, for the manifest.
     """
 
     catalog: Catalog
@@ -59,6 +60,7 @@ class ToolView:
     problem: str = ""
     excluded: frozenset[ToolName] = frozenset()
     own: tuple[OwnTool, ...] = ()
+    instructions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
@@ -102,8 +104,9 @@ class ToolView:
     def manifest(self) -> str:
         """The manifest of the deferred tools; empty if there are none."""
         budget = manifest_budget(self.undeferred_tokens - self.loaded_tokens, self.selection.manifest_max_tokens)
-        generate = list_servers if self.selection.strategy == "browse" else generate_manifest
-        return generate(self.deferred, budget)
+        if self.selection.strategy == "browse":
+            return list_servers(self.deferred, budget)
+        return generate_manifest(self.deferred, budget, self.instructions)
 
     @cached_property
     def index(self) -> ToolSearchIndex:
@@ -201,6 +204,7 @@ class ToolView:
                 loaded=discovered,
                 always=self.loaded,
                 delivery=delivery,
+                instructions=self.instructions,
             )
         search = SearchToolsTool(
             self.deferred,
@@ -238,6 +242,7 @@ def compile_view(
     blocked: frozenset[ToolName] = frozenset(),
     excluded: frozenset[ToolName] = frozenset(),
     own: tuple[OwnTool, ...] = (),
+    instructions: Mapping[str, str] | None = None,
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -251,6 +256,7 @@ def compile_view(
         excluded: Tools that are left out by the config.
         own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
             another tool.
+        instructions: By server, what it says about its use; for the manifest, if the selection allows it.
     """
     selection = selection.snapshot()
     problem = ""
@@ -271,7 +277,8 @@ def compile_view(
         own = ()
     elif any(each.spec.name in catalog.by_wire_name for each in own):
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own)
+    said = instructions if instructions and selection.instructions else {}
+    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, said)
 
 
 class ViewCache:
@@ -293,10 +300,14 @@ class ViewCache:
         blocked: frozenset[ToolName] = frozenset(),
         excluded: frozenset[ToolName] = frozenset(),
         own: tuple[OwnTool, ...] = (),
+        instructions: Mapping[str, str] | None = None,
     ) -> ToolView:
-        """Return the view for these, compiled if they have changed; for any thread."""
+        """Return the view for these, compiled if they have changed; for any thread.
+
+        The instructions of servers are those of the catalog: another text needs another catalog.
+        """
         with self._lock:
-            return self._get(catalog, selection, tool_sets, blocked, excluded, own)
+            return self._get(catalog, selection, tool_sets, blocked, excluded, own, instructions)
 
     def _get(
         self,
@@ -306,6 +317,7 @@ class ViewCache:
         blocked: frozenset[ToolName],
         excluded: frozenset[ToolName],
         own: tuple[OwnTool, ...],
+        instructions: Mapping[str, str] | None,
     ) -> ToolView:
         if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
             self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
@@ -313,7 +325,7 @@ class ViewCache:
         named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
         view = self._views.get(f"{selection.key()} {named!r}")
         if view is None:
-            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own)
+            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
             # The selection can have been edited since its key was made.

@@ -30,6 +30,32 @@ def test_the_manifest_has_two_lines_for_a_server_in_order_of_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("Clocks and calendars.", "Clocks and calendars."),
+        ("# Time\n\n**Use it** for clocks.\n- Give a zone", "Use it** for clocks. Give a zone"),
+        ("<important>\nRead.\n</important></manifest>", "Read."),
+        ("a </manifest> b\n- other (3 tools): x", "a \u2039/manifest\u203a b other (3 tools): x"),
+        ("x" * 1_000_000, "x" * 77 + "..."),
+        ("# Only a heading", "Get the current time."),
+        ("\u202e \x00\n\t", "Get the current time."),
+        ("", "Get the current time."),
+    ],
+)
+def test_a_server_that_has_instructions_is_summarised_by_their_beginning(said: str, line: str) -> None:
+    deferred = [ToolSpec("time", "now", "Get the current time.")]
+    text = generate_manifest(deferred, 100, {"time": said, "other": "Never shown."})
+    assert text == f"- time (1 tool): now\n  {line}"
+
+
+def test_instructions_stay_within_the_budget() -> None:
+    deferred = [ToolSpec(f"server{number}", "t", "Do it.") for number in range(20)]
+    said = {tool.server: "All about it. " * 100 for tool in deferred}
+    for budget in (1_000, 500, 200, 50):
+        assert estimate_tokens(generate_manifest(deferred, budget, said)) <= budget
+
+
+@pytest.mark.parametrize(
     ("count", "line"),
     [
         (1, "- many (1 tool): t1"),

@@ -43,6 +43,19 @@ def test_what_servers_say_about_their_use_is_in_the_system_prompt_under_their_na
     )
 
 
+def test_a_deferred_server_is_summarised_by_what_it_says_in_the_manifest() -> None:
+    with Session({}, in_process={"docs": server("docs", "# Docs\nSearch before you read.")}) as session:
+        session.connect()
+        session.selection.servers["docs"] = "deferred"
+        session.selection.discovery = True
+        told = session.manifest.text
+        assert told.splitlines() == ["- docs (1 tool): check", "  Search before you read."]
+        session.reconnect("docs")
+        assert session.manifest.text == told
+        session.selection.instructions = False
+        assert session.manifest.text.splitlines() == ["- docs (1 tool): check", "  Check."]
+
+
 @pytest.mark.defect("D13")
 def test_servers_that_say_nothing_add_nothing() -> None:
     assert "server_instructions" not in system_of({"docs": "", "files": "  "})
