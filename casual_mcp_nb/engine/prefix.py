@@ -1,4 +1,4 @@
-"""What of a request stands unchanged in the one before, which providers bill at a fraction, and what broke the rest."""
+"""What a request repeats from the one before, which providers bill at a fraction, and what broke the rest."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PromptPrefix:
         definition_tokens: Callable[[Sequence[Mapping[str, Any]]], int],
         message_tokens: Callable[[int], int],
     ) -> Request:
-        """Return the request with how much of it stands unchanged in the one before.
+        """Return the request with how much of it is the same as in the one before.
 
         Args:
             request: The request.
@@ -93,7 +93,7 @@ class PromptPrefix:
         return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
 
     def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
-        """Return the definitions that the provider adds to the part of the conversation that stands unchanged."""
+        """Return the definitions that the provider adds to the part of the conversation that is the same."""
         if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
             return list(before.found)
         names = set[str]().union(*map(_loaded, request.messages[:messages]))

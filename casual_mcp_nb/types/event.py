@@ -79,10 +79,10 @@ class Request(Displayable):
         options: The options sent with it, such as `temperature`: see `RequestOptions`; headers are left out.
         delivery: How the model gets the tools that searches found.
         found: With `native`, the definitions of those tools, in the order in which they were found; else empty.
-        reused: Estimated tokens at its beginning that stand unchanged in the request before, in whatever turn that was, and
+        reused: Estimated tokens at its beginning that are the same as in the request before, in whatever turn that was, and
             that a provider with a cache bills at a fraction. Providers render the tools first, then the system prompt, then the
             messages. None for the first request of a conversation.
-        reused_tools: How many of the tools stand unchanged there, from the first one on.
+        reused_tools: How many of the tools are the same, from the first one on.
         reused_messages: How many of the messages, from the first one on; 0 if the tools differ.
     """
 

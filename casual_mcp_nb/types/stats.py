@@ -116,7 +116,7 @@ class StepStats:
         answer_origin: Who counted the answer.
         seconds: Time that the model took; None if it did not answer.
         tool_calls: Number of tool calls in the answer.
-        reused: The part of the request that stands unchanged in the request before, estimated; None for the first one.
+        reused: The part of the request that is the same as in the request before, estimated; None for the first one.
         cached_tokens: The part of the request that the provider had cached; None if unknown.
         cache_write_tokens: The part that it wrote to its cache; None if unknown.
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
