@@ -117,7 +117,7 @@ async def build_run(
         large_results=chat.large_results,
         history=chat.notice_history,
         deliveries=chat.deliveries,
-        prefix=PromptPrefix.after(before, model.name, [*history, *messages], _new_selection(chat, view)),
+        prefix=PromptPrefix.after(before, model, [*history, *messages], _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
     emit(_turn_started(messages, model, view, discovered))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.engine.view import ToolView
+    from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.trace import Turn
 
 _MAX_NAMES = 12
@@ -28,22 +29,24 @@ class PromptPrefix:
 
     Args:
         before: The request before; None for the first one of a conversation.
+        response_id: The provider's id of its response, if it gave one.
         other_model: Whether another model was sent that one.
         new_selection: Whether the person's selection has changed since.
     """
 
     before: Request | None = None
+    response_id: str | None = None
     other_model: bool = False
     new_selection: bool = False
     _broken: bool = False
 
     @classmethod
-    def after(cls, turn: Turn | None, model: str, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
+    def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
         """Return the prefix for the first request after a turn.
 
         Args:
             turn: The turn; None for none.
-            model: The name of the model.
+            model: The model.
             messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
             new_selection: Whether the selection has changed since.
         """
@@ -53,7 +56,8 @@ class PromptPrefix:
         first = next((message for message in before.messages if message.role != "system"), None)
         if before.left_out >= len(messages) or first != messages[before.left_out]:
             return cls()
-        return cls(before, turn.started.model != model, new_selection)
+        response_id = turn.last_response_id if turn.started.provider == model.provider else None
+        return cls(before, response_id, turn.started.model != model.name, new_selection)
 
     def compared(
         self,

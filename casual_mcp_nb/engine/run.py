@@ -178,9 +178,17 @@ class Run:
         response = await self._complete(step, request)
         self.context.calibration.learn(request.tokens.total, response.usage)
         self._notify_of_cuts(step, request, response)
+        self.prefix.response_id = response.response_id
         message = self._names.clean(response.message)
         self.messages.append(message)
-        ended = (response.usage, response.finish_reason, self.now(), response.truncated, response.hosted_calls)
+        ended = (
+            response.usage,
+            response.finish_reason,
+            self.now(),
+            response.truncated,
+            response.hosted_calls,
+            response.response_id,
+        )
         self.emit(StepFinished(step, message, *ended))
         return message
 
@@ -238,7 +246,12 @@ class Run:
         found = request.found if request.delivery == "native" else None
         try:
             completion = self._sent_model.complete(
-                request.messages, request.tools, found=found, on_event=on_event, stream=self.stream
+                request.messages,
+                request.tools,
+                found=found,
+                before=self.prefix.response_id,
+                on_event=on_event,
+                stream=self.stream,
             )
             response = await within(self.limits, completion)
         finally:

@@ -28,6 +28,7 @@ _Answer = TypeVar("_Answer")
 _AnswerOut = TypeVar("_AnswerOut", covariant=True)
 _Whole = TypeVar("_Whole")
 _WORD = re.compile(r"[a-z_]{1,60}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class InvalidResponse(Exception):
@@ -78,6 +79,7 @@ def answer_of(
     calls: Sequence[AssistantToolCall],
     usage: TokenUsage | None,
     reason: str | None,
+    response_id: object = None,
 ) -> ModelResponse:
     """Build a response, with the state that its provider wants back.
 
@@ -88,6 +90,7 @@ def answer_of(
         calls: The tool calls.
         usage: The reported token usage.
         reason: The finish reason.
+        response_id: The provider's id of the response.
 
     Raises:
         ContentFiltered: The provider reports that it refused.
@@ -98,7 +101,8 @@ def answer_of(
     if reason in ("content_filter", "refusal"):
         raise ContentFiltered(text or reason)
     message = AssistantMessage(content=text, tool_calls=list(calls) or None)
-    return ModelResponse(keep(message, wire, model, parts), usage, reason)
+    own_id = response_id if isinstance(response_id, str) and _ID.fullmatch(response_id) else None
+    return ModelResponse(keep(message, wire, model, parts), usage, reason, response_id=own_id)
 
 
 def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:

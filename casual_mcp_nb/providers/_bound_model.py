@@ -38,6 +38,7 @@ class BoundModel:
         limits: The rate limits of its client; None for none.
         native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
+        cache_diagnostics: Whether the provider is asked why its cache was missed; None if that follows from its address.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class BoundModel:
         limits: ClientLimits | None = None,
         native_deferral: bool | None = None,
         hosted_tools: Sequence[Mapping[str, Any]] = (),
+        cache_diagnostics: bool | None = None,
     ) -> None:
         self.client = client
         self.model = model
@@ -78,6 +80,7 @@ class BoundModel:
         self.limits = limits
         self.native_deferral = native_deferral
         self.hosted_tools = tuple(hosted_tools)
+        self.cache_diagnostics = cache_diagnostics
 
     @property
     def wanted(self) -> RequestOptions:

@@ -61,5 +61,10 @@ def claude_defers(model: str) -> bool:
 
 def gpt_defers(model: str) -> bool:
     """Return whether a model of OpenAI's is known to load deferred tools."""
+    return gpt_version(model) >= (5, 4)
+
+
+def gpt_version(model: str) -> tuple[int, int]:
+    """Return the version in the name of a GPT model; (0, 0) for any other name."""
     match = _GPT.match(model)
-    return match is not None and (int(match[1]), int(match[2] or 0)) >= (5, 4)
+    return (int(match[1]), int(match[2] or 0)) if match is not None else (0, 0)

@@ -45,6 +45,7 @@ class ModelRequest:
         on_event: Called with text as it arrives, `RetryScheduled` or `RateLimitWait` before each wait, and `RequestAdapted` if
             the model refuses a form of request.
         stream: Whether to stream the answer.
+        before: The id of the response before.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class ModelRequest:
         found: Sequence[Mapping[str, Any]] | None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None,
         stream: bool,
+        before: str | None = None,
     ) -> None:
         self._model = model
         self._messages = list(messages)
         self._tools = tools
         self._found = found
+        self._before = before
         self._definitions = [*tools, *(found or ())]
         self._on_event = on_event
         self._wire = wire_of(model.client)
@@ -213,10 +216,19 @@ class ModelRequest:
         self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
         base = self._model.default_options or ChatOptions()
         options = chat_options(self._wire.name, base, self._sent, self._offer())
+        for name, value in self._diagnosis().items():
+            options.extra.setdefault(name, value)
         think, effort = spec_of(self._wire.name).think, self._sent.reasoning_effort
         if think is not None and effort is not None:
             self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
         return options
+
+    def _diagnosis(self) -> dict[str, Any]:
+        """Return the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
+        model, spec = self._model, spec_of(self._wire.name)
+        asks = reading.is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
+        fields = spec.diagnose(model.client, model.model, self._before) if asks else {}
+        return {name: value for name, value in fields.items() if name not in self._known.options.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:
         if self._found is None or self._wire.offer_found is None:

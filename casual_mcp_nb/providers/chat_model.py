@@ -45,6 +45,7 @@ class ChatModel(BoundModel):
         tools: Sequence[Mapping[str, Any]] = (),
         *,
         found: Sequence[Mapping[str, Any]] | None = None,
+        before: str | None = None,
         on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
         stream: bool = True,
     ) -> ModelResponse:
@@ -56,6 +57,7 @@ class ChatModel(BoundModel):
             found: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these are the
                 definitions that the searches in `messages` have found so far, in that order, and `tools` are those that are
                 always loaded, with the search.
+            before: The id of the response before, so that the provider can say why its cache was missed.
             on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
                 `RetryScheduled` before the delay of another attempt, `RateLimitWait` before a delay for the client's limits,
                 and `RequestAdapted` if the request is repeated in another form.
@@ -71,7 +73,7 @@ class ChatModel(BoundModel):
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
-        return await ModelRequest(self, messages, tools, found, on_event, stream).answer()
+        return await ModelRequest(self, messages, tools, found, on_event, stream, before).answer()
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Return this model with other options; what is learnt about it is shared."""

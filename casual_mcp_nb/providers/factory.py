@@ -141,6 +141,7 @@ class ModelFactory:
             limits=self._limits[config.client],
             native_deferral=client.native_deferral,
             hosted_tools=hosted_tools(spec_of(client.provider), config.hosted_tools),
+            cache_diagnostics=client.cache_diagnostics,
         )
 
     async def close(self) -> None:

@@ -104,6 +104,7 @@ class ProviderSpec:
         chat_messages: Whether its messages are in the format of chat completions, with the quirks of many servers.
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
+        diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
@@ -141,6 +142,7 @@ class ProviderSpec:
     chat_messages: bool = False
     renames_max_tokens: bool = False
     hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    diagnose: Callable[[Any, str, str | None], dict[str, Any]] = lambda client, model, before: {}
     defers: Callable[[str], bool] = lambda model: False
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()

@@ -39,6 +39,8 @@ class ClientConfig(RemoteConfig):
             secrets.
         prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests; others need
             no mark. Writing to it costs a quarter more, reading from it a tenth.
+        cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None, asks Anthropic, and OpenAI's
+            Responses API from GPT-5.6 on, at their own addresses.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
             follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
     """
@@ -52,6 +54,7 @@ class ClientConfig(RemoteConfig):
     tokens_per_minute: int | None = Field(default=None, ge=1)
     headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
     prompt_caching: StrictBool = True
+    cache_diagnostics: StrictBool | None = None
     native_deferral: StrictBool | None = None
 
     @property

@@ -261,6 +261,7 @@ class StepFinished:
         finish_reason: The provider's reason for the end of the answer, if given.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
+        response_id: The provider's id of the response, if it gave one.
     """
 
     step: int
@@ -270,6 +271,7 @@ class StepFinished:
     at: float = 0.0
     truncated: bool = False
     hosted_calls: tuple[HostedCall, ...] = ()
+    response_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

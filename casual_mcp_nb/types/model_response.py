@@ -25,12 +25,14 @@ class ModelResponse:
         usage: Tokens as reported by the provider with this response; None if it did not.
         finish_reason: The provider's reason for the end of the answer.
         hosted_calls: Calls of tools that the provider ran itself.
+        response_id: The provider's id of the response, with which the next request can be compared.
     """
 
     message: AssistantMessage
     usage: TokenUsage | None = None
     finish_reason: str | None = None
     hosted_calls: tuple[HostedCall, ...] = ()
+    response_id: str | None = None
 
     @property
     def truncated(self) -> bool:

@@ -158,6 +158,12 @@ class Turn(Displayable):
         return started[-1].request if started else None
 
     @property
+    def last_response_id(self) -> str | None:
+        """The provider's id of its last response, if it gave one."""
+        finished = self.trace.of(StepFinished)
+        return finished[-1].response_id if finished else None
+
+    @property
     def asked(self) -> list[ChatMessage]:
         """The messages that the person added, as the model read them."""
         messages: list[ChatMessage] = list(self.started.messages)

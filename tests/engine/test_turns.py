@@ -399,7 +399,7 @@ async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> Non
     model = scripted_model("never used")
 
     class Streaming(type(model)):  # type: ignore[misc]
-        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, stream: bool = True) -> ModelResponse:
+        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, **more: Any) -> ModelResponse:
             for piece in ("Hel", "lo"):
                 on_event(piece)
             return ModelResponse(AssistantMessage(content="Hello"))

@@ -18,8 +18,15 @@ from casual_llm.messages import (
 from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply
 
-from casual_mcp_nb.providers import ChatModel
+from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.providers import ChatModel, ModelFactory
 from casual_mcp_nb.providers.base import RequestAdapted
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.tokens import CacheMiss
+from casual_mcp_nb.types.trace import Turn
 
 MARK = {"type": "ephemeral"}
 TOOLS = [{"name": name, "description": "x", "parameters": {"type": "object"}} for name in ("a", "b")]
@@ -131,3 +138,97 @@ async def test_tokens_that_openai_writes_to_its_cache_are_counted(
     usage = (await model_of(server, provider).complete(HISTORY)).usage
     assert usage is not None
     assert (usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens) == (30, 10, 20)
+
+
+ASKS = {"cache_diagnostics": True}
+
+
+async def test_anthropic_is_asked_why_its_cache_was_missed_from_the_first_request_on(
+    serving: Callable[..., Provider], model_of: Callable[..., ChatModel]
+) -> None:
+    missed = answer("anthropic", "Hi.")
+    missed["diagnostics"] = {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}}
+    server = serving({**answer("anthropic", "Hi."), "id": "msg_1"}, missed, answer("anthropic", "Hi."))
+    model = model_of(server, "anthropic", **ASKS)
+    first = await model.complete(HISTORY, TOOLS)
+    second = await model.complete(HISTORY, TOOLS, before=first.response_id)
+    assert [request.body["diagnostics"] for request in server.seen] == [
+        {"previous_message_id": None},
+        {"previous_message_id": "msg_1"},
+    ]
+    assert first.usage is not None
+    assert second.usage is not None
+    assert (first.usage.cache_miss, second.usage.cache_miss) == (None, CacheMiss("tools_changed", 900))
+
+
+async def test_openai_compares_with_the_response_before_from_gpt_5_6_on(
+    serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory]
+) -> None:
+    missed = answer("openai-responses", "Hi.")
+    missed["prompt_cache_diagnostics"] = {"type": "cache_miss", "reason": "tools_changed", "cache_missed_tokens": 900}
+    hit = {**answer("openai-responses", "Hi."), "prompt_cache_diagnostics": {"type": "cache_hit"}}
+    server = serving(missed, hit)
+    config = server.config("openai-responses", **ASKS)
+    usages = []
+    for name, before in (
+        ("gpt-5.6", "resp_1"),
+        ("gpt-5.6-mini", "resp_1"),
+        ("gpt-5.6", None),
+        ("gpt-5.5", "resp_1"),
+        ("m-1", "resp_1"),
+    ):
+        config["models"]["small"]["model"] = name
+        model = factory_for(Config.model_validate(config)).chat_model()
+        answered = await model.complete(HISTORY, TOOLS, before=before)
+        assert answered.response_id == "resp_1"
+        usages.append(answered.usage)
+    compared = [request.body.get("prompt_cache_options") for request in server.seen]
+    assert compared == [{"comparison_response_id": "resp_1"}] * 2 + [None] * 3
+    assert [usage.cache_miss for usage in usages if usage] == [CacheMiss("tools_changed", 900), *[None] * 4]
+
+
+async def test_steps_turns_and_saved_conversations_are_compared_with_the_response_before(
+    serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory]
+) -> None:
+    called = answer("anthropic", "", ("nothing", {}))
+    replies = [{**called, "id": "msg_1"}, *({**answer("anthropic", "Hi."), "id": f"msg_{number}"} for number in (2, 3, 4))]
+    server = serving(*replies)
+    factory = factory_for(Config.model_validate(server.config("anthropic", **ASKS)))
+    async with McpToolChat(ServerManager({}), factory) as chat:
+        turns: list[Turn] = []
+        for number in range(3):
+            history = Conversation(turns).messages
+            before = turns[-1] if turns else None
+            turn = await chat.run(
+                [UserMessage(content=f"Go {number}.")], TurnOptions(stream=False), history=history, before=before
+            )
+            turns = list(Conversation.from_json(Conversation([*turns, turn]).to_json()))
+    compared = [request.body["diagnostics"]["previous_message_id"] for request in server.seen]
+    assert compared == [None, "msg_1", "msg_2", "msg_3"]
+
+
+async def test_nobody_else_is_asked_and_a_server_that_refuses_is_asked_without(
+    serving: Callable[..., Provider], model_of: Callable[..., ChatModel]
+) -> None:
+    refusal = {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "diagnostics: Extra inputs are not permitted"},
+    }
+    server = serving(answer("anthropic", "Hi."), Reply(400, refusal), answer("anthropic", "Hi."))
+    await model_of(server, "anthropic").complete(HISTORY, TOOLS)
+    model = model_of(server, "anthropic", **ASKS)
+    await model.complete(HISTORY, TOOLS)
+    await model.complete(HISTORY, TOOLS)
+    assert ["diagnostics" in request.body for request in server.seen] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "diagnosis", [{"cache_miss_reason": {"type": "<b>x</b>"}}, {"cache_miss_reason": {"type": 3}}, {}, [], "x"]
+)
+async def test_what_a_gateway_says_of_its_cache_is_a_word_or_nothing(
+    loopback: Callable[..., Provider], model_of: Callable[..., ChatModel], diagnosis: Any
+) -> None:
+    server = loopback({**answer("anthropic", "Hi."), "id": "x" * 1_000, "diagnostics": diagnosis})
+    answered = await model_of(server, "anthropic", **ASKS).complete(HISTORY, TOOLS)
+    assert answered.usage is not None
+    assert (answered.usage.cache_miss, answered.response_id) == (None, None)

@@ -17,6 +17,7 @@ from casual_mcp_nb.providers._answers import (
     as_sent,
     call_of,
     ended_early,
+    miss_of,
     read_stream,
     taken_by,
     usage_of,
@@ -33,7 +34,15 @@ from casual_mcp_nb.types.cards import without_cards
 from casual_mcp_nb.types.event import HostedCall
 
 if TYPE_CHECKING:
-    from anthropic.types import ContentBlock, Message, MessageDeltaUsage, RawContentBlockDelta, RawMessageStreamEvent, Usage
+    from anthropic.types import (
+        ContentBlock,
+        Diagnostics,
+        Message,
+        MessageDeltaUsage,
+        RawContentBlockDelta,
+        RawMessageStreamEvent,
+        Usage,
+    )
     from casual_llm import (
         AnthropicClient,
         AssistantToolCall,
@@ -48,7 +57,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.model_options import ReasoningEffort
     from casual_mcp_nb.types.model_response import ModelResponse
     from casual_mcp_nb.types.options import RequestOptions
-    from casual_mcp_nb.types.tokens import TokenUsage
+    from casual_mcp_nb.types.tokens import CacheMiss, TokenUsage
 
 WIRE = "anthropic"
 
@@ -236,8 +245,8 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
         call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in tool_calls
     ]
     parts = [part for block in content if (part := _part(block)) is not None]
-    usage = reduce(added_usage, [_usage(answer.usage) for answer in answers])
-    response = answer_of(WIRE, model, parts, calls, usage, answers[-1].stop_reason)
+    usage = reduce(added_usage, [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers])
+    response = answer_of(WIRE, model, parts, calls, usage, answers[-1].stop_reason, getattr(answers[-1], "id", None))
     return replace(response, hosted_calls=tuple(_hosted_calls(parts)))
 
 
@@ -278,7 +287,21 @@ def _part(block: ContentBlock) -> Part | None:
     return None
 
 
-def _usage(usage: Usage | None) -> TokenUsage | None:
+_NOT_REASONS = ("previous_message_not_found", "unavailable")
+
+
+def _miss(diagnostics: Diagnostics | None) -> CacheMiss | None:
+    reason = getattr(diagnostics, "cache_miss_reason", None)
+    kind = getattr(reason, "type", None)
+    return None if kind in _NOT_REASONS else miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
+
+
+def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
+    # Also without an earlier response: only what was sent with the field can be compared later.
+    return {"diagnostics": {"previous_message_id": before}} if getattr(client, "prompt_caching", True) else {}
+
+
+def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> TokenUsage | None:
     prompt = getattr(usage, "input_tokens", None)
     read = getattr(usage, "cache_read_input_tokens", None)
     written = getattr(usage, "cache_creation_input_tokens", None)
@@ -286,7 +309,7 @@ def _usage(usage: Usage | None) -> TokenUsage | None:
         # Anthropic counts tokens read from and written to the cache separately.
         prompt += (read or 0) + (written or 0)
     thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
-    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking, written)
+    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking, written, _miss(diagnostics))
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
@@ -302,11 +325,13 @@ class _MessageStream:
     usage: dict[str, Any] = field(default_factory=dict)
     reason: str | None = None
     ended: bool = False
+    start: Message | None = None
 
     def take(self, event: RawMessageStreamEvent) -> str:
         """Add an event; return the text in it."""
         match event.type:
             case "message_start":
+                self.start = event.message
                 self._count(getattr(event.message, "usage", None))
             case "content_block_start":
                 self.blocks[event.index] = begun = event.content_block.to_dict()
@@ -353,7 +378,8 @@ class _MessageStream:
                 whole = "".join([*([begun] if isinstance(begun, str) else []), *pieces])
                 block[name] = parsed(whole) if block["type"] == "server_tool_use" else whole
         content = [self.blocks[index] for index in sorted(self.blocks)]
-        return Message.construct(content=content, usage=self.usage, stop_reason=self.reason)
+        more = {name: getattr(self.start, name, None) for name in ("id", "diagnostics")}
+        return Message.construct(content=content, usage=self.usage, stop_reason=self.reason, **more)
 
 
 _DEFAULT_MOST = 32_000
@@ -455,6 +481,7 @@ SPEC = ProviderSpec(
     answer_limit=_answer_limit,
     takes_format=False,
     first_used=("messages",),
+    diagnose=_diagnose,
     defers=claude_defers,
     # The first version of each, which all models have; later ones can be named.
     hosted={

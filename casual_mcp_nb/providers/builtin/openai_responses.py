@@ -17,12 +17,13 @@ from casual_mcp_nb.providers._answers import (
     as_sent,
     call_of,
     ended_early,
+    miss_of,
     read_stream,
     taken_by,
     usage_of,
 )
 from casual_mcp_nb.providers._building import over_openai
-from casual_mcp_nb.providers._deferral import first_found, gpt_defers
+from casual_mcp_nb.providers._deferral import first_found, gpt_defers, gpt_version
 from casual_mcp_nb.providers._history import RESPONSES_IDS
 from casual_mcp_nb.providers._hosted import hosted_call
 from casual_mcp_nb.providers._learned import messages_for
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         ResponseUsage,
     )
     from openai.types.responses import ResponseFunctionToolCall as FunctionCall
+    from openai.types.responses.response import PromptCacheDiagnostics
     from pydantic import BaseModel
 
     from casual_mcp_nb.types.model_response import ModelResponse
@@ -274,7 +276,8 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
     parts = [part for item in output if (part := _part(item, found)) is not None]
     calls = [_call(item, options) for item in output if item.type == "function_call" or _is_search(item)]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
-    answer = answer_of(WIRE, model, parts, calls, _usage(response.usage), reason or status)
+    usage = _usage(response.usage, getattr(response, "prompt_cache_diagnostics", None))
+    answer = answer_of(WIRE, model, parts, calls, usage, reason or status, getattr(response, "id", None))
     return replace(answer, hosted_calls=tuple(_hosted_calls(output)))
 
 
@@ -346,7 +349,13 @@ def _call(item: FunctionCall | ResponseToolSearchCall, options: ChatOptions) -> 
     return call_of(item.call_id, item.name, arguments)
 
 
-def _usage(usage: ResponseUsage | None) -> TokenUsage | None:
+def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
+    if before is None or gpt_version(model) < (5, 6):
+        return {}
+    return {"prompt_cache_options": {"comparison_response_id": before}}
+
+
+def _usage(usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | None = None) -> TokenUsage | None:
     details = getattr(usage, "input_tokens_details", None)
     return usage_of(
         getattr(usage, "input_tokens", None),
@@ -354,6 +363,8 @@ def _usage(usage: ResponseUsage | None) -> TokenUsage | None:
         getattr(details, "cached_tokens", None),
         getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
         getattr(details, "cache_write_tokens", None),
+        # Other outcomes have no reason.
+        miss_of(getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)),
     )
 
 
@@ -421,6 +432,7 @@ SPEC = ProviderSpec(
     effort=lambda effort: {"reasoning": {"effort": effort}},
     counted_by_tiktoken=True,
     first_used=("responses",),
+    diagnose=_diagnose,
     defers=gpt_defers,
     hosted=_HOSTED,
     warm_up=_build_events,
