@@ -80,7 +80,14 @@ def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     if cost is None:
         return ()
     missing = f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
-    return (("Cost", str(cost)), *((("Not in the cost", missing),) if cost.unknown_calls else ()))
+    facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
+    if cost.hosted:
+        facts.append(("Of it hosted tools", str(Cost(cost.hosted, cost.currency))))
+    if cost.unknown_calls:
+        facts.append(("Not in the cost", missing))
+    if cost.unknown_hosted:
+        facts.append(("Not in the cost", f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"))
+    return tuple(facts)
 
 
 def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -26,12 +26,16 @@ class Cost:
         amount: The cost of the calls that have a price and a token count.
         currency: The currency.
         unknown_calls: How many answered calls are not included.
+        hosted: The part of the amount for tools that the provider ran itself.
+        unknown_hosted: How many calls of such tools are not included, because they have no price.
     """
 
     origin: ClassVar[str] = "estimate"
     amount: float
     currency: str
     unknown_calls: int = 0
+    hosted: float = 0.0
+    unknown_hosted: int = 0
 
     def __str__(self) -> str:
         digits = 2 if self.amount >= 1 else 4 if self.amount >= 0.01 or not self.amount else 6
@@ -46,7 +50,8 @@ class Price(BaseModel):
         output: Price of output tokens, including reasoning.
         cached_input: Price of input tokens read from the provider's cache; None means the same as `input`.
         cache_write: Price of input tokens written to the cache; None means 1.25 times `input`, which Anthropic and OpenAI ask.
-        currency: The currency of all four.
+        hosted_tools: Price of a thousand calls of each tool that the provider runs itself, by name.
+        currency: The currency of all prices.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,10 +60,16 @@ class Price(BaseModel):
     output: _Amount
     cached_input: _Amount | None = None
     cache_write: _Amount | None = None
+    hosted_tools: dict[str, _Amount] = Field(default_factory=dict)
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
-    def of(self, usage: TokenUsage | None) -> Cost | None:
-        """Return the cost of a call; None if its tokens are unknown."""
+    def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
+        """Return the cost of a call; None if its tokens are unknown.
+
+        Args:
+            usage: Its tokens.
+            hosted: The name of the tool of each call that the provider ran itself.
+        """
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
@@ -66,7 +77,9 @@ class Price(BaseModel):
         amount = (usage.prompt_tokens - cached - written) * self.input + usage.completion_tokens * self.output
         amount += cached * (self.input if self.cached_input is None else self.cached_input)
         amount += written * (WRITE_SURCHARGE * self.input if self.cache_write is None else self.cache_write)
-        return Cost(amount / PER, self.currency)
+        of_hosted = sum(self.hosted_tools.get(name, 0.0) for name in hosted) / 1_000
+        unpriced = sum(name not in self.hosted_tools for name in hosted)
+        return Cost(amount / PER + of_hosted, self.currency, hosted=of_hosted, unknown_hosted=unpriced)
 
 
 def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:
@@ -89,4 +102,10 @@ def total_cost(costs: list[Cost | None]) -> Cost | None:
     priced = [cost for cost in costs if cost is not None]
     if len({cost.currency for cost in priced}) != 1:
         return None
-    return Cost(sum(cost.amount for cost in priced), priced[0].currency, len(costs) - len(priced))
+    return Cost(
+        sum(cost.amount for cost in priced),
+        priced[0].currency,
+        len(costs) - len(priced),
+        sum(cost.hosted for cost in priced),
+        sum(cost.unknown_hosted for cost in priced),
+    )

@@ -290,7 +290,7 @@ def _step_stats(
         reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
         cached_tokens=usage.cached_tokens if usage else None,
         cache_write_tokens=usage.cache_write_tokens if usage else None,
-        cost=price.of(usage) if price else None,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
         cache_miss=usage.cache_miss if usage else None,
     )
 

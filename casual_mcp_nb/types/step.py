@@ -242,7 +242,7 @@ def step_of(
         seconds=answer.at - event.at if answer else None,
         first_token_seconds=deltas[0].at - event.at if deltas else None,
         previous=previous,
-        cost=price.of(usage) if price else None,
+        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
         truncated=answer.truncated if answer else False,
         hosted_calls=answer.hosted_calls if answer else (),
     )

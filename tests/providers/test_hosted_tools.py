@@ -75,6 +75,7 @@ def responses_stream() -> Reply:
 def config_of(server: Provider, provider: str, hosted: Any) -> dict[str, Any]:
     config = server.config(provider)
     config["models"]["small"]["hosted_tools"] = hosted
+    config["prices"] = {"small": {"input": 1, "output": 1, "hosted_tools": {"web_search": 10}}}
     config["servers"] = {"math": {"bundled": "math", "transport": "in-process"}}
     return config
 
@@ -112,6 +113,10 @@ async def test_a_search_of_anthropics_is_sent_back_whole_and_told_as_the_provide
     assert not call.failed
     assert saved[0].stats.tool_calls.hosted == {"web_search": 1}
     assert saved[0].stats.tool_calls.total == 0
+    cost = saved[0].stats.cost
+    assert cost is not None
+    assert (cost.hosted, cost.unknown_hosted) == (0.01, 0)
+    assert cost.amount == pytest.approx(0.01 + (30 + 7) / 1_000_000)
     assert "web_search" in await asyncio.to_thread(saved[0]._repr_html_)
 
 
