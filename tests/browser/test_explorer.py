@@ -427,6 +427,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "more-options").locator("summary").click()
     at(page, "defer-all").check()
     reads(page, "manifest-text", "- units (3 tools)")
+    at(page, "delivery").select_option("bridge")
     page.keyboard.press("Escape")
     assert at(page, "defer-all").is_hidden()
     at(page, "max_search_results").fill("3")
@@ -438,6 +439,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "max_active_tools").wait_for()
     chosen = selection(page)
     assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == ("browse", 3, True)
+    assert chosen["delivery"] == "bridge"
     at(page, "discovery").focus()
     page.keyboard.press("Space")
     reads(page, "manifest-text", "Nothing is deferred")

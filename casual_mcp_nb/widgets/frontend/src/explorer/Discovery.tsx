@@ -8,6 +8,12 @@ const STRATEGIES = [
   ["search", "search"],
   ["browse", "browsing"],
 ] as const;
+const DELIVERIES = [
+  ["auto", "its provider, if it can"],
+  ["definitions", "more definitions"],
+  ["native", "its provider"],
+  ["bridge", "call_tool"],
+] as const;
 /** The option that matters most for each strategy; the others are one click away. */
 const MAIN = { search: "max_search_results", browse: "max_active_tools" };
 
@@ -45,6 +51,19 @@ export function Discovery() {
           disabled={!options.discovery}
           onChoose={(value) => set("defer_all", value)}
         />
+        <Labelled
+          text="Model gets what it found through"
+          title="With its provider or call_tool, the tools of a request stay the same, so the prompt cache holds."
+        >
+          <Select
+            testid="delivery"
+            label="How the model gets what it found"
+            value={options.delivery}
+            disabled={!options.discovery}
+            options={DELIVERIES}
+            onChoose={(value) => set("delivery", value)}
+          />
+        </Labelled>
         {Object.keys(limits)
           .filter((name) => name !== main)
           .map((name) => (

@@ -70,7 +70,10 @@ export interface ManifestState {
 export interface SelectionState {
   order: readonly string[];
   servers: Record<string, ServerInfo>;
-  options: { discovery: boolean; defer_all: boolean; strategy: "search" | "browse" } & Record<string, unknown>;
+  options: { discovery: boolean; defer_all: boolean; strategy: "search" | "browse"; delivery: string } & Record<
+    string,
+    unknown
+  >;
   /** The options that are numbers. */
   limits: Record<string, { label: string; help: string }>;
   tool_sets: ToolSetsState;
