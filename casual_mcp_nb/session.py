@@ -702,7 +702,7 @@ class Session(Displayable):
     @property
     def status(self) -> SessionStatus:
         """An overview of the session. Does not connect."""
-        return status_of(self._chat, self.config, self.model, len(self.turns))
+        return status_of(self._chat, self.config, self.model, len(self.turns), self.budget)
 
     @blocking
     async def search(
@@ -1230,7 +1230,7 @@ class Session(Displayable):
         from casual_mcp_nb.notebook.doctor import diagnose
 
         notices = (*self.approval_problems, *self.exclusion_problems)
-        return diagnose(self.config, self.servers, self.templates, notices)
+        return diagnose(self.config, self.servers, self.templates, notices, self.budget)
 
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.session import offered_words, tool_set_words
-from casual_mcp_nb.display.tokens import saving_row
+from casual_mcp_nb.display.session import offered_words, tool_set_words, turn_section
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view
 from casual_mcp_nb.display.view import Bar, Block, Cell, Column, DisplayLimits, KeyValues, Section, Table, View, fraction
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -21,7 +20,6 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     facts: list[tuple[str, Cell]] = [
         ("First request", words.tokens(exploration.tokens, "estimated")),
         ("If every tool were loaded", words.tokens(exploration.undeferred_tokens, "estimated")),
-        *saving_row(exploration.tokens, exploration.undeferred_tokens),
         ("Toolset", tool_set_words(tool_set)),
         ("Discovery", _discovery(selection)),
     ]
@@ -29,6 +27,7 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
         facts.append(("Tools turned off", ", ".join(off[: limits.rows])))
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
+        *turn_section(exploration.budget),
         Section("Servers", (_servers(exploration, limits), *failures(exploration.servers, limits))),
     ]
     if manifest.text:

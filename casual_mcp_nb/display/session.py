@@ -6,6 +6,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
 from casual_mcp_nb.display.tokens import saving_row
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.discovery_options import Strategy, option_limits
 from casual_mcp_nb.types.selection import Selection
@@ -45,6 +46,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
             "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
         ),
         Section("First request", (KeyValues(_price(session)),), note="before you type anything"),
+        *turn_section(session.budget),
     ]
     if session.notes:
         blocks.append(Section("Notes", (Text("\n".join(session.notes[: limits.rows])),)))
@@ -68,8 +70,23 @@ def _price(session: SessionStatus) -> tuple[tuple[str, Cell], ...]:
         *((("Searchable", words.count(session.deferred, "tool")),) if session.deferred else ()),
         ("Tokens", words.tokens(session.tokens, "estimated")),
         ("If every tool were loaded", words.tokens(session.undeferred_tokens, "estimated")),
-        *saving_row(session.tokens, session.undeferred_tokens),
     )
+
+
+def turn_section(budget: Budget | None) -> tuple[Section, ...]:
+    """Return what a whole turn costs and what deferring saves in it; nothing where no tool is deferred.
+
+    A saving in one request would be larger than any that a person gets: a search is one more request.
+    """
+    if budget is None or budget.saved is None:
+        return ()
+    now, without = budget.now.turn, budget.undeferred.turn
+    rows = (
+        ("Tokens", words.tokens(now, "estimated")),
+        ("If every tool were loaded", words.tokens(without, "estimated")),
+        *saving_row(now, without),
+    )
+    return (Section("A turn with one search and one call", (KeyValues(rows),), note="all its requests together"),)
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:

@@ -9,7 +9,6 @@ from typing import Any
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.schema import parameters, pretty
 from casual_mcp_nb.display.text import first
-from casual_mcp_nb.display.tokens import saving_row
 from casual_mcp_nb.display.view import (
     Block,
     Cell,
@@ -108,7 +107,6 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
         *finder,
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
-        *saving_row(manifest.tokens + manifest.finder_tokens, manifest.undeferred_tokens),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
     blocks = (KeyValues(price), Section("As the model reads it", (text,)))

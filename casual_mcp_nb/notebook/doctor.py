@@ -17,6 +17,7 @@ from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.providers.registry import client_variable, homes_of, spec_of, specs
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.types.event import Notice
@@ -44,7 +45,9 @@ _NPM = re.compile(r"npm (error|ERR!)\s*(\d+\s+)?")
 _ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE)
 
 
-def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice]) -> Diagnosis:
+def diagnose(
+    config: Config, servers: Servers, templates: Sequence[str], notices: Iterable[Notice], budget: Budget
+) -> Diagnosis:
     """Report what works, what does not, and how to fix it.
 
     Args:
@@ -52,6 +55,7 @@ def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices
         servers: The servers as they are now.
         templates: The names of the prompt templates.
         notices: Names in the config that do not exist.
+        budget: What turns cost with the tools that are known now.
     """
     return Diagnosis(
         (
@@ -68,6 +72,7 @@ def diagnose(config: Config, servers: Servers, templates: Sequence[str], notices
             *_servers(config, servers),
             *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
             *_hidden_modules(config, servers),
+            *_deferring(budget),
             *_templates(config, templates),
         )
     )
@@ -181,6 +186,9 @@ def _prices(config: Config) -> Iterator[Check]:
         if spec.is_language_model and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
             yield Check("Prices", name, "warn", "no price, so its cost is unknown", advice)
+        elif spec.is_language_model and (price := price_of(config.prices, name, model.model)) and price.cached_input is None:
+            advice = f"Add cached_input to {name} in the price table, if its provider has a price for tokens from the cache."
+            yield Check("Prices", name, "ok", "no cached_input, so tokens from the cache cost as much as others", advice)
 
 
 def _context_windows(config: Config) -> Iterator[Check]:
@@ -207,6 +215,18 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
         if server is not None and server.transport == "sse":
             advice = "Ask its provider for a streamable HTTP address, and leave out the transport."
             yield Check("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
+
+
+def _deferring(budget: Budget) -> Iterator[Check]:
+    """Say whether deferring pays, over a whole turn and not only in its first request."""
+    if budget.saved is None:
+        return
+    share = f"{abs(budget.saved):.0%} of the input of a turn with one search and one call"
+    if budget.saved > 0:
+        yield Check("Discovery", "deferring", "ok", f"saves {share}")
+    else:
+        problem = f"costs {abs(budget.saved):.0%} more input than every tool loaded, in a turn with one search and one call"
+        yield Check("Discovery", "deferring", "warn", problem, "To load all: session.selection.discovery = False")
 
 
 def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:

@@ -11,6 +11,7 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.toolsets import filter_tools
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, Models, Servers, SessionStatus, Tools, ToolSets
@@ -94,7 +95,7 @@ def clients_of(config: Config) -> Clients:
     )
 
 
-def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) -> SessionStatus:
+def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget) -> SessionStatus:
     """Return an overview of a session, as far as its servers are connected.
 
     Args:
@@ -102,6 +103,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
         config: The session's config.
         model: Name of the model in use.
         turns: How many turns the conversation has.
+        budget: What turns cost.
     """
     view = chat.current_view()
     provider = config.clients[config.models[model].client].provider if model in config.models else None
@@ -118,6 +120,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int) 
         turns=turns,
         strategy=chat.selection.strategy,
         notes=tuple(_notes(chat, config)),
+        budget=budget,
     )
 
 

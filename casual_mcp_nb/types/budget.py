@@ -35,3 +35,10 @@ class Budget(Displayable):
     now: TurnCosts
     undeferred: TurnCosts
     instructions: int = 0
+
+    @property
+    def saved(self) -> float | None:
+        """The share of a turn's input that deferring saves, below 0 where it costs more; None if nothing is deferred."""
+        if self.now == self.undeferred or not self.undeferred.turn:
+            return None
+        return 1 - self.now.turn / self.undeferred.turn

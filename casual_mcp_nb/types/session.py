@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, overload
 
 from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.discovery_options import Strategy
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList, DisplayableMapping
@@ -237,6 +238,7 @@ class ExplorerSnapshot(Displayable):
         prices: Tokens of each server's loaded tools in the first request.
         offered: Number of tools sent with every request.
         undeferred_tokens: Tokens of the first request if every tool were loaded.
+        budget: What turns cost, if known.
     """
 
     servers: Servers
@@ -246,6 +248,7 @@ class ExplorerSnapshot(Displayable):
     prices: Mapping[str, int] = field(default_factory=dict)
     offered: int = 0
     undeferred_tokens: int = 0
+    budget: Budget | None = None
 
     @property
     def tokens(self) -> int:
@@ -291,6 +294,7 @@ class SessionStatus(Displayable):
         turns: Number of turns in the conversation.
         strategy: How deferred tools are found.
         notes: Remarks on how the config was read, and names in the selection that no longer exist.
+        budget: What turns cost, if known.
     """
 
     servers: Servers
@@ -305,3 +309,4 @@ class SessionStatus(Displayable):
     turns: int = 0
     notes: tuple[str, ...] = field(default_factory=tuple)
     strategy: Strategy = "search"
+    budget: Budget | None = None

@@ -69,6 +69,7 @@ class ToolsState(State):
             prices=budget_of(view)["servers"],
             offered=len(view.loaded),
             undeferred_tokens=view.undeferred_tokens,
+            budget=self._tools.budget_in(view),
         )
 
     def _compiled(self, selection: Selection) -> tuple[ToolView, str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
 
+from casual_mcp_nb.types.budget import Budget, TurnCosts
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.conversation import Conversation
@@ -67,6 +68,7 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"
     "5d0000000049454e44ae426082"
 )
+BUDGET = Budget(TurnCosts(410, 2_000, 30_000), TurnCosts(1_890, 5_000, 60_000))
 MODES = {"weather": "deferred", "files": "loaded", "mail": "off"}
 
 
@@ -116,7 +118,18 @@ def servers(say: Say) -> Servers:
 
 def session(say: Say) -> SessionStatus:
     return SessionStatus(
-        servers(say), say("gpt-4.1"), say("openai"), say("research"), True, 4, 12, 410, 1_890, 2, (say("A note."),)
+        servers(say),
+        say("gpt-4.1"),
+        say("openai"),
+        say("research"),
+        True,
+        4,
+        12,
+        410,
+        1_890,
+        2,
+        (say("A note."),),
+        budget=BUDGET,
     )
 
 
@@ -229,7 +242,7 @@ def manifest(say: Say) -> Manifest:
 
 def exploration(say: Say) -> ExplorerSnapshot:
     shown, prices = servers(say), {say("weather"): 320, "files": 90}
-    return ExplorerSnapshot(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890)
+    return ExplorerSnapshot(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890, BUDGET)
 
 
 def conversation(say: Say) -> Conversation:

@@ -15,6 +15,7 @@ from casual_llm.messages import AssistantMessage, UserMessage
 from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
 from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.display.view import DisplayLimits, fit, section_titles
+from casual_mcp_nb.types.budget import Budget, TurnCosts
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import (
     Event,
@@ -148,16 +149,19 @@ def test_the_offline_planner_is_never_called_a_language_model(make: Any) -> None
     assert "(not an LLM)" in turn_html(Turn(Trace([started, TurnFinished("done")])))
 
 
-def test_a_session_shows_what_deferral_saves(make: Any) -> None:
+def test_a_session_shows_what_deferral_saves_in_a_whole_turn(make: Any) -> None:
     text = plain(make("session"))
     assert "≈ 410 tokens" in text
     assert "≈ 1,890 tokens" in text
-    assert re.search(r"Saved by deferring +78%", text)
+    assert re.search(r"Saved by deferring +60%", text)
 
 
 def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
-    session = dataclasses.replace(make("session"), tokens=150, undeferred_tokens=100)
-    assert re.search(r"Deferring costs +50% more", plain(session))
+    costs = Budget(TurnCosts(100, 300, 3_000), TurnCosts(150, 200, 2_000))
+    for noun in (make("session"), make("exploration")):
+        assert re.search(r"Deferring costs +50% more", plain(dataclasses.replace(noun, budget=costs)))
+        nothing_deferred = dataclasses.replace(noun, budget=Budget(costs.now, costs.now))
+        assert "eferring" not in plain(dataclasses.replace(nothing_deferred, budget=None)) + plain(nothing_deferred)
 
 
 def test_a_session_without_anything_is_shown(make: Any) -> None:

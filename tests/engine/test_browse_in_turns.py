@@ -13,11 +13,12 @@ from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.turn_estimate import turn_budget
 from casual_mcp_nb.engine.view import ToolView, compile_view
 from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.session import Manifest
+from casual_mcp_nb.types.session import Servers, SessionStatus
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.types.trace import Turn
@@ -172,7 +173,10 @@ def test_the_template_for_small_models_says_how_to_browse() -> None:
 def test_where_deferring_costs_more_than_it_saves_the_display_says_so() -> None:
     seen = view([ToolSpec("s", "t", "Tiny.")])
     assert [tool.name for tool in seen.offered] == ["search_tools"]
-    manifest = Manifest(seen.manifest, 1, seen.undeferred_tokens, seen.search_tool_tokens)
-    assert "Deferring costs" in manifest._repr_mimebundle_()["text/plain"]
-    paying = Manifest(seen.manifest, 1, 10_000, seen.search_tool_tokens)
-    assert "Saved by deferring" in paying._repr_mimebundle_()["text/plain"]
+    budget = turn_budget(seen)
+    assert (budget.saved or 0) < 0
+    assert "Deferring costs" in SessionStatus(Servers({}, {}), budget=budget)._repr_mimebundle_()["text/plain"]
+    many = turn_budget(view(tools(10, 20)))
+    assert (many.saved or 0) > 0.5
+    assert "Saved by deferring" in SessionStatus(Servers({}, {}), budget=many)._repr_mimebundle_()["text/plain"]
+    assert turn_budget(ToolView(Catalog(()), Selection(), (), ())).saved is None

@@ -144,3 +144,25 @@ def test_clients_show_whether_a_key_is_set_and_who_uses_them() -> None:
         assert "models.example" in text
     finally:
         session.close()
+
+
+def test_whether_deferring_pays_is_told_for_a_whole_turn() -> None:
+    servers = {"units": {"bundled": "units", "transport": "in-process"}}
+    few = {"servers": servers, "tool_discovery": {"enabled": True, "defer_all": True}}
+    finding = find(few, "Discovery", "deferring", connect=True)
+    with Session.from_config(few) as session:
+        session.connect()
+        saved = session.budget.saved
+        assert saved is not None
+        assert f"{abs(saved):.0%}" in finding.found
+        assert finding.verdict == ("ok" if saved > 0 else "warn")
+        session.selection.discovery = False
+        assert session.budget.saved is None
+        assert not [row for row in session.doctor() if row.part == "Discovery"]
+
+
+def test_a_price_without_one_for_the_cache_is_named() -> None:
+    client = {"provider": "openai", "api_key": SECRET}
+    models, prices = {"m": {"client": "c", "model": "m"}}, {"m": {"input": 1, "output": 2}}
+    config = {"clients": {"c": client}, "models": models, "prices": prices}
+    assert "cached_input" in find(config, "Prices", "m").advice

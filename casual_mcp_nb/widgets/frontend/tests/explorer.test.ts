@@ -116,14 +116,14 @@ test("what deferring does is said as it is", () => {
   };
   assert.deepEqual(say(cost(40), cost(40), 0), ["", "Nothing is deferred."]);
   const [saving, sentence] = say(cost(40, { turn: 90 }), cost(100, { turn: 200 }));
-  assert.equal(saving, "60% less than every tool loaded (100)");
+  assert.equal(saving, "55% less for a turn with a search than with every tool loaded");
   assert.match(sentence as string, /saves 60%.* and 55% /);
   const mixed = say(cost(40, { turn: 300, ten_turns: 30 }), cost(100, { turn: 200, ten_turns: 60 }))[1];
   assert.equal(
     mixed,
     "Deferring saves 60% of the first request and 50% of ten such turns, but costs 50% more for a turn with a search.",
   );
-  assert.match(say(cost(194), cost(100))[0] as string, /^Deferring costs 94% more/);
+  assert.match(say(cost(40, { turn: 300 }), cost(100, { turn: 200 }))[0] as string, /^Deferring does not pay here: 50% more/);
 });
 
 test("hits are cut where the model's view ends", () => {

@@ -1,6 +1,6 @@
 // What requests and turns cost: the rows of the budget table, and what it says in a sentence.
 
-import { compared, counted, number } from "../lib/words";
+import { compared, counted } from "../lib/words";
 import type { BudgetState, Cost, SelectionState } from "./state";
 
 const MAX_SERVERS = 12;
@@ -58,15 +58,14 @@ export function partRows({ now, before, undeferred }: BudgetState, order: readon
   return used;
 }
 
-/** "87% less than every tool loaded (5,248)", or what deferring costs; empty where nothing is deferred. */
+/** "60% less for a turn with a search than with every tool loaded", or what deferring costs; empty where nothing is deferred. */
 export function headlineSaving({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
-  const { now, undeferred } = budget;
-  if (!manifest.tools) return "";
-  const total = number.format(undeferred.total);
-  if (now.total > undeferred.total)
-    return `Deferring costs ${compared(now.total, undeferred.total)} (${total} with every tool loaded)`;
-  if (compared(now.total, undeferred.total) === "the same") return `the same as every tool loaded (${total})`;
-  return `${compared(now.total, undeferred.total)} than every tool loaded (${total})`;
+  const [now, loaded] = [budget.now.turn, budget.undeferred.turn];
+  if (!manifest.tools || now === undefined || loaded === undefined) return "";
+  const share = compared(now, loaded);
+  if (share === "the same") return "a turn with a search takes the same as with every tool loaded";
+  if (now > loaded) return `Deferring does not pay here: ${share} for a turn with a search`;
+  return `${share} for a turn with a search than with every tool loaded`;
 }
 
 const COMPARED: readonly (readonly [text: string, read: (cost: Cost) => number | undefined])[] = [
