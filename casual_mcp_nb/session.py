@@ -994,6 +994,7 @@ class Session(Displayable):
             system: The system prompt for this turn; None for the session's, or the template's.
             template: File in `prompt-templates/` for this turn; None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn; None for the selection's.
+            delivery: How the model gets what it found in this turn, see `DiscoveryOptions`; None for the selection's.
             max_steps: Maximum number of model calls in this turn; None for the config's limit.
             stream: False requests each answer in one piece; otherwise text is shown as it arrives, if the provider streams.
             variables: Additional variables for the template.

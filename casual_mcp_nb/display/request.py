@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 _FIRST_MESSAGES = 2
+_DELIVERIES = {"native": "added by the provider", "bridge": "called through call_tool"}
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
@@ -65,7 +66,16 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
         Section("Breakdown", (make_up_table(request.tokens),)),
         Section("Messages", _messages(request.messages, limits, _reuse(request)), note=_how_many(request)),
         Section("Tools offered", _offered(request, limits, definitions), note=words.count(len(request.tools), "tool")),
+        *_found(request, limits, definitions),
     )
+
+
+def _found(request: Request, limits: DisplayLimits, definitions: bool) -> tuple[Section, ...]:
+    """Return the tools that the provider adds to the conversation, where it does."""
+    if not request.found:
+        return ()
+    tools = _offered(replace(request, tools=request.found, reused=None), limits, definitions)
+    return (Section("Tools found, added by the provider", tools, note=words.count(len(request.found), "tool")),)
 
 
 def _reuse(request: Request) -> tuple[int, Line] | None:
@@ -90,6 +100,8 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
     """Return one model call: what it used, what was new in the request, what it answered, what it called."""
     usage = step.usage
     facts: list[tuple[str, Cell]] = [("Input", _price(step.request))]
+    if delivery := _DELIVERIES.get(step.request.delivery):
+        facts.append(("What searches found", delivery))
     if step.request.reused is not None:
         facts.append(("Same as in the request before", words.tokens(step.request.reused, "estimated")))
     if usage and usage.cached_tokens is not None:

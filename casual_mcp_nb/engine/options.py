@@ -11,6 +11,7 @@ from casual_mcp_nb.engine.turn_fields import AllTurnFields
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.config import Config, ToolSetConfig
+from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
@@ -42,6 +43,9 @@ class TurnOptions:
             value = options.get(name)
             if value is not None and not isinstance(value, bool):
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be True, False or None.")
+        delivery: object = options.get("delivery")
+        if delivery is not None and delivery not in DELIVERY_SETTINGS:
+            raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
         context: object = options.get("context")
         if context is not None and not (isinstance(context, Mapping) and all(isinstance(key, str) for key in context)):
             raise UsageError("context must be a mapping with names as keys.", hint='For example: context={"user_id": 7}.')
@@ -62,13 +66,16 @@ class TurnOptions:
     def applied_to(self, selection: Selection) -> Selection:
         """Return the selection itself, or a changed copy where an option of this turn overrides it."""
         tool_set, discovery = self.given.get("tool_set"), self.given.get("discovery")
-        if tool_set is None and discovery is None:
+        delivery = self.given.get("delivery")
+        if tool_set is None and discovery is None and delivery is None:
             return selection
         changed = selection.snapshot()
         if tool_set is not None:
             changed.tool_set = tool_set
         if discovery is not None:
             changed.discovery = discovery
+        if delivery is not None:
+            changed.delivery = delivery
         return changed
 
 

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
+from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS, DeliverySetting
 from casual_mcp_nb.types.model_options import Flag, ModelOptions
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class CommonTurnFields(ModelOptions, total=False):
     variables: Mapping[str, Any] | None
     context: Mapping[str, Any] | None
     discovery: Annotated[bool | None, Flag("send all tools with every request", name="--no-discovery", value=False)]
+    delivery: Annotated[DeliverySetting | None, Flag("how the model gets what it found", "|".join(DELIVERY_SETTINGS))]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None
 

@@ -22,9 +22,6 @@ ECHO = ("none", "text", "output", "all")
 STRATEGIES = ("search", "browse")
 """The strategies of discovery, repeated here for the same reason."""
 
-DELIVERIES = ("auto", "definitions", "native", "bridge")
-"""The ways in which a model gets what was found, repeated here for the same reason."""
-
 _TURN_OPTIONS = flags_of(ChatOptions)
 
 CELL_OPTIONS = {

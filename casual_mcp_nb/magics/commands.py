@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import DELIVERIES, STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
+from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -207,7 +208,7 @@ def delivery(session: Session, line: str) -> Any:
     """Choose how a model gets what was found."""
     if line:
         name = one_word("delivery", line, "delivery", "bridge")
-        _check("delivery", name, DELIVERIES)
+        _check("delivery", name, DELIVERY_SETTINGS)
         session.selection.delivery = cast("DeliverySetting", name)
     return session.selection
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.magics.args import CELL_OPTIONS, DELIVERIES, STRATEGIES
+from casual_mcp_nb.magics.args import CELL_OPTIONS, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -43,7 +44,7 @@ class Names:
     prompts: Sequence[str] = ()
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strategies: Sequence[str] = STRATEGIES
-    deliveries: Sequence[str] = DELIVERIES
+    deliveries: Sequence[str] = DELIVERY_SETTINGS
     commands: Sequence[str] = tuple(COMMANDS)
 
     @classmethod

@@ -285,3 +285,11 @@ def test_the_system_prompt_stands_exactly_as_the_model_reads_it(make: Any) -> No
     prompt = make("prompt")
     assert str(prompt) == "You are kind."
     assert "\nYou are kind.</pre>" in mimebundle(prompt)["text/html"]
+
+
+def test_what_the_provider_adds_is_listed_apart() -> None:
+    found = ({"name": "shop__<b>list</b>", "description": "List.", "parameters": {}},)
+    request = Request((UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=found)
+    text = plain(request)
+    assert text.index("Tools offered") < text.index("added by the provider") < text.index("shop__<b>list</b>")
+    assert "<b>list</b>" not in mimebundle(request)["text/html"]

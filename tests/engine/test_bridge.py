@@ -14,6 +14,7 @@ from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.planning import planned_calls, run_planned
+from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory, call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -192,6 +193,14 @@ async def test_a_conversation_changes_its_way_and_stays_valid(chat: McpToolChat)
         assert str(turn.tool_calls[-1].tool) == "weather:forecast"
         assert {step.request.delivery for step in turn.steps} == {delivery}
         history += turn.messages
+
+
+async def test_one_turn_has_another_way(chat: McpToolChat) -> None:
+    chat.selection.delivery = "definitions"
+    turn = await ask(chat, FIND, bridged("weather__forecast", city="Oslo"), "ok", delivery="bridge")
+    assert {step.request.delivery for step in turn.steps} == {"bridge"}
+    with pytest.raises(UnknownNameError):
+        TurnOptions(delivery="brige")  # type: ignore[typeddict-item]
 
 
 async def test_what_loaded_messages_found_is_offered_at_once(chat: McpToolChat) -> None:

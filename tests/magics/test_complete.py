@@ -60,6 +60,7 @@ NAMES = Names(
         ("%%mcp --var city --v", ["--var"]),
         ("%%mcp --model gpt --m", ["--max-steps", "--max-tokens"]),
         ("%%mcp --reasoning-effort m", ["minimal", "medium", "max"]),
+        ("%%mcp --delivery b", ["bridge"]),
         ("%%mcp --tool-choice math__a", ["math__add"]),
         ("%%mcp --system ", []),
         ("%%mcp --no-discovery --no", []),
