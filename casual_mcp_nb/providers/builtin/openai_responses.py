@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 WIRE = "openai-responses"
 _SEARCH_CALL = "tool_search_call"
+_MAX_NAMESPACE = 128
 _HOSTED: Mapping[str, Mapping[str, Any]] = {
     "web_search": {"type": "web_search"},
     "file_search": {"type": "file_search"},
@@ -309,6 +310,7 @@ def _part(item: ResponseOutputItem, found: Collection[str]) -> Part | None:
     match item.type:
         case "function_call":
             namespace = getattr(item, "namespace", None)
+            namespace = namespace if isinstance(namespace, str) and len(namespace) <= _MAX_NAMESPACE else None
             known = namespace or getattr(item, "name", None) in found
             return {"type": "call", **({"fields": {"namespace": namespace}} if known else {})}
         case "tool_search_call" if _is_search(item):
