@@ -30,6 +30,12 @@ MAX_ARGUMENTS = 100
 MAX_CONTENTS = 1_000
 """Maximum number of parts of a resource."""
 
+MAX_TAGS = 20
+"""Maximum number of tags of a tool."""
+MAX_TAG = 100
+"""Maximum number of characters of a tag."""
+_FASTMCP = ("fastmcp", "_fastmcp")
+
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block of an unknown type."""
 
@@ -70,6 +76,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         output_schema=tool.output_schema,
         title=tool.title or (hints.title if hints else None),
         restriction=_restriction(tool),
+        tags=_tags(tool),
     )
 
 
@@ -80,6 +87,14 @@ def _restriction(tool: Tool) -> Restriction | None:
     if isinstance(visibility, list) and "model" not in visibility:
         return "app only"
     return "task only" if tool.execution and tool.execution.task_support == "required" else None
+
+
+def _tags(tool: Tool) -> tuple[str, ...]:
+    """Return the tags that FastMCP sends with a tool, sorted: under `fastmcp`, or `_fastmcp` before version 3."""
+    meta = tool.meta or {}
+    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
+    tags = next((tags for tags in listed if isinstance(tags, list)), [])
+    return tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()}))
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:

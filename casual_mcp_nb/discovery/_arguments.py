@@ -68,8 +68,8 @@ def read_names(args: object) -> tuple[tuple[str, ...], int]:
     return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
 
 
-def read_category(args: object) -> tuple[str, int]:
-    """Parse the category and the page to show; they default to an empty string and 1.
+def read_browsing(args: object) -> tuple[str, str, int]:
+    """Parse the category, the query and the page to show; they default to empty strings and 1.
 
     Raises:
         UsageError: An argument is invalid; the message is for the model.
@@ -78,7 +78,7 @@ def read_category(args: object) -> tuple[str, int]:
     page = _text("page", _first_given(args, ("page",))) or "1"
     if not page.isdecimal():
         raise UsageError("page must be a whole number.")
-    return category, int(page[:9])
+    return category, _query(_first_given(args, ("query",))), int(page[:9])
 
 
 def _first_given(args: object, keys: tuple[str, ...]) -> Any:

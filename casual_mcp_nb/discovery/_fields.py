@@ -53,6 +53,8 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
     description = tool.description[:_BEGINNING]
     if tool.title:
         description += f" {tool.title[:_MAX_NAME]}"
+    if tool.tags:
+        description += f" {' '.join(tool.tags)[:_MAX_NAME]}"
     details = " ".join([*descriptions, tool.description[_BEGINNING:_MAX_DESCRIPTION]])
     return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], description, " ".join(names), details
 

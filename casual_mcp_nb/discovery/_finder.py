@@ -115,14 +115,22 @@ class Finder:
                 tools, instead = {**instead}, {}
             servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
             siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
-            notes = [*_loaded_note(instead), *self._language_note(query)]
+            notes = [*_loaded_note(instead), *self.language_note(query)]
             return Found(tools, notes, frozenset(filled), siblings, instead)
         where = f" on server {shown(server)}" if server is not None else ""
-        language = " or ".join(self._index.languages) or "the language of the descriptions"
-        hint = f"Try other words, in {language}, or give server_name alone to load all tools of a server:"
+        hint = f"Try other words, in {self.language}, or give server_name alone to load all tools of a server:"
         return Found(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
 
-    def _language_note(self, query: str) -> list[str]:
+    @property
+    def language(self) -> str:
+        """The language to search in, in words."""
+        return " or ".join(self._index.languages) or "the language of the descriptions"
+
+    def matches(self, query: str, count: int, server: str | None = None) -> list[ToolSpec]:
+        """Return the tools that match a query, best first."""
+        return [hit.tool for hit in self._index.search(query, count, server)]
+
+    def language_note(self, query: str) -> list[str]:
         """Return in which language to search, if the query seems to be in another one."""
         if not self._index.other_language(query):
             return []

@@ -1,27 +1,36 @@
 """Browsing: the model looks through the tools by category, loads those it needs, and unloads them again.
 
-Categories are the servers. The number of active tools is limited, so that a long conversation does not end up with all of them.
+Categories are the servers, and the tags that servers give their tools. Number and size of the active tools are limited, so that
+a long conversation does not end up with all of them.
 As with search, the active tools are derived from the conversation: loads minus unloads, in order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.discovery._arguments import SearchArguments, read_category, read_names
+from casual_mcp_nb.discovery._arguments import SearchArguments, read_browsing, read_names
 from casual_mcp_nb.discovery._cards import compose, marked
 from casual_mcp_nb.discovery._clean import one_line
 from casual_mcp_nb.discovery._finder import Finder
 from casual_mcp_nb.discovery.manifest import beginning, counted, list_servers, plain, plain_name, servers_in, summary
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, UNLOAD_TOOLS, SearchRow
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
+if TYPE_CHECKING:
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+
 _PAGE = 50
+_MATCHES = 10
+_MOST_MATCHES = 500
+"""How many matches are looked through for those of a tag."""
 _LINE = 100
 _MAX_NOTES = 2_000
 _ALIKE = 5
@@ -40,22 +49,28 @@ class ActiveTools:
     Args:
         deferred: The tools that can be loaded.
         max_active: Maximum number of active tools.
+        max_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         loaded: Tools that are active from earlier in the conversation.
         always: Tools that are always loaded; they do not count.
         delivery: How the model gets what it loads.
+        index: Return the index of the deferred tools, called at the first query; built if not given.
     """
 
     def __init__(
         self,
         deferred: Sequence[ToolSpec],
         max_active: int,
+        max_tokens: int,
         loaded: Iterable[ToolName],
         always: Iterable[ToolSpec],
         delivery: Delivery = "definitions",
+        index: Callable[[], ToolSearchIndex] | None = None,
     ) -> None:
         always = tuple(always)
-        self.finder = Finder(deferred, always, None, _ALIKE)
+        self._deferred = deferred
+        self.finder = Finder(deferred, always, index, _ALIKE)
         self.max_active = max_active
+        self.max_tokens = max_tokens
         self.always = {tool.tool_name for tool in always}
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
@@ -66,6 +81,27 @@ class ActiveTools:
     def usable(self) -> set[ToolName]:
         """The tools that the model can call."""
         return self.always | self.active.keys()
+
+    @cached_property
+    def tagged(self) -> Mapping[str, Sequence[ToolSpec]]:
+        """The deferred tools by tag, in order of tag, without tags that are the name of a server."""
+        groups: dict[str, list[ToolSpec]] = defaultdict(list)
+        for tool in self._deferred:
+            for tag in tool.tags:
+                groups[tag].append(tool)
+        servers = {server.casefold() for server in self.finder.by_server}
+        return {tag: groups[tag] for tag in sorted(groups) if tag.casefold() not in servers}
+
+    def room(self, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+        """Return the tools for which there is room, in order."""
+        sizes = {tool.tool_name: tool.tokens for tool in self._deferred if tool.tool_name in self.active}
+        count, tokens = len(self.active), sum(sizes.values())
+        fitting = []
+        for tool in tools:
+            if count < self.max_active and (tokens + tool.tokens <= self.max_tokens or not count):
+                fitting.append(tool)
+                count, tokens = count + 1, tokens + tool.tokens
+        return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
         """Find tools by name, and report names that do not exist.
@@ -91,47 +127,76 @@ class BrowseToolkitTool:
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` with the categories, and `parameters`."""
-        text = "See what tools you can load: those of a category, or without one all categories in short."
+        text = "See what tools you can load: of a category, for a query, or all categories in short."
         return _definition(
             self.name,
             f"{text} {_CATEGORIES}{self._categories}",
-            {"category": {"type": "string"}, "page": {"type": "integer"}},
+            {"category": {"type": "string"}, "query": {"type": "string"}, "page": {"type": "integer"}},
         )
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """List categories or tools.
 
         Args:
-            args: `category` and `page`, both optional, as the model sent them.
+            args: `category`, `query` and `page`, all optional, as the model sent them.
 
         Returns:
             At most fifty lines, and the number of the next page. Nothing is loaded.
         """
         try:
-            category, page = read_category(args)
-            text = self._tools(self._shelf.finder.server(category), page) if category else self._all(page)
+            category, query, page = read_browsing(args)
+            if query:
+                text = self._matching(query, category)
+            elif category:
+                text = self._tools(category, page)
+            else:
+                text = self._all(page)
         except UsageError as error:
             text = f"Error: {error}"
         return SyntheticToolResult(text, [], None)
 
     def _all(self, page: int) -> str:
         groups = self._shelf.finder.by_server
-        lines = [
-            f"- {plain(name, 200)} ({counted(len(groups[name]))}): {self._summary(name, groups[name])}"
-            for name in sorted(groups)
-        ]
-        return _page(f"{len(groups)} categories; give one of them as category to see its tools.", lines, page)
+        lines = [_category_line(name, groups[name], self._summary(name, groups[name])) for name in sorted(groups)]
+        lines += [_category_line(tag, tools, summary(tools, _LINE)) for tag, tools in self._shelf.tagged.items()]
+        return _page(f"{len(lines)} categories; give one of them as category to see its tools.", lines, page)
 
     def _summary(self, server: str, tools: Sequence[ToolSpec]) -> str:
         return beginning(self._instructions.get(server, ""), _LINE) or summary(tools, _LINE)
 
-    def _tools(self, server: str, page: int) -> str:
-        tools = self._shelf.finder.of(server)
-        usable = self._shelf.usable
-        lines = [
-            f"- {plain_name(tool)}{' (loaded)' if tool.tool_name in usable else ''}: {summary([tool], _LINE)}" for tool in tools
-        ]
-        return _page(f"{counted(len(tools))} of {plain(server, 200)}; load those that you need with {LOAD_TOOLS}.", lines, page)
+    def _tools(self, category: str, page: int) -> str:
+        name, tools = self._category(category)
+        # Tools of a tag can have the same name on several servers.
+        lines = [self._line(tool, tool.wire_name if name in self._shelf.tagged else plain_name(tool)) for tool in tools]
+        return _page(f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with {LOAD_TOOLS}.", lines, page)
+
+    def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
+        """Return the name and the tools of a category.
+
+        Raises:
+            UsageError: There is no server and no tag of that name.
+        """
+        for tag, tools in self._shelf.tagged.items():
+            if tag.casefold() == category.casefold():
+                return tag, tools
+        server = self._shelf.finder.server(category)
+        return server, self._shelf.finder.of(server)
+
+    def _matching(self, query: str, category: str) -> str:
+        """Return the tools that fit a query, in a category or in all of them."""
+        finder = self._shelf.finder
+        name, within = self._category(category) if category else ("", ())
+        if name in self._shelf.tagged:
+            matches = [tool for tool in finder.matches(query, _MOST_MATCHES) if tool in within][:_MATCHES]
+        else:
+            matches = finder.matches(query, _MATCHES, name or None)
+        if not matches:
+            return f"No tools match {shown(query)}. Try other words, in {finder.language}, or give only a category."
+        head = f"{counted(len(matches))} for {shown(query)}; load those that you need with {LOAD_TOOLS}."
+        return _page(" ".join([head, *finder.language_note(query)]), [self._line(tool, tool.wire_name) for tool in matches], 1)
+
+    def _line(self, tool: ToolSpec, name: str) -> str:
+        return f"- {name}{' (loaded)' if tool.tool_name in self._shelf.usable else ''}: {summary([tool], _LINE)}"
 
 
 class LoadToolsTool:
@@ -165,10 +230,11 @@ class LoadToolsTool:
             tools, notes = shelf.by_names(args)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
-        room = max(shelf.max_active - len(shelf.active), 0)
-        beyond = set([tool for tool in tools if tool.tool_name not in shelf.usable][room:])
+        unloaded = [tool for tool in tools if tool.tool_name not in shelf.usable]
+        fitting = shelf.room(unloaded)
+        beyond = set(unloaded).difference(fitting)
         if beyond:
-            notes.append(self._limit_note(len(beyond)))
+            notes.append(self._limit_note(len(beyond), len(shelf.active) + len(fitting)))
         wanted = [tool for tool in tools if tool not in beyond]
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
@@ -179,10 +245,12 @@ class LoadToolsTool:
         shelf.known.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, new, rows)
 
-    def _limit_note(self, count: int) -> str:
-        active = ", ".join(one_line(str(name), 80) for name in self._shelf.active)
+    def _limit_note(self, count: int, fitting: int) -> str:
+        shelf = self._shelf
+        limit = f"{shelf.max_active}" if fitting == shelf.max_active else f"{shelf.max_tokens:,} tokens of definitions"
+        active = ", ".join(one_line(str(name), 80) for name in shelf.active)
         return (
-            f"{counted(count)} not loaded: at most {self._shelf.max_active} can be loaded at a time. "
+            f"{counted(count)} not loaded: at most {limit} can be loaded at a time. "
             f"Unload others first with {UNLOAD_TOOLS}; loaded before this call: {active or 'none'}."
         )
 
@@ -228,7 +296,9 @@ def browse_tools(
     deferred: Sequence[ToolSpec],
     *,
     categories: str | None = None,
+    index: Callable[[], ToolSearchIndex] | None = None,
     max_active_tools: int = 20,
+    max_active_tokens: int = 20_000,
     loaded: Iterable[ToolName] = (),
     always: Iterable[ToolSpec] = (),
     delivery: Delivery = "definitions",
@@ -239,7 +309,9 @@ def browse_tools(
     Args:
         deferred: The tools that can be loaded.
         categories: The categories in one line, as from `list_servers`; generated if not given.
+        index: Return the index of the deferred tools, called at the first query; built if not given.
         max_active_tools: Maximum number of tools loaded at a time.
+        max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         loaded: Deferred tools that this conversation has already loaded.
         always: Tools that are always loaded.
         delivery: How the model gets what it loads.
@@ -248,7 +320,7 @@ def browse_tools(
     Returns:
         `browse_toolkit`, `load_tools` and `unload_tools` by name.
     """
-    shelf = ActiveTools(deferred, max_active_tools, loaded, always, delivery)
+    shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index)
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [
         BrowseToolkitTool(shelf, line, instructions or {}),
@@ -304,6 +376,10 @@ def _page(head: str, lines: Sequence[str], page: int) -> str:
     page = min(max(page, 1), pages)
     more = [f"Page {page} of {pages}."] if pages > 1 else []
     return "\n".join([head, *(line.rstrip(": ") for line in lines[(page - 1) * _PAGE : page * _PAGE]), *more])
+
+
+def _category_line(name: str, tools: Sequence[ToolSpec], said: str) -> str:
+    return f"- {plain(name, 200)} ({counted(len(tools))}): {said}"
 
 
 def _kept(tool: ToolSpec, always: bool) -> str:

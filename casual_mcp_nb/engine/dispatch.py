@@ -17,7 +17,7 @@ from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.types.bridged_call import NamedCall, read_call
 from casual_mcp_nb.types.content import ToolResult
-from casual_mcp_nb.types.event import CALL_TOOL, FINDING, SYNTHETIC, UNKNOWN, CallStatus, Notice
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, SEARCH_TOOLS, SYNTHETIC, UNKNOWN, CallStatus, Notice
 from casual_mcp_nb.types.nesting import parse_arguments, problem_of
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
@@ -155,7 +155,7 @@ class Dispatcher:
             await self.refresh()
         if name in self.synthetic:
             told.on_permission(Permission("built-in"))
-            if arguments.get("query") and self.view.selection.strategy == "search":
+            if arguments.get("query") and name in (SEARCH_TOOLS, BROWSE_TOOLKIT):
                 await self.view.searchable()
             found = await self.synthetic[name].execute(arguments)
             return CallOutcome("error" if found.content.startswith("Error") else "ok", found.content, search=found)

@@ -31,7 +31,9 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
     count = len(view.deferred)
     each = (view.undeferred_tokens - view.loaded_tokens) / count
     selection = view.selection
-    most = min(count, selection.max_active_tools) if selection.strategy == "browse" else count
+    most = count
+    if selection.strategy == "browse":
+        most = min(count, selection.max_active_tools, max(1, int(selection.max_active_tokens / max(each, 1))))
     # Only browsing unloads tools; what was searched stays loaded.
     per_search = min(selection.max_search_results, most)
     return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most), undeferred)

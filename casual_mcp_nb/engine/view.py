@@ -200,7 +200,9 @@ class ToolView:
             return own | browse_tools(
                 self.deferred,
                 categories=self.manifest,
+                index=lambda: self.index,
                 max_active_tools=self.selection.max_active_tools,
+                max_active_tokens=self.selection.max_active_tokens,
                 loaded=discovered,
                 always=self.loaded,
                 delivery=delivery,

@@ -41,6 +41,7 @@ class DiscoveryOptions(BaseModel):
         strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
         manifest_max_tokens: Maximum size of the manifest in estimated tokens; over it, its lines get shorter.
         max_active_tools: Maximum number of tools loaded at a time by browsing; 1 or more.
+        max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
     """
@@ -56,6 +57,10 @@ class DiscoveryOptions(BaseModel):
     max_active_tools: Annotated[
         int, Limit("Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first")
     ] = Field(default=20, ge=1)
+    max_active_tokens: Annotated[
+        int,
+        Limit("Max size of tools loaded by browsing", "estimated token", "Beyond it the model has to unload a tool first"),
+    ] = Field(default=20_000, ge=1)
     delivery: DeliverySetting = "auto"
 
     def discovery_options(self) -> dict[str, object]:

@@ -107,6 +107,7 @@ class ToolSpec(Displayable):
         annotations: The server's claims about behaviour, if any.
         output_schema: JSON schema of the structured result, if any.
         title: A name for people, if any.
+        tags: The server's tags of it, which are categories to browse.
         restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
             app (MCP Apps), `task only` if it runs only as a protocol task; None for every other tool.
         wire_name: The wire name; derived from server and name unless a catalog assigns another one.
@@ -121,6 +122,7 @@ class ToolSpec(Displayable):
     title: str | None = None
     wire_name: str = ""
     restriction: Restriction | None = None
+    tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.wire_name:
@@ -187,7 +189,9 @@ class ToolSpec(Displayable):
             "annotations": {
                 name: claim for name, claim in asdict(self.annotations or ToolAnnotations()).items() if claim is not None
             },
-        } | ({"restriction": self.restriction} if self.restriction else {})
+            **({"restriction": self.restriction} if self.restriction else {}),
+            **({"tags": self.tags} if self.tags else {}),
+        }
 
     @property
     def read_only(self) -> bool:

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import base64
 import logging
+from typing import Any
 
 import httpx2
 import mcp_types
 import pytest
+from fastmcp import FastMCP
 from mcp import MCPError
 
 from casual_mcp_nb.connections import error_text, result_from_mcp, tool_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.convert import MAX_TAG, MAX_TAGS
+
+NUMBERED = [f"t{number:03}" for number in range(1_000)]
 
 
 def _tool(name: str = "add", **fields: object) -> mcp_types.Tool:
@@ -139,3 +144,27 @@ def test_an_unreadable_answer_is_described_without_repeating_it() -> None:
     with pytest.raises(ValueError, match="content") as caught:
         mcp_types.CallToolResult.model_validate({"content": "hunter2"})
     assert error_text(caught.value) == "an answer that cannot be read: content: Input should be a valid list"
+
+
+@pytest.mark.parametrize(
+    ("meta", "tags"),
+    [
+        ({"fastmcp": {"tags": ["money", "finance", "money"]}}, ("finance", "money")),
+        ({"_fastmcp": {"tags": ["money"]}}, ("money",)),
+        ({"fastmcp": {"tags": [7, None, " ", "x" * 1_000]}}, ("x" * MAX_TAG,)),
+        ({"fastmcp": {"tags": NUMBERED}}, tuple(NUMBERED[:MAX_TAGS])),
+        ({"fastmcp": {"tags": "money"}}, ()),
+        ({"fastmcp": ["tags"]}, ()),
+        (None, ()),
+    ],
+)
+def test_the_tags_of_fastmcp_are_those_of_the_tool(meta: Any, tags: tuple[str, ...]) -> None:
+    tool = _tool(_meta=meta)
+    assert tool_from_mcp(tool).tags == tags
+
+
+async def test_fastmcp_sends_the_tags_of_a_tool() -> None:
+    server: FastMCP[Any] = FastMCP("bank")
+    server.tool(lambda: "ok", name="balance", tags={"money", "finance"})
+    (tool,) = await server.list_tools()
+    assert tool_from_mcp(tool.to_mcp_tool()).tags == ("finance", "money")
