@@ -157,7 +157,9 @@ def _facts(config: Config) -> Iterable[tuple[str, str, Facts, tuple[tuple[str, s
             *(each for model in models for each in config.variables_of("models", model)),
         ]
         variables = tuple(dict.fromkeys(used))
-        yield "client", name, *_of_client(client, variables), _is_harmless_client(client, variables)
+        hosted = {model: config.models[model].hosted_tools for model in models if config.models[model].hosted_tools}
+        facts = _of_client(client, variables, hosted)
+        yield "client", name, *facts, not hosted and _is_harmless_client(client, variables)
 
 
 def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, tuple[tuple[str, str], ...]]:
@@ -201,7 +203,9 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
     return facts, tuple((label, text) for label, text in texts.items() if text)
 
 
-def _of_client(client: ClientConfig, variables: tuple[str, ...]) -> tuple[Facts, tuple[tuple[str, str], ...]]:
+def _of_client(
+    client: ClientConfig, variables: tuple[str, ...], hosted: Mapping[str, Mapping[str, Any]]
+) -> tuple[Facts, tuple[tuple[str, str], ...]]:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
     home = f"https://{spec.homes[0]}" if spec.homes else "none" if not spec.is_language_model else "the provider's own"
@@ -212,6 +216,8 @@ def _of_client(client: ClientConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "key": key,
         "headers": sorted(client.headers),
         "variables": sorted(variables),
+        # These can send what is in a conversation elsewhere. Not there without them, as with servers.
+        **({"hosted tools": hosted} if hosted else {}),
     }
     texts = {
         "provider": exact(client.provider),
@@ -219,6 +225,7 @@ def _of_client(client: ClientConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "key": exact(key),
         "headers": _names(client.headers),
         "variables": _names(variables),
+        "hosted tools": _names(dict.fromkeys(name for tools in hosted.values() for name in tools)),
     }
     return facts, tuple((label, text) for label, text in texts.items() if text)
 

@@ -135,6 +135,22 @@ def test_what_is_bundled_and_a_provider_at_home_are_harmless(tmp_path: Path, sto
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_tools_that_a_provider_runs_are_accepted_too(tmp_path: Path, store: TrustStore) -> None:
+    file = tmp_path / "config.json"
+
+    def states(hosted: Any) -> list[tuple[str, tuple[str, ...], str | None]]:
+        model = {"client": "claude", "model": "m", **({"hosted_tools": hosted} if hosted else {})}
+        file.write_text(json.dumps({"clients": {"claude": {"provider": "anthropic"}}, "models": {"m": model}}))
+        entries = store.entries(read(file))
+        return [(entry.state, entry.changed, dict(entry.facts).get("hosted tools")) for entry in entries]
+
+    assert states([]) == [("harmless", (), None)]
+    assert states(["web_search"]) == [("new", (), "web_search")]
+    store.accept(read(file))
+    assert states(["web_search"]) == [("trusted", (), "web_search")]
+    assert states({"web_search": {}, "web_fetch": {}}) == [("changed", ("hosted tools",), "web_search, web_fetch")]
+
+
 def test_only_the_user_can_read_and_write_what_is_remembered(file: Path, store: TrustStore) -> None:
     store.accept(read(file))
     (record,) = store.folder.iterdir()
