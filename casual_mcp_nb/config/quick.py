@@ -82,7 +82,12 @@ def model_sections(
     # Asked first: the list of all providers reads the metadata of every installed package.
     if not spec_of(provider).name:
         if provider not in local:
-            raise UnknownNameError("provider", provider, dict.fromkeys([*specs(), *local]))
+            error = UnknownNameError("provider", provider, [*specs(), *local])
+            if not name:
+                # Most likely the name of a model alone.
+                hint = f"{error.hint} Write PROVIDER:MODEL, such as openai:gpt-4.1."
+                raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
+            raise error
         settings = {"provider": local[provider].provider, "base_url": local[provider].base_url}
     if not name:
         raise UsageError(f"Which model of {provider}?", hint=f"Write it behind the provider: {provider}:NAME.")

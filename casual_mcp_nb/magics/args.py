@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
 from casual_mcp_nb.types.model_options import Flag, flags_of
 
 ECHO = ("none", "text", "output", "all")
@@ -33,6 +33,8 @@ CELL_OPTIONS = {
 }
 """The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
 
+_HELP = ("?", "--help", "-h")
+_ASKING = "To ask the model, write %mcp ask and the question, or %%mcp with the question below it. Commands: %mcp help."
 _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
 
@@ -80,6 +82,8 @@ class _MagicParser(argparse.ArgumentParser):
 def parse_line(line: str, commands: Iterable[str]) -> Line:
     """Split a `%mcp` line. `-o NAME` may be at its beginning or its end; a semicolon comes last.
 
+    `?` and `--help`, alone or after a command, are `help`.
+
     Args:
         line: The line, without `%mcp`.
         commands: The names of the commands.
@@ -92,11 +96,19 @@ def parse_line(line: str, commands: Iterable[str]) -> Line:
     line = whole.removesuffix(";").rstrip()
     output = _OUTPUT.search(line)
     words = _OUTPUT.sub("", line, count=1).split(maxsplit=1)
-    command = words[0] if words else "status"
-    if command not in set(commands):
-        raise UnknownNameError("%mcp command", command, commands)
+    command, rest = (*words, "", "")[:2] if words else ("status", "")
+    rest = rest.strip()
+    if command in _HELP:
+        command = "help"
+    elif rest in _HELP:
+        command, rest = "help", command
+    commands = list(commands)
+    if command not in commands:
+        # A question of several words is seldom close to the name of a command.
+        is_typo = not rest or closest(command, commands, cutoff=0.7)
+        raise UnknownNameError("%mcp command", command, commands, hint="" if is_typo else _ASKING)
     name = variable_name(output["first"] or output["last"]) if output else None
-    return Line(command, words[1].strip() if len(words) > 1 else "", name, line != whole)
+    return Line(command, rest, name, line != whole)
 
 
 def parse_cell_line(line: str) -> CellArgs:

@@ -84,9 +84,7 @@ def toolset(session: Session, line: str) -> Any:
 def model(session: Session, line: str) -> Any:
     """Choose a model."""
     if line:
-        name = one_word("model", line, "model")
-        _check("model", name, session.config.models)
-        session.model = name
+        session.model = one_word("model", line, "model")
     return session.models
 
 
@@ -133,6 +131,15 @@ def plan(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What should be planned?", hint="For example: %mcp plan What is 17 * 24?")
     return session.plan(line)
+
+
+def ask(session: Session, line: str) -> Any:
+    """Ask the model on one line."""
+    if not line:
+        raise UsageError("What should the model be asked?", hint="For example: %mcp ask What is 17 * 24?")
+    turn = session.chat(line)
+    turn.raise_for_status()
+    return turn
 
 
 def undo(session: Session, line: str) -> Any:
@@ -453,6 +460,7 @@ COMMANDS: dict[str, Command] = {
         evaluate,
     ),
     "lint": Command(_TRY, "what makes tools hard to find, or expensive", run=_lint),
+    "ask": Command(_TALK, "ask the model on one line; `%%mcp` takes more", "MESSAGE", "%mcp ask What is 17 * 24?", run=ask),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversation),
     "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "%mcp step 2", run=step_of("step")),

@@ -16,7 +16,7 @@ from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.planning import planned_calls, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
+from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.interaction.questions import Channel
@@ -29,6 +29,7 @@ from casual_mcp_nb.notebook.shown import ShownTurn
 from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+from casual_mcp_nb.providers.factory import unknown_model
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
@@ -90,7 +91,7 @@ class TurnService:
     @model.setter
     def model(self, name: str | None) -> None:
         if name is not None and name not in self._models:
-            raise UnknownNameError("model", str(name), self._models)
+            raise unknown_model(str(name), self._models)
         self._model = name
         self._observers.changes.notify()
 

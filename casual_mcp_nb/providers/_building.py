@@ -55,7 +55,10 @@ def missing(name: str, sdk: str) -> MissingDependencyError:
 
 def no_key(name: str, provider: str) -> AuthenticationError:
     """Return the error for a client without a key."""
-    hint = f"It was looked for in {key_places(name, provider)}."
+    hint = (
+        f"It was looked for in {key_places(name, provider)}. "
+        f"Set {key_variables(name, provider)[-1]}, or write it to a .env file in this folder, and try again."
+    )
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 

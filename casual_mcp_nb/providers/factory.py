@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.providers._building import key_places
@@ -27,7 +27,6 @@ from casual_mcp_nb.types.secret import redacted
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-_Named = TypeVar("_Named")
 _ANSWER_TOKENS = 4_096
 """The default answer limit, in addition to a thinking budget."""
 
@@ -57,7 +56,9 @@ class ModelFactory:
             ProviderError: It has no key, or its SDK rejects its settings.
         """
         if name not in self._clients:
-            config = _known("client", name, self._config.clients)
+            if name not in self._config.clients:
+                raise UnknownNameError("client", name, self._config.clients)
+            config = self._config.clients[name]
             if not spec_of(config.provider).name:
                 raise UsageError(
                     f"Client {shown(name)}: provider {shown(config.provider)} is not supported.",
@@ -72,7 +73,9 @@ class ModelFactory:
         if name not in self._models:
             from casual_llm import Model
 
-            config = _known("model", name, self._config.models)
+            if name not in self._config.models:
+                raise unknown_model(name, self._config.models)
+            config = self._config.models[name]
             provider = self._config.clients[config.client].provider
             base = _options(config, provider)
             options = chat_options(provider, base, options_of(base).overlaid(config), {})
@@ -155,10 +158,18 @@ class ModelFactory:
                 await sdk.close()
 
 
-def _known(noun: str, name: str, there: Mapping[str, _Named]) -> _Named:
-    if name not in there:
-        raise UnknownNameError(noun, name, there)
-    return there[name]
+def unknown_model(name: str, models: Iterable[str]) -> UnknownNameError:
+    """Return the error for a model that the config does not have; it says how to start with another one.
+
+    Args:
+        name: The name as it was given.
+        models: The names of the config's models.
+    """
+    error = UnknownNameError("model", name, models)
+    if error.matches:
+        return error
+    others = "A model that is not in the config: %mcp demo --model openai:gpt-4.1, or an entry under 'models' of a config file."
+    return UnknownNameError("model", name, models, hint=f"{error.hint} {others}")
 
 
 def _built(name: str, config: ClientConfig) -> LLMClient:

@@ -80,9 +80,10 @@ def test_a_model_may_have_colons_in_its_name() -> None:
     [
         ("opnai:gpt-4.1", UnknownNameError, "openai"),
         ("lmstudo:qwen", UnknownNameError, "lmstudio"),
+        ("gpt-4.1", UnknownNameError, "PROVIDER:MODEL"),
         ("openai", UsageError, "openai:NAME"),
         ("openai:", UsageError, "openai:NAME"),
-        ("openai:gpt-4.1", AuthenticationError, "OPENAI_API_KEY"),
+        ("openai:gpt-4.1", AuthenticationError, r"Set OPENAI_API_KEY, or .*\.env"),
         ("anthropic:claude-sonnet-4-5", AuthenticationError, "ANTHROPIC_API_KEY"),
     ],
 )

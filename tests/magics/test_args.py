@@ -40,6 +40,10 @@ from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
         ("search convert -o hits", Line("search", "convert", "hits")),
         ('call math__add {"a": 1} -o three;', Line("call", 'math__add {"a": 1}', "three", True)),
         ("-o now", Line("status", "", "now")),
+        ("?", Line("help", "")),
+        ("--help", Line("help", "")),
+        ("call --help", Line("help", "call")),
+        ("ask What time is it?", Line("ask", "What time is it?")),
     ],
 )
 def test_a_line_is_split_into_command_and_rest(line: str, parsed: Line) -> None:
@@ -49,6 +53,14 @@ def test_a_line_is_split_into_command_and_rest(line: str, parsed: Line) -> None:
 def test_an_unknown_command_is_an_error_with_the_closest() -> None:
     with pytest.raises(UnknownNameError, match="'servers'"):
         parse_line("servrs", COMMANDS)
+    with pytest.raises(UnknownNameError, match="'search'"):
+        parse_line("serach convert a time", COMMANDS)
+
+
+def test_a_question_in_place_of_a_command_is_told_how_to_ask() -> None:
+    with pytest.raises(UnknownNameError, match="%mcp ask") as error:
+        parse_line("what time is it in Tokyo", COMMANDS)
+    assert "Available" not in str(error.value)
 
 
 def test_the_options_of_a_cell_become_typed_values() -> None:

@@ -69,6 +69,11 @@ def test_an_unknown_name_is_answered_with_the_closest_ones(ask: str, match: str)
         getattr(ModelFactory(CONFIG), ask)(f"{match}l")
 
 
+def test_a_model_that_the_config_does_not_have_is_answered_with_the_way_to_start_with_it() -> None:
+    with pytest.raises(UnknownNameError, match="--model"):
+        ModelFactory(CONFIG).chat_model("anthropic:claude-sonnet-4-5")
+
+
 def test_a_config_without_models_says_so() -> None:
     with pytest.raises(UsageError, match="The config has no model"):
         ModelFactory(Config()).chat_model()
