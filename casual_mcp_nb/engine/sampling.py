@@ -102,5 +102,6 @@ async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
 
     kinds = {"user": UserMessage, "assistant": AssistantMessage}
     messages = [SystemMessage(content=request.system)] if request.system else []
-    limited = model.unforced().with_options(RequestOptions(max_tokens=request.max_tokens))
+    # The person allowed an answer to these messages, and nothing that the provider's own tools would do with them.
+    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=request.max_tokens))
     return await limited.complete([*messages, *(kinds[role](content=text) for role, text in request.messages)], stream=False)

@@ -87,6 +87,12 @@ class ChatModel(BoundModel):
             return self
         return self.with_options(RequestOptions(tool_choice="auto"))
 
+    def without_hosted_tools(self) -> ChatModel:
+        """Return this model without tools that its provider runs, which send elsewhere what they are given."""
+        changed = copy.copy(self)
+        changed.hosted_tools = ()
+        return changed
+
     @property
     def spec(self) -> ProviderSpec:
         """The spec of its provider, even for a custom client."""

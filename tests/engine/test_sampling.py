@@ -73,6 +73,7 @@ async def test_what_the_person_allows_is_answered_by_the_default_model_and_count
     person = Person()
     response = ModelResponse(AssistantMessage(content="Three."), TokenUsage(120, 4), "stop")
     chat, model = await opened(asks(f"How many? {SECRET}"), response, approver=person)
+    model.hosted_tools = ({"type": "web_search"},)
     turn = await ask(chat, call("asker__a"), "done")
     result = answer_of(turn)
     assert (result["role"], result["content"]["text"], result["stopReason"]) == ("assistant", "Three.", "endTurn")
