@@ -1101,6 +1101,25 @@ class Session(Displayable):
         """
         return self._runner.undo()
 
+    @property
+    def discovered(self) -> tuple[ToolSpec, ...]:
+        """The deferred tools that this conversation has loaded, by searching or browsing, in order."""
+        return tuple(self._runner.discovered)
+
+    def unload(self, name: str) -> None:
+        """Take back a deferred tool that this conversation has loaded; the model can find it again.
+
+        The results that loaded it are edited: the model reads there that you unloaded it.
+
+        Args:
+            name: The tool, in any form, such as `server:tool`.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            UsageError: The conversation has not loaded it, or a turn is running.
+        """
+        self._runner.unload(name)
+
     @blocking
     @spelled_out(ChatOptions)
     async def rerun(

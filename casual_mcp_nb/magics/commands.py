@@ -149,6 +149,12 @@ def undo(session: Session, line: str) -> Any:
     return session.status
 
 
+def unload(session: Session, line: str) -> Any:
+    """Take back a tool that a search has loaded."""
+    session.unload(one_word("unload", line, "tool", "math:add"))
+    return session.status
+
+
 def stop(session: Session, line: str) -> Any:
     """Stop the turn that runs in a panel."""
     session.stop()
@@ -484,6 +490,9 @@ COMMANDS: dict[str, Command] = {
     "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
     "undo": Command(_TALK, "undo the last turn", run=undo),
+    "unload": Command(
+        _TALK, "take back a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
+    ),
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
     "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from casual_mcp_nb.discovery import discovered_in
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import ClosedError, UsageError
+from casual_mcp_nb.errors import ClosedError, UsageError, shown
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.types.cards import unloaded
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import Event, TurnStarted
+from casual_mcp_nb.types.event import SYNTHETIC, Event, TextEdited, TurnStarted
 from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
@@ -141,6 +144,30 @@ class ConversationRunner:
         self.turns = self.turns[:-1]
         self._observers.changes.notify()
         return last
+
+    def unload(self, name: str) -> None:
+        """Take back a tool that the conversation has loaded, see `Session.unload`."""
+        self._check_free()
+        tool = self._chat.catalog.resolve(name)
+        loaded = self.discovered
+        if tool not in loaded:
+            names = ", ".join(str(each.tool_name) for each in loaded)
+            raise UsageError(
+                f"Tool {shown(str(tool.tool_name))} was not loaded by a search of this conversation.",
+                hint=f"Loaded: {names}." if names else "Nothing was loaded. To exclude a tool, use selection.tools_off.",
+            )
+        for turn in self.turns:
+            for step in turn.steps:
+                for call in step.tool_calls:
+                    text = unloaded(call.result, tool.wire_name)
+                    if call.tool.server == SYNTHETIC and text != call.result:
+                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.seconds))
+        self._observers.changes.notify()
+
+    @property
+    def discovered(self) -> list[ToolSpec]:
+        """The tools that searches of the conversation have loaded, in order."""
+        return discovered_in(self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own})
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
         """Return a turn's index, counted from the front, and the messages that the person added there.

@@ -18,6 +18,17 @@ def unmarked(content: str) -> str:
     return _MARKER.sub(r" ## \1", f"\n\n{content}")[2:]
 
 
+def unloaded(content: str, name: str) -> str:
+    """Return an answer in which a tool is marked as unloaded by the person instead.
+
+    Args:
+        content: The answer.
+        name: The wire name of the tool.
+    """
+    marker = re.compile(rf"(?<=\n\n)## {re.escape(name)}$", re.MULTILINE)
+    return marker.sub(lambda found: f" {found[0]} (unloaded since by the person)", content)
+
+
 def loaded_in(content: str) -> list[str]:
     """Parse the wire names of the tools that an answer presents as loaded, now or before."""
     return list(dict.fromkeys(_MARKER.findall(content)))

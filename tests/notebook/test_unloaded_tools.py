@@ -1,0 +1,72 @@
+"""A deferred tool that a search has loaded is taken back by the person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+
+from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.magics.commands import unload
+from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.types.trace import Turn
+
+SEARCH = call("search_tools", server_name="weather")
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    weather: FastMCP[Any] = FastMCP("weather")
+    for name in ("forecast", "history"):
+        weather.tool(lambda: "Sunny.", name=name, description=f"The {name} of the weather.")
+    with Session({}, in_process={"weather": weather}) as session:
+        session.connect()
+        session.selection.servers["weather"] = "deferred"
+        session.selection.discovery = True
+        yield session
+
+
+def ask(session: Session, *answers: Any, **options: Any) -> Turn:
+    return session.chat("Go", model=scripted_model(*answers), **options)
+
+
+def names(session: Session) -> list[str]:
+    return [tool.name for tool in session.discovered]
+
+
+@pytest.mark.parametrize("delivery", ["definitions", "bridge"])
+def test_a_tool_is_taken_back_and_can_be_found_again(session: Session, delivery: Any) -> None:
+    session.selection.delivery = delivery
+    ask(session, SEARCH, "Found.")
+    assert names(session) == ["forecast", "history"]
+    session.unload("weather:forecast")
+    assert names(session) == ["history"]
+    assert "unloaded" in session.conversation.messages[2].content
+    refused = ask(session, call("weather__forecast"), "No.")
+    assert refused.tool_calls[0].status == "error"
+    assert "weather__forecast" not in [tool["name"] for tool in refused.steps[0].request.tools]
+    again = ask(session, call("search_tools", tool_names=["forecast"]), call("weather__forecast"), "Yes.")
+    assert [each.status for each in again.tool_calls] == ["ok", "ok"]
+    assert sorted(names(session)) == ["forecast", "history"]
+
+
+def test_it_stays_so_in_a_file(session: Session) -> None:
+    ask(session, SEARCH, "Found.")
+    unload(session, "weather:forecast")
+    loaded = Conversation.from_json(session.conversation.to_json())
+    assert loaded.repairs == ()
+    assert loaded.messages == session.conversation.messages
+
+
+def test_what_was_not_loaded_cannot_be_unloaded(session: Session) -> None:
+    with pytest.raises(UsageError):
+        session.unload("weather:forecast")
+    ask(session, call("search_tools", tool_names=["history"]), "Found.")
+    with pytest.raises(UsageError, match="weather:history"):
+        session.unload("forecast")
+    with pytest.raises(UnknownNameError):
+        session.unload("weather:nothing")
+    assert names(session) == ["history"]
