@@ -77,6 +77,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         title=tool.title or (hints.title if hints else None),
         restriction=_restriction(tool),
         tags=_tags(tool),
+        always_load=(tool.meta or {}).get("anthropic/alwaysLoad") is True,
     )
 
 

@@ -24,7 +24,14 @@ from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.notices import NoticeHistory
-from casual_mcp_nb.engine.options import TurnOptions, initial_selection, mode_of, selection_without, split_messages
+from casual_mcp_nb.engine.options import (
+    TurnOptions,
+    always_loaded,
+    initial_selection,
+    mode_of,
+    selection_without,
+    split_messages,
+)
 from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.sampling import Sampling
@@ -282,8 +289,8 @@ class McpToolChat:
             self._secrets = config.secrets().union(self._secrets)
         self.server_manager.add(name, config, server)
         self.selection.servers[name] = mode_of(config) if config is not None else "loaded"
-        if config is not None and config.always_load:
-            self.selection.always_loaded = (*self.selection.always_loaded, name)
+        if config is not None and (kept := always_loaded(name, config)):
+            self.selection.always_loaded = (*self.selection.always_loaded, *kept)
         await self.server_manager.connect([name])
         await self.tools.update()
 

@@ -93,10 +93,17 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
         {
             "servers": modes,
             "discovery": discovery.enabled,
-            "always_loaded": tuple(name for name, server in config.servers.items() if server.always_load),
+            "always_loaded": tuple(entry for name, server in config.servers.items() for entry in always_loaded(name, server)),
             **discovery.discovery_options(),
         }
     )
+
+
+def always_loaded(name: str, server: ServerConfig) -> tuple[str, ...]:
+    """Return what a config keeps loaded of its server: nothing, the server, or single tools."""
+    if isinstance(server.always_load, tuple):
+        return tuple(f"{name}:{tool}" for tool in server.always_load)
+    return (name,) if server.always_load else ()
 
 
 def mode_of(server: ServerConfig) -> Mode:
@@ -117,7 +124,7 @@ def selection_without(selection: Selection, server: str, tool_sets: Mapping[str,
     """
     values = selection.model_dump()
     values["servers"].pop(server, None)
-    values["always_loaded"] = tuple(name for name in selection.always_loaded if name != server)
+    values["always_loaded"] = tuple(name for name in selection.always_loaded if name.partition(":")[0] != server)
     values["tools_off"] = [name for name in selection.tools_off if _server_of(name, catalog) != server]
     with suppress(UnknownNameError):
         tool_set = resolve_tool_set(selection.tool_set, tool_sets)

@@ -9,7 +9,7 @@ from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import SyntheticTool
 from casual_mcp_nb.engine.exclusions import Exclusions
 from casual_mcp_nb.engine.instructions import are_enabled
-from casual_mcp_nb.engine.options import mode_of
+from casual_mcp_nb.engine.options import always_loaded, mode_of
 from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.engine.view import ToolView, ViewCache
@@ -87,8 +87,8 @@ class ChatTools:
         selection = selection.snapshot()
         for name, config in configs.items():
             selection.servers[name] = mode_of(config)
-            if config.always_load:
-                selection.always_loaded = (*selection.always_loaded, name)
+            if kept := always_loaded(name, config):
+                selection.always_loaded = (*selection.always_loaded, *kept)
         return selection
 
     def view(self, selection: Selection) -> ToolView:

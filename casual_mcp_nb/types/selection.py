@@ -109,7 +109,8 @@ class Selection(Displayable, DiscoveryOptions):
         servers: `loaded`, `deferred` or `off` for each server; the default is the mode in its config.
         tools_off: Individually excluded tools.
         discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred.
-        always_loaded: Servers that `defer_all` leaves loaded.
+        always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are loaded even if their server is
+            deferred.
         instructions: Whether servers' instructions go into the system prompt.
     """
 

@@ -71,7 +71,7 @@ class ServerConfig(RemoteConfig):
         bundled: Name of a server that ships with the package.
         enabled: Whether it is used. A disabled server is not started unless the user turns it on.
         defer_loading: Whether its tools are found by search instead of being sent with each request.
-        always_load: Whether it stays loaded with `defer_all`.
+        always_load: Whether it stays loaded with `defer_all`; or the names of tools that stay loaded even if it is deferred.
         include_tools: The only tools to use, by name or pattern (`read_*`); None for all.
         exclude_tools: Tools not to use, by name or pattern.
         instructions: Whether its instructions go into the system prompt.
@@ -99,7 +99,7 @@ class ServerConfig(RemoteConfig):
     bundled: str | None = None
     enabled: StrictBool = True
     defer_loading: StrictBool = False
-    always_load: StrictBool = False
+    always_load: StrictBool | tuple[str, ...] = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
     instructions: StrictBool = True
@@ -170,8 +170,8 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
         return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
     if fields.get("include_tools") is not None and fields.get("exclude_tools"):
         return "include_tools and exclude_tools cannot be used together"
-    if fields.get("always_load") and fields.get("defer_loading"):
-        return "always_load and defer_loading cannot be used together"
+    if fields.get("always_load") is True and fields.get("defer_loading"):
+        return "always_load and defer_loading cannot be used together: name the tools that stay loaded in always_load"
     if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
         return "url must start with http:// or https://"
     return None

@@ -110,6 +110,7 @@ class ToolSpec(Displayable):
         tags: The server's tags of it, which are categories to browse.
         restriction: Why it is never offered to a model: `app only` if it is meant only for the user interface of the server's
             app (MCP Apps), `task only` if it runs only as a protocol task; None for every other tool.
+        always_load: Whether the server marks it as one to be loaded even if others are deferred.
         wire_name: The wire name; derived from server and name unless a catalog assigns another one.
     """
 
@@ -123,6 +124,7 @@ class ToolSpec(Displayable):
     wire_name: str = ""
     restriction: Restriction | None = None
     tags: tuple[str, ...] = ()
+    always_load: bool = False
 
     def __post_init__(self) -> None:
         if not self.wire_name:
@@ -189,9 +191,7 @@ class ToolSpec(Displayable):
             "annotations": {
                 name: claim for name, claim in asdict(self.annotations or ToolAnnotations()).items() if claim is not None
             },
-            **({"restriction": self.restriction} if self.restriction else {}),
-            **({"tags": self.tags} if self.tags else {}),
-        }
+        } | {name: value for name in ("restriction", "tags", "always_load") if (value := getattr(self, name))}
 
     @property
     def read_only(self) -> bool:

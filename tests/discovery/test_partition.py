@@ -30,3 +30,18 @@ def test_the_mode_of_the_owner_decides(
     shown, hidden = partition_tools(iter(TOOLS), modes, discovery=discovery, defer_all=defer_all)
     assert [tool.server for tool in shown] == loaded.split()
     assert [tool.server for tool in hidden] == deferred.split()
+
+
+def test_single_tools_stay_loaded_where_the_person_or_the_server_says_so() -> None:
+    tools = [ToolSpec("git", f"t{number}", always_load=number % 2 == 1) for number in range(30)]
+    tools.append(ToolSpec("my", "a"))
+    for modes, defer_all in (({"git": "deferred", "my": "deferred"}, False), ({}, True)):
+        shown, hidden = partition_tools(
+            tools,
+            modes,  # type: ignore[arg-type]
+            discovery=True,
+            defer_all=defer_all,
+            always_loaded=("git:t2", "my:b"),
+        )
+        assert [tool.name for tool in shown] == ["t1", "t2", *(f"t{number}" for number in range(3, 20, 2))]
+        assert len(hidden) == 31 - 11

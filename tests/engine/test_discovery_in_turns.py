@@ -181,3 +181,22 @@ async def test_a_later_step_is_compared_with_the_one_before(chat: McpToolChat) -
     assert diff.tools_removed == ()
     assert [message.role for message in diff.messages_added] == ["assistant", "tool"]
     assert diff.tokens.total > diff.tokens_before.total
+
+
+async def test_what_a_server_marks_stays_loaded_when_the_server_is_deferred() -> None:
+    server = weather()
+
+    @server.tool(meta={"anthropic/alwaysLoad": True})
+    def now(city: str) -> str:
+        """The weather now."""
+        return f"Snow in {city}"
+
+    selection = Selection.model_validate({"servers": {"weather": "deferred"}, "discovery": True})
+    async with McpToolChat(
+        ServerManager({}, in_process={"weather": server}), ModelFactory(Config()), selection=selection
+    ) as chat:
+        turn = await ask(chat, call("weather__now", city="Oslo"), "ok")
+        assert offered(turn, 0) == ["weather__now", SEARCH]
+        assert turn.tool_calls[0].result == "Snow in Oslo"
+        chat.selection.always_loaded = ("weather:history",)
+        assert offered(await ask(chat, "ok"), 0) == ["weather__history", "weather__now", SEARCH]

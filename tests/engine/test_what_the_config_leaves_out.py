@@ -130,3 +130,10 @@ def test_the_doctor_says_that_sse_is_deprecated() -> None:
         "warn"
     ]
     session.close()
+
+
+def test_single_tools_of_a_deferred_server_stay_loaded() -> None:
+    a = {"defer_loading": True, "always_load": ["tool"]}
+    with session_of({"enabled": True}, a=a, b={"defer_loading": True}) as session:
+        assert session.selection.always_loaded == ("a:tool",)
+        assert session.servers.modes == {"a": "deferred", "b": "deferred"}
