@@ -1109,7 +1109,7 @@ class Session(Displayable):
         return tuple(self._runner.discovered)
 
     def unload(self, name: str) -> None:
-        """Take back a deferred tool that this conversation has loaded; the model can find it again.
+        """Unload a deferred tool that this conversation has loaded; the model can find it again.
 
         The results that loaded it are edited: the model reads there that you unloaded it.
 

@@ -69,8 +69,10 @@ def words_found(query: str, tools: Iterable[ToolSpec]) -> Iterator[tuple[str, ..
 
 def _described(part: SchemaReader) -> str:
     """Return a parameter's description and choices as text."""
-    choices = (choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))
-    return " ".join([part.description[:_MAX_PARAMETER_DESCRIPTION], *choices])
+    description = part.description[:_MAX_PARAMETER_DESCRIPTION]
+    if not part.choices:
+        return description
+    return " ".join([description, *(choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))])
 
 
 def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from casual_mcp_nb.discovery._arguments import SearchArguments, read_browsing, read_names
 from casual_mcp_nb.discovery._cards import compose, marked
@@ -26,6 +26,8 @@ from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
+
+Item = TypeVar("Item")
 
 _PAGE = 50
 _MATCHES = 10
@@ -157,18 +159,20 @@ class BrowseToolkitTool:
 
     def _all(self, page: int) -> str:
         groups = self._shelf.finder.by_server
-        lines = [_category_line(name, groups[name], self._summary(name, groups[name])) for name in sorted(groups)]
-        lines += [_category_line(tag, tools, summary(tools, _LINE)) for tag, tools in self._shelf.tagged.items()]
-        return _page(f"{len(lines)} categories; give one of them as category to see its tools.", lines, page)
+        categories = [(name, groups[name]) for name in sorted(groups)] + list(self._shelf.tagged.items())
+        head = f"{len(categories)} categories; give one of them as category to see its tools."
+        return _page(head, categories, page, lambda category: self._category_line(*category))
 
-    def _summary(self, server: str, tools: Sequence[ToolSpec]) -> str:
-        return beginning(self._instructions.get(server, ""), _LINE) or summary(tools, _LINE)
+    def _category_line(self, name: str, tools: Sequence[ToolSpec]) -> str:
+        said = beginning(self._instructions.get(name, ""), _LINE) or summary(tools, _LINE)
+        return f"- {plain(name, 200)} ({counted(len(tools))}): {said}"
 
     def _tools(self, category: str, page: int) -> str:
         name, tools = self._category(category)
         # Tools of a tag can have the same name on several servers.
-        lines = [self._line(tool, tool.wire_name if name in self._shelf.tagged else plain_name(tool)) for tool in tools]
-        return _page(f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with {LOAD_TOOLS}.", lines, page)
+        known_as = (lambda tool: tool.wire_name) if name in self._shelf.tagged else plain_name
+        head = f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with {LOAD_TOOLS}."
+        return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
         """Return the name and the tools of a category.
@@ -193,7 +197,8 @@ class BrowseToolkitTool:
         if not matches:
             return f"No tools match {shown(query)}. Try other words, in {finder.language}, or give only a category."
         head = f"{counted(len(matches))} for {shown(query)}; load those that you need with {LOAD_TOOLS}."
-        return _page(" ".join([head, *finder.language_note(query)]), [self._line(tool, tool.wire_name) for tool in matches], 1)
+        head = " ".join([head, *finder.language_note(query)])
+        return _page(head, matches, 1, lambda tool: self._line(tool, tool.wire_name))
 
     def _line(self, tool: ToolSpec, name: str) -> str:
         return f"- {name}{' (loaded)' if tool.tool_name in self._shelf.usable else ''}: {summary([tool], _LINE)}"
@@ -371,15 +376,11 @@ def _definition(name: str, description: str, properties: Mapping[str, Any], *req
     return {"name": name, "description": description, "parameters": parameters}
 
 
-def _page(head: str, lines: Sequence[str], page: int) -> str:
-    pages = max(1, -(-len(lines) // _PAGE))
+def _page(head: str, items: Sequence[Item], page: int, line: Callable[[Item], str]) -> str:
+    pages = max(1, -(-len(items) // _PAGE))
     page = min(max(page, 1), pages)
     more = [f"Page {page} of {pages}."] if pages > 1 else []
-    return "\n".join([head, *(line.rstrip(": ") for line in lines[(page - 1) * _PAGE : page * _PAGE]), *more])
-
-
-def _category_line(name: str, tools: Sequence[ToolSpec], said: str) -> str:
-    return f"- {plain(name, 200)} ({counted(len(tools))}): {said}"
+    return "\n".join([head, *(line(item).rstrip(": ") for item in items[(page - 1) * _PAGE : page * _PAGE]), *more])
 
 
 def _kept(tool: ToolSpec, always: bool) -> str:

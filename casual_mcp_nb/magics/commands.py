@@ -150,7 +150,7 @@ def undo(session: Session, line: str) -> Any:
 
 
 def unload(session: Session, line: str) -> Any:
-    """Take back a tool that a search has loaded."""
+    """Unload a tool that a search has loaded."""
     session.unload(one_word("unload", line, "tool", "math:add"))
     return session.status
 
@@ -491,7 +491,7 @@ COMMANDS: dict[str, Command] = {
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
     "undo": Command(_TALK, "undo the last turn", run=undo),
     "unload": Command(
-        _TALK, "take back a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
+        _TALK, "unload a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
     ),
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
     "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),

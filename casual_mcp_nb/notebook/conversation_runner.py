@@ -146,7 +146,7 @@ class ConversationRunner:
         return last
 
     def unload(self, name: str) -> None:
-        """Take back a tool that the conversation has loaded, see `Session.unload`."""
+        """Unload a tool that the conversation has loaded, see `Session.unload`."""
         self._check_free()
         tool = self._chat.catalog.resolve(name)
         loaded = self.discovered

@@ -1,4 +1,4 @@
-"""A deferred tool that a search has loaded is taken back by the person."""
+"""A deferred tool that a search has loaded is unloaded by the person."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def names(session: Session) -> list[str]:
 
 
 @pytest.mark.parametrize("delivery", ["definitions", "bridge"])
-def test_a_tool_is_taken_back_and_can_be_found_again(session: Session, delivery: Any) -> None:
+def test_a_tool_is_unloaded_and_can_be_found_again(session: Session, delivery: Any) -> None:
     session.selection.delivery = delivery
     ask(session, SEARCH, "Found.")
     assert names(session) == ["forecast", "history"]

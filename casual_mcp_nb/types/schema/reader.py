@@ -9,6 +9,8 @@ from urllib.parse import unquote
 
 MAX_CHOICES = 1_000
 MAX_NESTED_CHOICES = 10
+_OBJECTS = (dict, Mapping)
+"""Checking for dict first is faster, and nearly all are."""
 _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 
 
@@ -24,8 +26,7 @@ class SchemaReader:
     """
 
     def __init__(self, schema: object, root: object = None) -> None:
-        # Checking for dict first is faster, and nearly all are.
-        self.schema: Mapping[str, Any] = schema if isinstance(schema, dict | Mapping) else {}
+        self.schema: Mapping[str, Any] = schema if isinstance(schema, _OBJECTS) else {}
         self._root = self.schema if root is None else root
 
     @cached_property
