@@ -116,7 +116,7 @@ test("what deferring does is said as it is", () => {
   };
   assert.deepEqual(say(cost(40), cost(40), 0), ["", "Nothing is deferred."]);
   const [saving, sentence] = say(cost(40, { turn: 90 }), cost(100, { turn: 200 }));
-  assert.equal(saving, "55% less for a turn with a search than with every tool loaded");
+  assert.equal(saving, "55% less per turn than with every tool loaded");
   assert.match(sentence as string, /saves 60%.* and 55% /);
   const mixed = say(cost(40, { turn: 300, ten_turns: 30 }), cost(100, { turn: 200, ten_turns: 60 }))[1];
   assert.equal(

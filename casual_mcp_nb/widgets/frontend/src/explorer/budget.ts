@@ -58,14 +58,14 @@ export function partRows({ now, before, undeferred }: BudgetState, order: readon
   return used;
 }
 
-/** "60% less for a turn with a search than with every tool loaded", or what deferring costs; empty where nothing is deferred. */
+/** "60% less per turn than with every tool loaded", or what deferring costs; empty where nothing is deferred. */
 export function headlineSaving({ budget, manifest }: Pick<SelectionState, "budget" | "manifest">): string {
   const [now, loaded] = [budget.now.turn, budget.undeferred.turn];
   if (!manifest.tools || now === undefined || loaded === undefined) return "";
   const share = compared(now, loaded);
-  if (share === "the same") return "a turn with a search takes the same as with every tool loaded";
-  if (now > loaded) return `Deferring does not pay here: ${share} for a turn with a search`;
-  return `${share} for a turn with a search than with every tool loaded`;
+  if (share === "the same") return "the same per turn as with every tool loaded";
+  if (now > loaded) return `Deferring does not pay here: ${share} per turn`;
+  return `${share} per turn than with every tool loaded`;
 }
 
 const COMPARED: readonly (readonly [text: string, read: (cost: Cost) => number | undefined])[] = [

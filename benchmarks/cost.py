@@ -1,0 +1,350 @@
+"""What conversations cost with a prompt cache, for each way in which a model gets the tools that a search found.
+
+    python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--whole]
+
+The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
+without one, the catalog in `discovery_sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
+real client of Anthropic (Messages) and of OpenAI (Responses), against a server on 127.0.0.1 that plays the model: a search in
+the first two turns and in every fifth, a call of a tool in each turn, then an answer. With nothing deferred there is no search.
+
+What is counted is what the providers are sent, in the order in which they render it: tools that are not deferred, system
+prompt, messages, with the definitions of found tools where the provider adds them. Of a request, the parts at its beginning
+that are those of the request before are read from the cache, everything after them is written to it. Tokens are estimated as in
+the package. A token costs 1, read from the cache 0.1, written to it 1.25: as at Anthropic, and at OpenAI from GPT-5.6 on.
+
+The table has the cost of each conversation, in brackets as a share of that with `definitions` and with nothing deferred.
+Under "again" are the tokens that were in the request before, behind the first change, and are billed in full once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import discovery_sample
+import jsonschema
+from casual_llm.messages import UserMessage
+from fastmcp import FastMCP
+from fastmcp.tools import Tool
+from fastmcp.tools.base import ToolResult
+
+from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.evaluation import load_catalog
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.event import CALL_TOOL, SEARCH_TOOLS
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tokens import estimate_tokens
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
+from casual_mcp_nb.types.trace import Turn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from kit.provider import answer
+from kit.scripted_http import Reply, Request, ScriptedHttp
+
+FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
+MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6"}
+NOTHING = "nothing deferred"
+WAYS = (NOTHING, "definitions", "native", "bridge")
+SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4
+RESULT_LINE = "A line of the result of a tool, with a few numbers in it: 12, 345, 6789. "
+ANSWER = "This is what I found out for you, in a sentence of the usual length. " * 6
+MOST_WORDS = 12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in one turn: the query of its search, if it has one, and the tool that is called with its arguments."""
+
+    query: str | None
+    tool: ToolSpec
+    arguments: Mapping[str, Any]
+
+
+@dataclass
+class Player:
+    """Plays the model: gives each request the next answer."""
+
+    provider: str
+    answers: list[Any] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
+
+    def reply(self, request: Request) -> Reply:
+        self.bodies.append(request.body)
+        return Reply(body=self.answers.pop(0))
+
+
+@dataclass
+class Sums:
+    """What the requests of a conversation add up to.
+
+    Args:
+        requests: How many there are.
+        new: Tokens that were not in the request before: they are written to the cache.
+        reused: Tokens that are read from the cache.
+        again: Of the new ones, those that were in the request before, behind the first change.
+    """
+
+    requests: int = 0
+    new: int = 0
+    reused: int = 0
+    again: int = 0
+
+    @property
+    def cost(self) -> float:
+        return self.new * WRITTEN + self.reused * CACHED
+
+
+class Listed(Tool):
+    """A tool as its server lists it, with a result of a given length."""
+
+    result: ClassVar[str] = RESULT_LINE
+
+    async def run(self, arguments: dict[str, Any]) -> ToolResult:
+        return ToolResult(content=f"{self.name} {json.dumps(arguments, sort_keys=True)}\n{self.result}")
+
+
+def drawn(catalogs: Sequence[Catalog], size: int, draw: random.Random) -> list[ToolSpec]:
+    """Return a number of tools: whole servers of the catalogs, the last one cut."""
+    servers = [tools for catalog in catalogs for tools in catalog.by_server.values()]
+    draw.shuffle(servers)
+    unique = {tools[0].server: tools for tools in servers}
+    return [tool for tools in unique.values() for tool in tools][:size]
+
+
+def example(schema: Mapping[str, Any]) -> Any:
+    """Return a value that fits a schema, as far as that is simple."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) else kind:
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case "array":
+            return [example(schema.get("items") or {})]
+        case "object":
+            properties = schema.get("properties") or {}
+            return {name: example(properties.get(name) or {}) for name in schema.get("required") or ()}
+    return "Oslo"
+
+
+def callable_tools(tools: Sequence[ToolSpec]) -> Iterator[tuple[ToolSpec, Mapping[str, Any]]]:
+    """Yield the tools that can be called with simple arguments, each with them."""
+    for tool in tools:
+        arguments = example({**tool.input_schema, "type": "object"})
+        try:
+            jsonschema.validate(arguments, dict(tool.input_schema))
+        except (jsonschema.ValidationError, jsonschema.SchemaError, RecursionError):
+            continue
+        yield tool, arguments
+
+
+def planned(tools: Sequence[ToolSpec], turns: int, draw: random.Random) -> list[Plan]:
+    """Return what happens in each turn."""
+    there = list(callable_tools(tools))
+    targets = iter(draw.sample(there, min(len(there), turns)))
+    plans: list[Plan] = []
+    tool, arguments = there[0]
+    for number in range(1, turns + 1):
+        searches = number <= 2 or number % 5 == 0
+        if searches:
+            tool, arguments = next(targets)
+        words = f"{tool.name.replace('_', ' ')} {tool.description}".split()[:MOST_WORDS]
+        plans.append(Plan(" ".join(words) if searches else None, tool, arguments))
+    return plans
+
+
+async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans: Sequence[Plan]) -> list[list[Any]]:
+    """Run a conversation and return the bodies of its requests, turn by turn."""
+    player = Player(provider)
+    with ScriptedHttp(player.reply) as server:
+        base = f"{server.url}/v1" if provider != "anthropic" else server.url
+        client = {"provider": provider, "base_url": base, "api_key": "sk-none", "native_deferral": True, "timeout": 600}
+        model = {"client": "here", "model": MODELS[provider]}
+        config = Config.model_validate({"clients": {"here": client}, "models": {"m": model}})
+        deferred = {"discovery": True, "defer_all": True, "delivery": way}
+        selection = Selection.model_validate({} if way == NOTHING else deferred)
+        manager = ServerManager({}, in_process=dict(servers_of(tools)), cache_ttl=None)
+        async with McpToolChat(manager, ModelFactory(config), selection=selection, system=SYSTEM) as chat:
+            turns: list[Turn] = []
+            bodies: list[list[Any]] = []
+            for number, plan in enumerate(plans, 1):
+                player.answers[:] = answers(provider, way, plan)
+                player.bodies.clear()
+                asked = [UserMessage(content=f"Question {number}: what can you tell me about {plan.tool.name} of Oslo?")]
+                before = turns[-1] if turns else None
+                history, options = Conversation(turns).messages, TurnOptions(stream=False)
+                turns.append(await chat.run(asked, options, history=history, before=before))
+                check(turns[-1], way)
+                bodies.append(list(player.bodies))
+    return bodies
+
+
+def servers_of(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, FastMCP[Any]]]:
+    """Return in-memory servers with these tools."""
+    by_server: dict[str, list[ToolSpec]] = {}
+    for tool in tools:
+        by_server.setdefault(tool.server, []).append(tool)
+    for name, listed in by_server.items():
+        server: FastMCP[Any] = FastMCP(name)
+        for tool in listed:
+            server.add_tool(Listed(name=tool.name, description=tool.description, parameters=dict(tool.input_schema)))
+        yield name, server
+
+
+def answers(provider: str, way: str, plan: Plan) -> list[Any]:
+    """Return the model's answers in a turn."""
+    name, arguments = plan.tool.wire_name, dict(plan.arguments)
+    used = (CALL_TOOL, {"name": name, "arguments": arguments}) if way == "bridge" else (name, arguments)
+    steps = [answer(provider, "", used), answer(provider, ANSWER)]
+    if plan.query is not None and way != NOTHING:
+        steps.insert(0, answer(provider, "", (SEARCH_TOOLS, {"query": plan.query})))
+    return steps
+
+
+def check(turn: Turn, way: str) -> None:
+    """Say so if a turn did not go as planned, or if the engine does not see the request as the provider does."""
+    failed = [call for call in turn.tool_calls if call.status != "ok"]
+    if turn.status != "done" or failed:
+        why = turn.error or (failed[0].result[:200] if failed else "")
+        print(f"# {way}: a turn did not go as planned: {why}", file=sys.stderr)
+    if way in ("native", "bridge") and turn.prefix_changes:
+        print(f"# {way}: {turn.prefix_changes[0].cause} changed the prefix", file=sys.stderr)
+
+
+def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a request in the order in which the provider reads them, without the marks for its cache."""
+    tools = body.get("tools") or ()
+    if provider != "anthropic":
+        return [plain(part) for part in (*tools, *body["input"])]
+    by_name = {tool["name"]: tool for tool in tools}
+    parts: list[Any] = [tool for tool in tools if not tool.get("defer_loading")]
+    parts += body.get("system", ())
+    for message in body["messages"]:
+        for block in message["content"]:
+            if isinstance(content := block.get("content"), list):
+                # A reference is expanded to the definition of its tool.
+                names = [part.get("tool_name") for part in content]
+                block = {**block, "content": [by_name.get(name, part) for name, part in zip(names, content, strict=True)]}
+            parts.append({"role": message["role"], **block})
+    return [plain(part) for part in parts]
+
+
+def plain(part: Mapping[str, Any]) -> str:
+    """Return a part as JSON without its mark, and without what says that it is deferred."""
+    if isinstance(content := part.get("content"), list):
+        part = {**part, "content": [json.loads(plain(inner)) for inner in content]}
+    return json.dumps({name: value for name, value in part.items() if name not in ("cache_control", "defer_loading")})
+
+
+tokens_of = lru_cache(maxsize=1_000_000)(estimate_tokens)
+
+
+def added_up(provider: str, turns: Sequence[Sequence[Any]]) -> list[Sums]:
+    """Return the sums after each turn."""
+    sums, before, result = Sums(), [], []
+    for bodies in turns:
+        for body in bodies:
+            parts = rendered(provider, body)
+            pairs = enumerate(zip(before, parts, strict=False))
+            same = next((number for number, (old, new) in pairs if old != new), min(len(before), len(parts)))
+            reused = sum(map(tokens_of, parts[:same]))
+            sums = Sums(
+                sums.requests + 1,
+                sums.new + sum(map(tokens_of, parts[same:])),
+                sums.reused + reused,
+                sums.again + sum(map(tokens_of, before[same:])),
+            )
+            before = parts
+        result.append(sums)
+    return result
+
+
+TITLES = {
+    False: ["provider", "tools", "turns", *WAYS, f"again: {', '.join(WAYS[1:])}"],
+    True: ["provider", "tools", "turns", "way", "requests", "reused", "in full", "again", "cost"],
+}
+
+
+def rows(
+    provider: str, size: int, lengths: Sequence[int], sums: Mapping[str, Sequence[Sequence[Sums]]], whole: bool
+) -> Iterator[str]:
+    """Yield a row of the table for each length, with `whole` for each way too; several draws as their mean."""
+    for length in lengths:
+
+        def mean(way: str, name: str, length: int = length) -> float:
+            return statistics.mean(getattr(draw[length - 1], name) for draw in sums[way])
+
+        begin = [provider, f"{size:,}", f"{length}"]
+        if whole:
+            for way in WAYS:
+                cells = [f"{mean(way, name):,.0f}" for name in ("requests", "reused", "new", "again", "cost")]
+                yield row([*begin, way, *cells])
+            continue
+        cost = {way: mean(way, "cost") for way in WAYS}
+        cells = [f"{cost[way]:,.0f}" for way in WAYS[:2]]
+        cells += [f"{cost[way]:,.0f} ({cost[way] / cost[WAYS[1]]:.2f}, {cost[way] / cost[NOTHING]:.2f})" for way in WAYS[2:]]
+        yield row([*begin, *cells, ", ".join(f"{mean(way, 'again'):,.0f}" for way in WAYS[1:])])
+
+
+def row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+async def run(catalogs: Sequence[Catalog], sizes: Sequence[int], lengths: Sequence[int], draws: int, whole: bool) -> None:
+    """Print the table."""
+    print(row(TITLES[whole]))
+    print(row(["---", *["--:"] * (len(TITLES[whole]) - 1)]))
+    for provider in MODELS:
+        for size in sizes:
+            sums: dict[str, list[list[Sums]]] = {way: [] for way in WAYS}
+            for number in range(draws):
+                draw = random.Random(f"{size} {number}")
+                tools = drawn(catalogs, size, draw)
+                plans = planned(tools, max(lengths), draw)
+                for way in WAYS:
+                    sums[way].append(added_up(provider, await conversation(provider, way, tools, plans)))
+            for line in rows(provider, size, lengths, sums, whole):
+                print(line, flush=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Read the arguments."""
+    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs")
+    parser.add_argument("--sizes", default="30,100,300,500,3000", help="numbers of tools")
+    parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
+    parser.add_argument("--draws", type=int, default=1, help="conversations with other tools, of which the mean is shown")
+    parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
+    parser.add_argument("--whole", action="store_true", help="what each way is billed, a row for each")
+    options = parser.parse_args(argv)
+    catalogs = [Catalog(discovery_sample.TOOLS)]
+    if options.data:
+        # Real servers; the other catalogs are lists of functions.
+        names = ("many_servers", "livemcp")
+        catalogs = [load_catalog(options.data / f"{name}.catalog.jsonl") for name in names]
+    there = len({tool.wire_name for catalog in catalogs for tool in catalog})
+    sizes = [size for size in map(int, options.sizes.split(",")) if size <= there] or [there]
+    lengths = sorted(map(int, options.turns.split(",")))
+    Listed.result = RESULT_LINE * max(1, options.result // estimate_tokens(RESULT_LINE))
+    asyncio.run(run(catalogs, sizes, lengths, options.draws, options.whole))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
