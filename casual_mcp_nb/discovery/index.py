@@ -70,11 +70,25 @@ class ToolSearchIndex:
         ]
 
     def other_language(self, query: str) -> bool:
-        """Return whether a query seems to be in another language than the descriptions: by its words, and no tool has most."""
+        """Return whether a query seems to be in another language than the descriptions.
+
+        Args:
+            query: The query.
+
+        Returns:
+            True if tools have at most half of its words, and its script or its common words are those of another language.
+        """
         return self._engine is not None and self._engine.known(query) <= _KNOWN and is_foreign(query, self.languages)
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Return the tools that a query mentions by name."""
+        """Return the tools that a query mentions by name.
+
+        Args:
+            query: The query.
+
+        Returns:
+            The tools that come first in its results, in order of wire name.
+        """
         return self._engine.called(query) if self._engine else []
 
     def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
@@ -85,6 +99,9 @@ class ToolSearchIndex:
             server: The server.
             count: Maximum number of tools.
             searched: The server that the search was limited to.
+
+        Returns:
+            Those that match, best first.
         """
         if self._engine is None:
             return []
