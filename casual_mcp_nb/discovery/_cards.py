@@ -11,6 +11,7 @@ from casual_mcp_nb.discovery.manifest import plain, plain_name
 from casual_mcp_nb.types.cards import loaded_in
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL
+from casual_mcp_nb.types.nesting import parse_arguments
 from casual_mcp_nb.types.schema import SchemaReader
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
 
@@ -149,16 +150,18 @@ def schema_text(tool: ToolSpec) -> str:
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:
-    """Parse the tools of an answer that has their schemas: `name`, `description` and `parameters` of each."""
+    """Parse the tools of an answer that has their schemas: `name`, `description` and `parameters` of each.
+
+    A card that a person edited, or that was cut, is left out.
+    """
     definitions = []
     for block in content.split("\n\n"):
         lines = block.split("\n")
         names = loaded_in(f"\n\n{lines[0]}")
-        if names and lines[-1].startswith(_SCHEMA):
+        schema = parse_arguments(lines[-1].removeprefix(_SCHEMA)) if lines[-1].startswith(_SCHEMA) else ""
+        if names and isinstance(schema, dict):
             description = "\n".join(line[2:] for line in lines if line.startswith("  "))
-            definitions.append(
-                {"name": names[0], "description": description, "parameters": json.loads(lines[-1].removeprefix(_SCHEMA))}
-            )
+            definitions.append({"name": names[0], "description": description, "parameters": schema})
     return definitions
 
 

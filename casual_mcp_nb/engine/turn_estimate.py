@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.types.budget import Budget, TurnCosts
+from casual_mcp_nb.types.delivery import DeliverySetting
 
 QUESTION = 30
 """Tokens of what the person writes: one or two sentences."""
@@ -15,6 +18,8 @@ ANSWER = 100
 """Tokens of an answer: a short paragraph."""
 CARD = 60
 """Tokens of one tool in the result of a search: its name, its parameters, the first words of its description."""
+_CARDS: Mapping[DeliverySetting, int] = {"native": 10, "bridge": 20}
+"""Tokens of a card that does not repeat the definition; with `bridge` the definition itself is in the result."""
 TURNS = 10
 
 
@@ -36,10 +41,11 @@ def turn_budget(view: ToolView, system_tokens: int = 0) -> Budget:
         most = min(count, selection.max_active_tools, max(1, int(selection.max_active_tokens / max(each, 1))))
     # Only browsing unloads tools; what was searched stays loaded.
     per_search = min(selection.max_search_results, most)
-    return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most), undeferred)
+    card = _CARDS.get(selection.delivery, CARD)
+    return Budget(_costs(system_tokens + view.first_call_tokens, each, per_search, most, card), undeferred)
 
 
-def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int = 0) -> TurnCosts:
+def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int = 0, card: int = CARD) -> TurnCosts:
     """Add up turns with one call each, which a search comes before where it finds something.
 
     Each request sends everything again: what the first one had, the definitions that searches have added, and all that was
@@ -50,6 +56,7 @@ def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int =
         definition: Tokens of a deferred tool's definition.
         per_search: How many tools each search adds; each turn searches for others.
         most: How many can be loaded.
+        card: Tokens of a tool in the result of a search.
     """
     total = turn = 0.0
     history = active = 0
@@ -58,7 +65,7 @@ def _costs(first: int, definition: float = 0.0, per_search: int = 0, most: int =
         if per_search:
             total += first + active * definition + history
             active = min(active + per_search, most)
-            history += CALL + per_search * CARD
+            history += CALL + per_search * card
         total += first + active * definition + history
         history += CALL + RESULT
         total += first + active * definition + history

@@ -64,3 +64,11 @@ def test_an_estimate_is_near_a_real_turn() -> None:
         assert session.budget.now.turn == pytest.approx(spent, rel=0.35)
         assert session.budget.undeferred.turn > session.budget.now.turn
         assert f"{session.budget.now.turn:,}" in str(session.budget)
+
+
+def test_what_is_not_said_twice_is_not_counted_twice() -> None:
+    costs = {way: turn_budget(view(40, delivery=way)).now for way in ("definitions", "native", "bridge")}
+    extra = view(40, delivery="bridge").first_call_tokens - view(40).first_call_tokens
+    assert extra > 0
+    assert costs["definitions"].turn - costs["native"].turn == 2 * 5 * (CARD - 10)
+    assert costs["bridge"].turn - costs["native"].turn == 3 * extra + 2 * 5 * 10
