@@ -148,7 +148,7 @@ def _tokens(stats: ChatStats) -> str:
     """Return what all requests of a turn took, and how that differs from every tool loaded."""
     if not stats.sent_tokens:
         return ""
-    taken = words.tokens(stats.sent_tokens, stats.parts.origin)
+    taken = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in"
     other = words.difference(stats.sent_tokens, stats.undeferred_tokens) if stats.discovery else ""
     return f"{taken}, {other} than with every tool loaded" if other else taken
 

@@ -309,7 +309,7 @@ def test_each_step_of_a_turn_is_a_line_with_its_tokens_and_its_time(make: Any) -
 def test_one_line_says_what_a_turn_took_and_leaves_out_what_is_zero(make: Any) -> None:
     text = plain(make("turn"))
     assert (
-        "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens, 74% less than with every tool loaded · 2.1 s"
+        "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens in, 74% less than with every tool loaded · 2.1 s"
         in text
     )
     quiet = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), TurnFinished("done", at=0.1)])))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,22 @@ def cells(name: str) -> dict[str, Any]:
 
 def printed(cell: Any) -> str:
     return "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
+
+
+def test_the_quickstart_has_a_help_of_its_own() -> None:
+    ran = subprocess.run([sys.executable, LESSONS / "quickstart.py", "--help"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0
+    assert "--headless" in ran.stdout
+
+
+def test_root_starts_the_quickstart_on_this_computer_only_unless_it_is_said() -> None:
+    lab_options = runpy.run_path(str(LESSONS / "quickstart.py"))["lab_options"]
+    assert lab_options(["--no-browser"], is_root=True)[-3:] == ["--allow-root", "--ServerApp.ip=127.0.0.1", "--no-browser"]
+    assert "--allow-root" not in lab_options([], is_root=False)
+    given = ["--allow-root", "--ip=0.0.0.0"]
+    assert lab_options(given, is_root=True)[-2:] == given
+    with pytest.raises(SystemExit, match="--allow-root"):
+        lab_options(["--ip=0.0.0.0"], is_root=True)
 
 
 def test_the_explorer_lesson_cuts_the_first_request_as_far_as_it_says() -> None:
