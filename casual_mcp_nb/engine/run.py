@@ -329,9 +329,11 @@ class Run:
     async def _refresh_tools(self) -> None:
         if self.refresh_view is None:
             return
-        before, self.view = self.view, await self.refresh_view(self.view)
-        if self.view is before:
+        view = await self.refresh_view(self.view)
+        if view is self.view:
+            # Nothing changed, or another call of this step has seen it first.
             return
+        before, self.view = self.view, view
         self.dispatcher.view = self.view
         for name in tuple(self.discovered):
             tool = self.view.deferred_by_name.get(name)

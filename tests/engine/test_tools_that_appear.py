@@ -14,7 +14,7 @@ from kit.history import assert_valid
 from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.trace import Turn
 
@@ -154,7 +154,8 @@ async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(cha
     chat.selection.servers["hub"] = "deferred"
     chat.selection.discovery = True
     await chat.view()
-    script = scripted_model(call("search_tools", query="create an issue in the tracker"), "Found.")
+    search = call("search_tools", query="create an issue in the tracker")
+    script = scripted_model(calls(search, search), "Found.")
     complete = script.complete
 
     async def answers_later(*args: Any, **options: Any) -> Any:
@@ -165,6 +166,7 @@ async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(cha
     script.complete = answers_later  # type: ignore[method-assign]
     turn = await ask(chat, model=script)
     assert "hub__create_issue" in offered(turn, 1)
+    assert len(turn.notices) == 1
 
 
 @pytest.mark.defect("D10")
