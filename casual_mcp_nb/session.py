@@ -14,11 +14,12 @@ there is an answer, see `engine/run.py`. `stream` and `submit` go the same way w
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
 
@@ -44,12 +45,14 @@ from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
+from casual_mcp_nb.notebook.saving import DEFAULT, ConversationSaver, StoreLike, store_of
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
+from casual_mcp_nb.store import ConversationStore
 from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.types.audit import Audit
@@ -88,6 +91,7 @@ from casual_mcp_nb.types.session import (
 )
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.stored import StoredConversations
 from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.types.trust import Trust
@@ -130,6 +134,9 @@ class Session(Displayable):
             change, and only your own answer accepts a config file; the config's `strict` does the same.
         trust: Whether to start what a config file names although you have not accepted it, see `trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
+        store: The file in which conversations are saved, or a `ConversationStore`; None saves nothing. The default is what
+            `MCP_STORE` in the environment (a file, or `off`) or the config's `store` says, and where they say nothing, a file
+            in the user's data folder for a notebook, and nothing for a script.
 
     Attributes:
         config: The config as loaded.
@@ -161,6 +168,7 @@ class Session(Displayable):
         strict: bool = False,
         trust: bool = False,
         quiet: bool = False,
+        store: StoreLike = DEFAULT,
     ) -> None:
         try:
             self.config = load_config(config)
@@ -193,7 +201,7 @@ class Session(Displayable):
             strict=strict,
         )
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
-        self._runner = runner = ConversationRunner(self._chat, self.observers)
+        self._runner = runner = ConversationRunner(self._chat, self.observers, ConversationSaver(store_of(store, self.config)))
         self.tool_service = ToolService(
             self._chat,
             self.config,
@@ -253,6 +261,7 @@ class Session(Displayable):
         strict: bool = False,
         trust: bool = False,
         quiet: bool = False,
+        store: StoreLike = DEFAULT,
     ) -> Self:
         """Open a session from a config file or value; the arguments are those of `Session`. It connects on first use."""
         try:
@@ -266,6 +275,7 @@ class Session(Displayable):
                 strict=strict,
                 trust=trust,
                 quiet=quiet,
+                store=store,
             )
         finally:
             del config
@@ -283,6 +293,7 @@ class Session(Displayable):
         approval: Mapping[str, Policies] | None = None,
         strict: bool = False,
         quiet: bool = False,
+        store: StoreLike = DEFAULT,
     ) -> Self:
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
 
@@ -297,6 +308,7 @@ class Session(Displayable):
             approval: See there.
             strict: See there.
             quiet: See there.
+            store: See there.
 
         Raises:
             UsageError: The provider or a server is not known; the message has the closest names.
@@ -316,6 +328,7 @@ class Session(Displayable):
             approval=approval,
             strict=strict,
             quiet=quiet,
+            store=store,
         )
 
     @classmethod
@@ -514,12 +527,14 @@ class Session(Displayable):
         self._finalizer.detach()
         unregister(self)
         try:
-            await self._runner.close()
+            await self._runner.close("it was closed")
         finally:
             # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
             self.observers.closing.clear()
         await self._chat.close()
+        if self.store is not None:
+            await asyncio.to_thread(self.store.flush)
 
     def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; later use is an error that says why."""
@@ -703,8 +718,7 @@ class Session(Displayable):
     @property
     def status(self) -> SessionStatus:
         """An overview of the session. Does not connect."""
-        status = status_of(self._chat, self.config, self.model, len(self.turns), self.budget)
-        return replace(status, closed=True) if self.closed else status
+        return status_of(self._chat, self.config, self.model, len(self.turns), self.budget, self._runner.saver.note)
 
     @blocking
     async def search(
@@ -1200,9 +1214,64 @@ class Session(Displayable):
 
     preview_async = awaited(preview)
 
-    def new_conversation(self) -> None:
-        """Start a new conversation: no turns, no discovered tools, no approvals, no `context`. The selection stays."""
-        self.turn_service.new_conversation()
+    def new_conversation(self, *, private: bool = False) -> None:
+        """Start a new conversation: no turns, no discovered tools, no approvals, no `context`. The selection stays.
+
+        Args:
+            private: Whether it is not saved.
+        """
+        self.turn_service.new_conversation(private=private)
+
+    @property
+    def store(self) -> ConversationStore | None:
+        """Where conversations are saved, with methods to find, rename, archive and delete them; None if they are not saved."""
+        return self._runner.saver.store
+
+    @property
+    def conversations(self) -> StoredConversations:
+        """The saved conversations, the last changed one first; `store.find` looks for words in them."""
+        saver = self._runner.saver
+        return saver.store.find() if saver.store else StoredConversations(problem="This session saves no conversations.")
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of this conversation; None as long as nothing of it is saved."""
+        saver = self._runner.saver
+        if saver.store is not None:
+            saver.store.flush()
+        return saver.id
+
+    def resume(self, id: str) -> Conversation:
+        """Continue a saved conversation, with the model, the system prompt and the selection that it had.
+
+        The conversation so far stays saved. What is not available any more, such as a model that the config no longer has, is
+        left as it is, and a warning says so.
+
+        Args:
+            id: Its id, or the beginning of it, see `conversations`.
+
+        Returns:
+            The conversation. One whose process was killed is valid: a call without a result has one that says so.
+
+        Raises:
+            UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
+            UnknownNameError: There is no conversation of that id.
+        """
+        conversation, problems = self.turn_service.resume(id)
+        for problem in problems:
+            warnings.warn(problem, stacklevel=2)
+        return conversation
+
+    def fork(self, turn: int = -1) -> Conversation:
+        """Continue in a new conversation that begins with the turns up to one of this conversation; this one stays as it is.
+
+        Args:
+            turn: Index of the last turn to take over; negative ones count from the end.
+
+        Raises:
+            UsageError: There is no such turn, or a turn is running.
+        """
+        return self.turn_service.fork(turn)
 
     @property
     def turns(self) -> list[Turn]:

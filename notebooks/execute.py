@@ -5,6 +5,7 @@ outputs in the notebook itself.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
+
+# What is executed here is nobody's conversation.
+os.environ["MCP_STORE"] = "off"
 
 
 def main() -> int:

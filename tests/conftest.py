@@ -1,4 +1,5 @@
-"""Two rules for all tests: nobody holds an event loop for longer than 250 ms, and config files are the tests' own.
+"""Three rules for all tests: nobody holds an event loop for longer than 250 ms, config files are the tests' own, and no
+conversation is saved.
 
 A test that holds a loop on purpose is marked `@pytest.mark.holds_the_loop("why")`; one about asking before a config is started
 uses the fixture `asks_first`.
@@ -19,6 +20,7 @@ GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
 
 # Also for the processes that tests start.
 os.environ["MCP_TRUST_CONFIGS"] = "1"
+os.environ["MCP_STORE"] = "off"
 
 
 @pytest.fixture

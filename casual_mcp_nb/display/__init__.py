@@ -46,6 +46,7 @@ from casual_mcp_nb.display.search import explanation_view, search_view
 from casual_mcp_nb.display.servers import server_view, servers_view
 from casual_mcp_nb.display.session import clients_view, models_view, selection_view, session_view, system_prompt_view
 from casual_mcp_nb.display.stats import stats_view
+from casual_mcp_nb.display.stored import stored_conversation_view, stored_view
 from casual_mcp_nb.display.text import cut
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view, tool_view, tools_view
 from casual_mcp_nb.display.trust import trust_entry_view, trust_view
@@ -88,6 +89,7 @@ from casual_mcp_nb.types.session import (
 )
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, StepDiff, ToolCall
+from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.types.trust import Trust, TrustEntry
@@ -169,6 +171,8 @@ view_of.register(Messages, messages_view)
 view_of.register(DirectCall, direct_call_view)
 view_of.register(DirectCalls, direct_calls_view)
 view_of.register(Audit, audit_view)
+view_of.register(StoredConversations, stored_view)
+view_of.register(StoredConversation, stored_conversation_view)
 view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
 view_of.register(Trust, trust_view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -210,4 +211,5 @@ def _turn_started(
         deferred=len(view.deferred) - len(discovered),
         undeferred_tokens=view.undeferred_tokens,
         price=model.price,
+        began=time.time(),
     )

@@ -432,9 +432,7 @@ class McpToolChat:
                 on_event(event)
 
         run = await build_run(self, messages, options, history, emit, before)
-        if plan_only:
-            # Nor does the provider run anything.
-            run.plan_only, run.model = True, run.model.without_hosted_tools()
+        run.plan_only = plan_only
         self._last_turn = turn
         self._running.add(run)
         try:

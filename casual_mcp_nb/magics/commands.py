@@ -13,6 +13,7 @@ from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
+    from casual_mcp_nb.store import ConversationStore
     from casual_mcp_nb.types.delivery import DeliverySetting
     from casual_mcp_nb.types.discovery_options import Strategy
     from casual_mcp_nb.types.selection import Mode
@@ -29,7 +30,7 @@ class Command:
         usage: What follows its name.
         example: An example.
         names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
-            `cases`, `resources`, `prompts`.
+            `cases`, `resources`, `prompts`, `conversations`.
         run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
@@ -106,9 +107,43 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
 
 
 def new(session: Session, line: str) -> Any:
-    """Start a new conversation."""
-    session.new_conversation()
+    """Start a new conversation, with `--private` one that is not saved."""
+    if line not in ("", "--private"):
+        raise UsageError("%mcp new takes nothing but --private.", hint="%mcp new --private begins one that is not saved.")
+    session.new_conversation(private=bool(line))
     return session.status
+
+
+def conversations(session: Session, line: str) -> Any:
+    """Show the saved conversations, or those with a text in them."""
+    return _store(session).find(line)
+
+
+def resume(session: Session, line: str) -> Any:
+    """Continue a saved conversation."""
+    return session.resume(one_word("resume", line, "conversation", "k7m2p9xa"))
+
+
+def fork(session: Session, line: str) -> Any:
+    """Continue in a new conversation, with the turns up to one of this one."""
+    if line and not re.fullmatch(r"-?\d{1,6}", line):
+        raise UsageError("%mcp fork takes the index of a turn.", hint="For example: %mcp fork 2, or %mcp fork for all turns.")
+    return session.fork(int(line or -1))
+
+
+def rename(session: Session, line: str) -> Any:
+    """Give a saved conversation another title."""
+    id, _, title = line.partition(" ")
+    return _store(session).rename(id, title)
+
+
+def keep(change: str) -> Callable[[Session, str], Any]:
+    """Return the command that archives, restores or deletes a saved conversation."""
+    return lambda session, line: getattr(_store(session), change)(one_word(change, line, "conversation", "k7m2p9xa"))
+
+
+def _store(session: Session) -> ConversationStore:
+    return session.turn_service.runner.saver.required
 
 
 def rerun(session: Session, line: str) -> Any:
@@ -486,7 +521,18 @@ COMMANDS: dict[str, Command] = {
     ),
     "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
     "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
-    "new": Command(_TALK, "start a new conversation", run=new),
+    "new": Command(_TALK, "start a new conversation; --private: one that is not saved", "[--private]", run=new),
+    "conversations": Command(
+        _TALK, "the saved conversations, or those with a text in them", "[TEXT]", "%mcp conversations tides", run=conversations
+    ),
+    "resume": Command(_TALK, "continue a saved conversation", "ID", "%mcp resume k7m2", "conversations", resume),
+    "fork": Command(_TALK, "continue in a new conversation, from a turn of this one", "[TURN]", "%mcp fork 2", run=fork),
+    "rename": Command(
+        _TALK, "give a saved conversation a title", "ID TITLE", "%mcp rename k7m2 Tides of Bergen", "conversations", rename
+    ),
+    "archive": Command(_TALK, "leave one out of the list", "ID", "%mcp archive k7m2", "conversations", keep("archive")),
+    "restore": Command(_TALK, "list it again", "ID", "%mcp restore k7m2", "conversations", keep("restore")),
+    "delete": Command(_TALK, "delete a saved conversation", "ID", "%mcp delete k7m2", "conversations", keep("delete")),
     "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=_panel),
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "%mcp rerun 2", run=rerun),
     "undo": Command(_TALK, "undo the last turn", run=undo),

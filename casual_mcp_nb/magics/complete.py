@@ -26,6 +26,7 @@ _NAMES_OF_OPTION = {
 
 _WAIT = 0.5
 """How many seconds completion waits for servers to list their resources and prompts."""
+_NEEDS_CONVERSATIONS = re.compile(r"%mcp\s+(?:resume|rename|archive|restore|delete)\b")
 _NEEDS_RESOURCES = re.compile(r"%mcp\s+(?:read|prompt)\s|%%mcp\s.*--attach\s")
 
 
@@ -42,6 +43,7 @@ class Names:
     cases: Sequence[str] = ()
     resources: Sequence[str] = ()
     prompts: Sequence[str] = ()
+    conversations: Sequence[str] = ()
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strategies: Sequence[str] = STRATEGIES
     deliveries: Sequence[str] = DELIVERY_SETTINGS
@@ -67,6 +69,7 @@ class Names:
                 **{resource.uri: resource.parameters or () for resource in resources},
                 **{f"{each.server}:{each.name}": [argument.name for argument in each.arguments] for each in prompts},
             },
+            conversations=[each.id for each in session.conversations] if _NEEDS_CONVERSATIONS.match(text) else (),
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.known_tools],
             tool_sets=list(session.config.tool_sets),

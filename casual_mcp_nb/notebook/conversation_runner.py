@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.discovery import discovered_in
@@ -11,9 +11,10 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError, shown
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.saving import ConversationSaver, save
 from casual_mcp_nb.types.cards import unloaded
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.event import SYNTHETIC, Event, TextEdited, TurnStarted
+from casual_mcp_nb.types.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
@@ -31,12 +32,14 @@ class ConversationRunner:
     Args:
         chat: Runs the turns.
         observers: Are told of the events, and when the turns change.
+        saver: Saves the conversation.
 
     Attributes:
         turns: The turns, oldest first; a running one is the last.
     """
 
-    def __init__(self, chat: McpToolChat, observers: Observers) -> None:
+    def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
+        self.saver = saver
         self.turns: list[Turn] = []
         self._chat = chat
         self._observers = observers
@@ -91,12 +94,15 @@ class ConversationRunner:
             ClosedError: It was closed before the turn began.
         """
         await self._acquire()
-        turns = self.turns
+        turns, saved = self.turns, self.saver.current
         history = [message for earlier in turns[:index] for message in earlier.messages]
 
         def record(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 self._add(turn, turns, index)
+            if not isinstance(event, TextDelta | ToolProgress):
+                # Of a conversation that was left meanwhile, the list is the old one.
+                save(saved, self.turns if turn in self.turns[-1:] else turns)
             self._observers.events.notify(turn, event)
             if on_event is not None:
                 on_event(event)
@@ -128,9 +134,24 @@ class ConversationRunner:
             self._stopped = self._running
             self._running.cancel()
 
-    def clear(self) -> None:
-        """Start a conversation with no turns; the old turns stay intact for whoever holds them."""
+    def clear(self, *, private: bool = False) -> None:
+        """Start a conversation with no turns; the old turns stay intact for whoever holds them.
+
+        Args:
+            private: Whether it is not saved.
+        """
+        self.saver.begin(private=private)
         self.turns = []
+        self._observers.changes.notify()
+
+    def replace(self, turns: Iterable[Turn]) -> None:
+        """Continue with these turns, which are those of another conversation.
+
+        Raises:
+            UsageError: A turn is running.
+        """
+        self.check_free()
+        self.turns = list(turns)
         self._observers.changes.notify()
 
     def undo(self) -> Turn | None:
@@ -139,15 +160,16 @@ class ConversationRunner:
         Raises:
             UsageError: A turn is running.
         """
-        self._check_free()
+        self.check_free()
         last = self.turns[-1] if self.turns else None
         self.turns = self.turns[:-1]
+        save(self.saver.current, self.turns)
         self._observers.changes.notify()
         return last
 
     def unload(self, name: str) -> None:
         """Unload a tool that the conversation has loaded, see `Session.unload`."""
-        self._check_free()
+        self.check_free()
         tool = self._chat.catalog.resolve(name)
         loaded = self.discovered
         if tool not in loaded:
@@ -162,6 +184,7 @@ class ConversationRunner:
                     text = unloaded(call.result, tool.wire_name)
                     if call.tool.server == SYNTHETIC and text != call.result:
                         turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.seconds))
+        save(self.saver.current, self.turns)
         self._observers.changes.notify()
 
     @property
@@ -179,7 +202,7 @@ class ConversationRunner:
         Raises:
             UsageError: There is no such turn, or a turn is running.
         """
-        self._check_free()
+        self.check_free()
         count = len(self.turns)
         if not -count <= index < count:
             hint = f"There are {count:,}: turns[0] to turns[{count - 1}]." if count > 1 else "There is 1: turns[0]."
@@ -194,25 +217,23 @@ class ConversationRunner:
         Raises:
             ClosedError: The conversation has ended; the message says why.
         """
-        if self._ended:
+        if self._ended is not None:
             raise ClosedError(
                 f"This session is closed: {self._ended}.",
                 hint="Open a new one with Session.from_config; give it a name to keep two of one config.",
             )
-        if self.ended:
-            raise ClosedError(
-                "This session is closed.",
-                hint="Start again with %mcp demo or %mcp connect; in Python, with Session.demo or Session.from_config.",
-            )
 
-    def end(self, why: str = "") -> None:
-        """Refuse further turns; errors give the first reason. It is empty where the person closed the session."""
-        if self._ended is None:
-            self._ended = why
+    def end(self, why: str) -> None:
+        """Refuse further turns; errors give the first reason."""
+        self._ended = self._ended or why
 
-    async def close(self) -> None:
-        """Refuse further turns, and stop the turn that is running."""
-        self.end()
+    async def close(self, why: str) -> None:
+        """Refuse further turns, and stop the turn that is running.
+
+        Args:
+            why: The reason, for the error of a later turn.
+        """
+        self.end(why)
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running}, timeout=STOP_SECONDS)
@@ -224,7 +245,12 @@ class ConversationRunner:
             self.turns = [*turns[:index], turn]
         self._observers.changes.notify()
 
-    def _check_free(self) -> None:
+    def check_free(self) -> None:
+        """Raise an error if a turn is running.
+
+        Raises:
+            UsageError: One is.
+        """
         if self._running is not None:
             raise UsageError("A turn of this session is still running.", hint="Wait for its end, or stop it.")
 

@@ -95,7 +95,7 @@ def clients_of(config: Config) -> Clients:
     )
 
 
-def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget) -> SessionStatus:
+def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
     """Return an overview of a session, as far as its servers are connected.
 
     Args:
@@ -104,6 +104,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
         model: Name of the model in use.
         turns: How many turns the conversation has.
         budget: What turns cost.
+        saving: Where conversations are saved, in a sentence; empty if they are not.
     """
     view = chat.current_view()
     provider = config.clients[config.models[model].client].provider if model in config.models else None
@@ -119,7 +120,7 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
         undeferred_tokens=view.undeferred_tokens if view else 0,
         turns=turns,
         strategy=chat.selection.strategy,
-        notes=tuple(_notes(chat, config)),
+        notes=(*_notes(chat, config), *([saving] if saving else [])),
         budget=budget,
     )
 

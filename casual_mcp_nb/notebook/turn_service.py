@@ -16,7 +16,7 @@ from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.planning import planned_calls, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.interaction.questions import Channel
@@ -24,6 +24,7 @@ from casual_mcp_nb.notebook.live import Echo, LiveOutput, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.resource_service import ResourceService
+from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.notebook.shown import ShownTurn
 from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
@@ -31,10 +32,12 @@ from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.factory import unknown_model
 from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.types.session import SystemPrompt
 from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.stored import ConversationHead
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class TurnService:
         self._questions = questions
         self._observers = observers
         self._model = next(iter(config.models), None)
+        runner.saver.head = lambda: self.head
         chat.sampling.choose_model = lambda: self._model
 
     @property
@@ -181,11 +185,60 @@ class TurnService:
         if not self._engine.is_current:
             ended.wait(CLEAN_UP_SECONDS)
 
-    def new_conversation(self) -> None:
-        """Start a new conversation; the selection stays."""
+    def new_conversation(self, *, private: bool = False) -> None:
+        """Start a new conversation; the selection stays.
+
+        Args:
+            private: Whether it is not saved.
+        """
         self._chat.consent.forget()
         self._chat.context = {}
-        self.runner.clear()
+        self.runner.clear(private=private)
+
+    @property
+    def head(self) -> ConversationHead:
+        """What the conversation is set up with."""
+        return ConversationHead(self._model, self.system, self._chat.selection.model_dump(mode="json"))
+
+    def resume(self, id: str) -> tuple[Conversation, list[str]]:
+        """Continue a saved conversation, see `Session.resume`.
+
+        Returns:
+            The conversation, and what of its set-up is not available any more.
+        """
+        self.check_open()
+        self.runner.check_free()
+        saver = self.runner.saver
+        head = saver.required.get(id).head
+        conversation = saver.open(id)
+        current = saver.current
+        self.new_conversation()
+        saver.current = current
+        self.runner.replace(conversation)
+        return conversation, list(self._set_up(head))
+
+    def fork(self, turn: int) -> Conversation:
+        """Continue in a new conversation with the turns up to one of them, see `Session.fork`."""
+        self.check_open()
+        index, _ = self.runner.prompt_at(turn)
+        turns = self.runner.turns[: index + 1]
+        self.runner.saver.begin()
+        self.runner.replace(turns)
+        save(self.runner.saver.current, turns)
+        return self.runner.conversation
+
+    def _set_up(self, head: ConversationHead) -> Iterator[str]:
+        """Set up the session as a conversation was, and yield what is not available any more."""
+        if head.model in self._models:
+            self.model = head.model
+        elif head.model is not None:
+            yield f"There is no model {shown(head.model)} here: {self._model or 'none'} is used."
+        self.system = head.system
+        for name, value in head.selection.items():
+            try:
+                setattr(self._chat.selection, name, value)
+            except UsageError as error:
+                yield f"{name} of the selection stays as it is: {error}"
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
         """Return the options of a turn for the engine, with the session's model and step mode unless others are given.

@@ -18,13 +18,16 @@ Span = list[int]
 class NumberedValues:
     """Numbers values; equal values get the same number.
 
+    Args:
+        rows: Those that have a number already.
+
     Attributes:
         rows: The values as JSON objects, by number.
     """
 
-    def __init__(self) -> None:
-        self.rows: list[Mapping[str, Any]] = []
-        self._by_text: dict[str, int] = {}
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.rows: list[Mapping[str, Any]] = list(rows)
+        self._by_text = {_text(row): number for number, row in enumerate(self.rows)}
         self._by_object: dict[int, int] = {}
         # Keeps the objects alive, because ids are reused after collection.
         self._kept: list[Any] = []
@@ -34,7 +37,7 @@ class NumberedValues:
         number = self._by_object.get(id(value))
         if number is None:
             row = value if isinstance(value, Mapping) else value.model_dump(mode="json")
-            text = json.dumps(row, sort_keys=True, default=str)
+            text = _text(row)
             number = self._by_text.setdefault(text, len(self.rows))
             if number == len(self.rows):
                 self.rows.append(row)
@@ -51,6 +54,10 @@ class NumberedValues:
             else:
                 spans.append([number, number + 1])
         return spans
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
 
 
 def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:

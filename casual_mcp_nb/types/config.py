@@ -166,6 +166,7 @@ class Config(BaseConfig):
         tool_results: Limits on tool results.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
             accepted, and this file itself must be accepted before anything starts.
+        store: The file in which conversations are saved; false for none.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -176,6 +177,7 @@ class Config(BaseConfig):
     prices: PriceTable = Field(default_factory=dict)
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
     strict: StrictBool = False
+    store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
 

@@ -112,6 +112,7 @@ class TurnStarted:
         undeferred_tokens: Tokens of all definitions if every tool were loaded: the baseline for what discovery saves.
         provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
         price: The model's price in the user's price table, if it has one.
+        began: When it started, in seconds since 1970; None in older files. An event's time is that and its `at`.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -124,6 +125,7 @@ class TurnStarted:
     at: float = 0.0
     provider: str | None = None
     price: Price | None = None
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

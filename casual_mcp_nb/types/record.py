@@ -91,6 +91,45 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
     return to_json(_plain({**document, "turns": turns}), indent=1).decode()
 
 
+class EventWriter:
+    """Writes the events of one conversation one at a time, each as it is in a document of `dump_traces`.
+
+    Args:
+        messages: The messages that the document has already, as plain values.
+        tools: The definitions that it has already.
+    """
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)
+
+    def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
+        """Return an event as JSON, and the messages and definitions that are new in it, each with its number and as JSON."""
+        from pydantic_core import to_json
+
+        tables = self._messages, self._tools
+        known = [len(table.rows) for table in tables]
+        text = to_json(_plain(_written(event, *tables))).decode()
+        messages, tools = (
+            [(number, to_json(_plain(dict(row))).decode()) for number, row in enumerate(table.rows[start:], start)]
+            for table, start in zip(tables, known, strict=True)
+        )
+        return text, messages, tools
+
+
+def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
+    """Return the document of `dump_traces` from its parts as JSON.
+
+    Args:
+        messages: The messages.
+        tools: The definitions.
+        turns: The events of each turn, and its further fields.
+    """
+    # "events" is the last field, and its list is still open.
+    rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
+    head = f'"format": {json.dumps(FORMAT)}, "version": {VERSION}'
+    return f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns": [{",".join(rows)}]}}'
+
+
 def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
     """Load the traces written by `dump_traces`, and the document's other fields.
 
@@ -212,7 +251,11 @@ def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -
 
 
 def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
-    return (read_message(item) if isinstance(item, Mapping) else item for item in spread(spans, messages))
+    for span in spans:
+        if isinstance(span, Mapping):
+            yield read_message(span)
+        else:
+            yield from spread([span], messages)
 
 
 @cache

@@ -57,9 +57,16 @@ def run_script(
             "env": dict(env or os.environ),
             "files": folder,
         }
-        template.stdin.write(json.dumps(request) + "\n")
-        template.stdin.flush()
-        status = int(template.stdout.readline())
+        try:
+            template.stdin.write(json.dumps(request) + "\n")
+            template.stdin.flush()
+            status = int(template.stdout.readline())
+        except BaseException:
+            # Such as the time limit of a test: the next script must not get this one's reply.
+            template.kill()
+            template.communicate()
+            _template.cache_clear()
+            raise
         out, err = (Path(folder, name).read_text("utf-8") for name in ("stdout", "stderr"))
     return subprocess.CompletedProcess(code, status, out, err)
 

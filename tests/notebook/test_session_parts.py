@@ -19,6 +19,7 @@ from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.resource_service import ResourceService
+from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
@@ -45,7 +46,7 @@ class Parts:
         self.engine, self.observers = engine_thread(), Observers()
         self.questions = Questions(self.engine, self.observers)
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
-        self.runner = ConversationRunner(self.chat, self.observers)
+        self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None))
         self.tools = ToolService(
             self.chat,
             config,

@@ -1,0 +1,38 @@
+"""Views of saved conversations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.view import DisplayLimits, Name, Table, Text, View, columns
+from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
+
+
+def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
+    """Return saved conversations, the last changed one first."""
+    visible = stored.conversations[: limits.rows]
+    rows = tuple(
+        (
+            Name(each.id),
+            each.title if each.status == "active" else f"{each.title} (archived)",
+            _when(each.changed),
+            words.number(each.turns),
+            words.about(each.tokens, each.origin),
+            str(each.cost or ""),
+        )
+        for each in visible
+    )
+    table = Table(columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, len(stored) - len(rows))
+    problem = (Text(stored.problem),) if stored.problem else ()
+    note = words.count(len(stored), "conversation")
+    return View("stored-conversations", "Saved conversations", (*problem, table if rows else Text("None.")), note=note)
+
+
+def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
+    """Return what is known of one saved conversation."""
+    return stored_view(StoredConversations((stored,)), limits)
+
+
+def _when(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M")

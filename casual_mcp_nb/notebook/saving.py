@@ -1,0 +1,122 @@
+"""Save the conversation of a session, if it is to be saved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.store import ConversationStore, SavedTurns, store_path
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.stored import ConversationHead
+from casual_mcp_nb.types.trace import Turn
+
+STORE_VARIABLE = "MCP_STORE"
+"""The variable of the environment that names the file, or with `off` has nothing saved."""
+DEFAULT = "default"
+_OFF = ("off", "none", "no", "false", "0")
+
+StoreLike = ConversationStore | str | Path | None
+"""Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
+config say; where they say nothing, the user's data folder in a notebook, and nowhere in a script."""
+
+
+def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
+    """Return where conversations are saved; None for nowhere.
+
+    Args:
+        store: What the caller chose.
+        config: May choose where the caller did not.
+    """
+    if store is None or isinstance(store, ConversationStore):
+        return store
+    if store != DEFAULT:
+        return ConversationStore.at(store)
+    if variable := os.environ.get(STORE_VARIABLE, "").strip():
+        return None if variable.lower() in _OFF else ConversationStore.at(variable)
+    if config.store is not None:
+        return ConversationStore.at((config.folder or Path()) / Path(config.store).expanduser()) if config.store else None
+    return ConversationStore.at(store_path()) if notebook_shell() is not None else None
+
+
+class ConversationSaver:
+    """Saves the conversation of a session while it runs.
+
+    Args:
+        store: Where; None for nowhere.
+
+    Attributes:
+        head: Returns what the conversation is set up with.
+        current: Saves the current conversation; None if it is not saved.
+    """
+
+    def __init__(self, store: ConversationStore | None) -> None:
+        self.store = store
+        self.head: Callable[[], ConversationHead] = ConversationHead
+        self.current: SavedTurns | None = None
+        self.begin()
+
+    @property
+    def id(self) -> str | None:
+        """The id of the current conversation; None if nothing of it is saved."""
+        return self.current.id if self.current else None
+
+    def begin(self, *, private: bool = False) -> None:
+        """Begin another conversation.
+
+        Args:
+            private: Whether it is not saved.
+        """
+        self.current = SavedTurns(self.store, lambda: self.head()) if self.store and not private else None
+
+    def open(self, id: str) -> Conversation:
+        """Return a saved conversation, and continue it.
+
+        Raises:
+            UsageError: Nothing is saved here.
+            UnknownNameError: There is none of that id.
+        """
+        store = self.required
+        saved = SavedTurns(store, lambda: self.head())
+        conversation = store.open(id, saved)
+        self.current = saved
+        return conversation
+
+    @property
+    def required(self) -> ConversationStore:
+        """The store.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if self.store is None:
+            raise UsageError(
+                "This session saves no conversations.",
+                hint="Open it with store='default' or the path of a file; in a notebook, check MCP_STORE and the config.",
+            )
+        return self.store
+
+    @property
+    def note(self) -> str:
+        """Where conversations are saved, in a sentence; empty if they are not."""
+        if self.store is None:
+            return ""
+        if self.store.problem:
+            return f"Conversations cannot be saved: {self.store.problem}"
+        if self.current is None:
+            return "This conversation is private: it is not saved."
+        return f"Conversations are saved in {_short(self.store.path)}; store=None saves nothing."
+
+
+def save(saved: SavedTurns | None, turns: Sequence[Turn]) -> None:
+    """Save turns, if they are to be saved."""
+    if saved is not None:
+        saved.save(turns)
+
+
+def _short(path: Path) -> str:
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,77 @@
+"""Saved conversations: what is known of each without reading its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from casual_mcp_nb.types.displayable import Displayable, DisplayableList
+from casual_mcp_nb.types.prices import Cost
+from casual_mcp_nb.types.tokens import Origin
+
+StoredStatus = Literal["active", "archived"]
+
+
+@dataclass(frozen=True)
+class ConversationHead:
+    """What a conversation was set up with; what happened in it is in its turns.
+
+    Args:
+        model: Name of the model in the config.
+        system: The system prompt; None for the model's template.
+        selection: The selection, as plain values.
+    """
+
+    model: str | None = None
+    system: str | None = field(default=None, repr=False)
+    selection: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class StoredConversation(Displayable):
+    """A saved conversation.
+
+    Args:
+        id: Its id, for `Session.resume`.
+        title: Its title: the first words of the first message, unless it was renamed.
+        status: `active` or `archived`.
+        created: When it was begun, with the time zone of that place.
+        changed: When it last changed, likewise.
+        head: What it was set up with.
+        turns: How many turns it has.
+        tokens: The size of all its requests; None if there were none.
+        origin: Who counted them.
+        cost: What they cost by the price table of that time; None if it is not known.
+    """
+
+    id: str
+    title: str
+    status: StoredStatus
+    created: datetime
+    changed: datetime
+    head: ConversationHead
+    turns: int = 0
+    tokens: int | None = None
+    origin: Origin = "reported"
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class StoredConversations(DisplayableList[StoredConversation]):
+    """Saved conversations, the last changed one first.
+
+    Args:
+        conversations: The conversations.
+        place: Where they are saved; empty if nothing is saved.
+        problem: Why they cannot be read or written; empty if they can.
+    """
+
+    conversations: tuple[StoredConversation, ...] = ()
+    place: str = ""
+    problem: str = ""
+
+    @property
+    def _items(self) -> tuple[StoredConversation, ...]:
+        return self.conversations
