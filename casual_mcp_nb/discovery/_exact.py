@@ -25,12 +25,15 @@ class ExactNames:
         self._places: dict[str, list[int]] = {}
         self._plain: set[str] = set()
         self._longest = 1
+        self._starts: set[str] = set()
         for index, tool in enumerate(tools):
             name = tool.name.strip().casefold()
             if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
                 self._plain.add(name)
             elif " " in name:
-                self._longest = max(self._longest, min(_MAX_WORDS, len(name.split())))
+                words = name.split()
+                self._longest = max(self._longest, min(_MAX_WORDS, len(words)))
+                self._starts.update((words[0], _bare(words[0])))
             for form in {name, tool.wire_name.casefold(), f"{tool.server}:{tool.name}".casefold()}:
                 self._places.setdefault(form, []).append(index)
 
@@ -44,14 +47,19 @@ class ExactNames:
 
     def _pieces(self, query: str) -> Iterator[str]:
         chunks = query.split(maxsplit=_MAX_CHUNKS)[:_MAX_CHUNKS]
-        for count in range(1, self._longest + 1):
-            for start in range(len(chunks) - count + 1):
-                chunk = " ".join(chunks[start : start + count]) if count > 1 else chunks[start]
-                if chunk not in self._plain:
-                    yield chunk
-                bare = _bare(chunk)
-                if bare != chunk and (bare not in self._plain or _quoted(chunk, bare)):
-                    yield bare
+        for start, chunk in enumerate(chunks):
+            bare = _bare(chunk)
+            yield from self._forms(chunk, bare)
+            if chunk in self._starts or bare in self._starts:
+                for end in range(start + 2, min(start + self._longest, len(chunks)) + 1):
+                    phrase = " ".join(chunks[start:end])
+                    yield from self._forms(phrase, _bare(phrase))
+
+    def _forms(self, chunk: str, bare: str) -> Iterator[str]:
+        if chunk not in self._plain:
+            yield chunk
+        if bare != chunk and (bare not in self._plain or _quoted(chunk, bare)):
+            yield bare
 
 
 def _bare(text: str) -> str:
