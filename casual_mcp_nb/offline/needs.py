@@ -26,6 +26,9 @@ _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", r
 
 _QUOTED = r"(?:\"[^\"]{1,2000}\"|'[^'\n]{1,2000}')"
 _MULTIPLE = r"(?:a multiple of|divisible by|divided by)"
+_OF_COMPUTER = (
+    r"(?:\s(?:cores?|is|are|do|does|have|has|there|free|available|used|left|in|on|this|the|my|i|we|it|computer|machine)\b){0,8}"
+)
 _PHRASES = tuple(
     (re.compile(pattern, re.IGNORECASE), instead)
     for pattern, instead in (
@@ -48,6 +51,8 @@ _PHRASES = tuple(
         ),
         (r"\b(?:which|what) week (?:number )?(?:of the year )?is (\w[\w-]*)", r"week number of a date, text=\1"),
         (r"\bhow (?:big|large) is\b", "what is the size of"),
+        (rf"\bhow much (?:free |main )?(?:memory|ram)\b{_OF_COMPUTER}", "show memory info"),
+        (rf"\bhow many (?:cpus?|cores|processors?)\b{_OF_COMPUTER}", "show cpu info"),
         (r"\bhow (?:\w+) (?:is|are)(?= \d)", "how much is"),
     )
 )

@@ -13,6 +13,15 @@ from casual_mcp_nb.discovery.text import terms
 _MAX_TEXT = 2000
 _MAX_ROWS = 20
 _MAX_ITEMS = 40
+_MAX_EXAMPLES = 3
+EXAMPLES = {
+    "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
+    "units": "Convert 26.2 miles to kilometres",
+    "sqlite": "Which tables are in the database?",
+    "math": "What is 17 * 23 + 4?",
+    "system-info": "How much memory is free?",
+}
+"""Questions that the planner answers with the bundled servers of these names."""
 _ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
 
 
@@ -71,7 +80,9 @@ def cannot(need: str, servers: Mapping[str, int]) -> str:
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     available = f"Available: {listed}." if listed else "No tools are offered."
     about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
-    return f"{about} This is the offline planner, not a language model: it can only use tools. {available}"
+    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][:_MAX_EXAMPLES]
+    tries = f" Try {' or '.join(examples)}" if examples else ""
+    return f"{about} This is the offline planner, not a language model: it can only use tools. {available}{tries}"
 
 
 def _shown(value: Any) -> str:

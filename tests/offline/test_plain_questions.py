@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.offline.replies import EXAMPLES
+
 QUESTIONS = [
     (
         "What time is it in Tokyo when it is 14:30 in Oslo?",
@@ -104,10 +106,35 @@ async def test_a_deferred_tool_is_found_called_and_its_result_reported(
     assert answer in said.text
 
 
-async def test_a_tool_that_is_loaded_is_used_without_a_search(bundled_room: Any) -> None:
-    said = await bundled_room.ask("How much disk space is free?")
-    assert said.calls == [("system-info__disk_info", {})]
-    assert "free_bytes" in said.text
+@pytest.mark.parametrize(
+    ("question", "tool", "field"),
+    [
+        ("How much disk space is free?", "disk_info", "free_bytes"),
+        ("How much memory is free?", "memory_info", "available_bytes"),
+        ("How much RAM do I have?", "memory_info", "total_bytes"),
+        ("How many CPU cores do I have?", "cpu_info", "logical_processors"),
+        ("How many processors does this computer have?", "cpu_info", "logical_processors"),
+    ],
+)
+async def test_a_tool_that_is_loaded_is_used_without_a_search(bundled_room: Any, question: str, tool: str, field: str) -> None:
+    said = await bundled_room.ask(question)
+    assert said.calls == [(f"system-info__{tool}", {})]
+    assert field in said.text
+
+
+async def test_a_question_about_the_computer_leaves_what_follows_it(bundled_room: Any) -> None:
+    said = await bundled_room.ask("How much memory is free and what is 17 * 23 + 4?")
+    assert "available_bytes" in said.text
+    assert "395" in said.text
+
+
+@pytest.mark.parametrize("question", EXAMPLES.values())
+async def test_the_questions_that_the_planner_proposes_are_answered(bundled_room: Any, question: str) -> None:
+    refused = await bundled_room.ask("Write me a poem")
+    assert "“What time is it in Tokyo when it is 14:30 in Oslo?”" in refused.text
+    said = await bundled_room.ask(question)
+    assert said.tools
+    assert "None of the tools" not in said.text
 
 
 async def test_a_follow_up_uses_the_loaded_tool_and_keeps_what_it_does_not_change(bundled_room: Any) -> None:
