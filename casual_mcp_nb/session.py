@@ -20,6 +20,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
 
@@ -527,7 +528,7 @@ class Session(Displayable):
         self._finalizer.detach()
         unregister(self)
         try:
-            await self._runner.close("it was closed")
+            await self._runner.close()
         finally:
             # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
@@ -718,7 +719,8 @@ class Session(Displayable):
     @property
     def status(self) -> SessionStatus:
         """An overview of the session. Does not connect."""
-        return status_of(self._chat, self.config, self.model, len(self.turns), self.budget, self._runner.saver.note)
+        status = status_of(self._chat, self.config, self.model, len(self.turns), self.budget, self._runner.saver.note)
+        return replace(status, closed=True) if self.closed else status
 
     @blocking
     async def search(

@@ -113,6 +113,22 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     return _name_in_command(words), {"command": command, **fields}
 
 
+def check_command(text: str) -> None:
+    """Check that the command of a server as a person types it exists, before anything is closed to make room for it.
+
+    Args:
+        text: As for `server_fields`.
+
+    Raises:
+        UsageError: It does not, or the text cannot be understood.
+    """
+    _, fields = server_fields(text)
+    command, env = fields.get("command", ""), fields.get("env", {})
+    # Where to look is known only when variables are filled in.
+    if command and "$" not in command and "PATH" not in env and shutil.which(os.path.expanduser(command)) is None:
+        raise UsageError(f"The command {shown(command)} was not found.", hint="Nothing was started or closed.")
+
+
 def _words(text: str) -> list[str]:
     windows = os.name == "nt"
     try:

@@ -41,7 +41,13 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
     sections = [
-        Section(status.name, _trouble(status), mark=_STATES[status.state], note=status.error or "", fold="closed")
+        Section(
+            status.name,
+            () if _is_short(status) else _trouble(status),
+            mark=_STATES[status.state],
+            note=status.error or "",
+            fold=None if _is_short(status) else "closed",
+        )
         for status in failed[:visible]
     ]
     if len(failed) > visible:
@@ -105,6 +111,11 @@ def _offer(status: ServerStatus) -> str:
 def _listed(status: ServerStatus) -> bool:
     # A server that never answered has not said that it has no tools.
     return status.state in ("ready", "closed") or status.tools > 0
+
+
+def _is_short(status: ServerStatus) -> bool:
+    """Whether the line of a failed server has all that is known, so that there is nothing to unfold."""
+    return bool(status.error) and not status.stderr_tail and len(status.error or "") <= 100 and "\n" not in (status.error or "")
 
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:

@@ -40,6 +40,9 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         ("Discovery", f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"),
         ("Conversation", words.count(session.turns, "turn")),
     )
+    if session.closed:
+        advice = Text("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect.")
+        return View("session", "Session", (KeyValues(about), advice), mark=Status("closed", "quiet"))
     blocks: list[Block] = [
         KeyValues(about),
         Section(

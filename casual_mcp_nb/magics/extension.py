@@ -224,11 +224,16 @@ class McpMagics(Magics):
             one_word("connect", "", "config file, command or address", "casual_mcp_config.json")
         file = _TRUST.sub("", target)
         is_file = bool(file) and is_config_file(file)
+        previous = self.session()
+        replaced = previous is not None and bool(previous.turns) and not previous.closed
 
         def make() -> Session:
+            from casual_mcp_nb.config.server_entry import check_command
             from casual_mcp_nb.session import Session
 
             if not is_file:
+                if target:
+                    check_command(target)
                 return Session.quick(model, [target] if target else [])
             session = Session.from_config(one_word("connect", file, "config file"), trust=file != target)
             if model is not None:
@@ -237,7 +242,8 @@ class McpMagics(Magics):
 
         # A command can hold a secret.
         what = f"the servers of {Path(file).name}" if is_file else "the server" if target else "the session"
-        return self._start(f"Starting {what} …", make)
+        note = "The session before it was closed, with its conversation. %mcp add adds a server and keeps both."
+        return self._start(f"Starting {what} …", make, lambda: note if replaced else "")
 
     def _close(self, line: str) -> None:
         self._session().close()

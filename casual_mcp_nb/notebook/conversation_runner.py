@@ -217,23 +217,25 @@ class ConversationRunner:
         Raises:
             ClosedError: The conversation has ended; the message says why.
         """
-        if self._ended is not None:
+        if self._ended:
             raise ClosedError(
                 f"This session is closed: {self._ended}.",
                 hint="Open a new one with Session.from_config; give it a name to keep two of one config.",
             )
+        if self.ended:
+            raise ClosedError(
+                "This session is closed.",
+                hint="Start again with %mcp demo or %mcp connect; in Python, with Session.demo or Session.from_config.",
+            )
 
-    def end(self, why: str) -> None:
-        """Refuse further turns; errors give the first reason."""
-        self._ended = self._ended or why
+    def end(self, why: str = "") -> None:
+        """Refuse further turns; errors give the first reason. It is empty where the person closed the session."""
+        if self._ended is None:
+            self._ended = why
 
-    async def close(self, why: str) -> None:
-        """Refuse further turns, and stop the turn that is running.
-
-        Args:
-            why: The reason, for the error of a later turn.
-        """
-        self.end(why)
+    async def close(self) -> None:
+        """Refuse further turns, and stop the turn that is running."""
+        self.end()
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running}, timeout=STOP_SECONDS)

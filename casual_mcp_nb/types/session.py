@@ -295,6 +295,7 @@ class SessionStatus(Displayable):
         strategy: How deferred tools are found.
         notes: Remarks on how the config was read, and names in the selection that no longer exist.
         budget: What turns cost, if known.
+        closed: Whether the session was closed, so that no turn can begin.
     """
 
     servers: Servers
@@ -310,3 +311,4 @@ class SessionStatus(Displayable):
     notes: tuple[str, ...] = field(default_factory=tuple)
     strategy: Strategy = "search"
     budget: Budget | None = None
+    closed: bool = False

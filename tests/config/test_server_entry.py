@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.config.server_entry import read_server, server_fields
+from casual_mcp_nb.config.server_entry import check_command, read_server, server_fields
 from casual_mcp_nb.errors import ConfigError, UsageError
 from casual_mcp_nb.types.server import ServerConfig
 
@@ -61,6 +61,16 @@ def test_what_means_nothing_is_refused_without_repeating_a_secret(text: str, say
     with pytest.raises(UsageError, match=says) as error:
         read_server(text)
     assert "s3cr3t" not in str(error.value)
+
+
+def test_a_command_that_does_not_exist_is_known_before_it_is_started() -> None:
+    with pytest.raises(UsageError, match="'no-such-command-anywhere'"):
+        check_command("no-such-command-anywhere --flag s3cr3t-s3cr3t")
+    check_command(f"{sys.executable} -m casual_mcp_nb.bundled time")
+    check_command("time")
+    check_command("https://example.com/mcp")
+    check_command("${HOME}/no-such-command --flag")
+    check_command("PATH=/opt/bin no-such-command --flag")
 
 
 def test_a_name_is_not_taken_twice() -> None:

@@ -138,7 +138,7 @@ def test_a_close_while_a_chat_runs_ends_the_chat_as_a_stop(session: Session, rec
     assert turn.status == "stopped"
     assert [each.status for each in turn.tool_calls] == ["ok", "stopped"]
     assert_valid(session.messages)
-    with pytest.raises(ClosedError, match="was closed"):
+    with pytest.raises(ClosedError, match="is closed"):
         session.chat("go on", model=scripted_model("never"))
 
 

@@ -74,6 +74,8 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp diff 2.1", "There are turns 1 to 1."),
         ("%mcp preview no-such", "no template 'no-such"),
         ("%mcp server mth", "Did you mean 'math'"),
+        ("%mcp connect no-such-command --flag", "was not found"),
+        ("%mcp model openai:gpt-4.1", "%mcp demo --model"),
         ("%mcp export", "Which file"),
         ("%mcp strategy brows", "Did you mean 'browse'"),
         ("%mcp evaluate", "takes a file of cases"),

@@ -246,9 +246,14 @@ async def test_a_turn_that_runs_stands_in_the_conversation_and_can_be_read(sessi
 
 def test_an_error_of_a_closed_session_says_why_and_what_to_do(session: Session) -> None:
     session.close()
-    with pytest.raises(ClosedError, match="it was closed") as caught:
+    with pytest.raises(ClosedError) as caught:
         session.chat("x")
+    assert "%mcp demo" in caught.value.hint
     assert "Session.from_config" in caught.value.hint
+    assert session.status.closed
+    text = session.status._repr_mimebundle_()["text/plain"]
+    assert "closed" in text.splitlines()[0]
+    assert "≈ 0 tokens" not in text
 
 
 def test_a_pinned_tool_that_changed_is_offered_again_when_the_person_accepts_it() -> None:
