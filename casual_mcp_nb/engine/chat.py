@@ -432,7 +432,9 @@ class McpToolChat:
                 on_event(event)
 
         run = await build_run(self, messages, options, history, emit, before)
-        run.plan_only = plan_only
+        if plan_only:
+            # Nor does the provider run anything.
+            run.plan_only, run.model = True, run.model.without_hosted_tools()
         self._last_turn = turn
         self._running.add(run)
         try:

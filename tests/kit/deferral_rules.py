@@ -11,13 +11,14 @@ from kit.message_rules import ANTHROPIC, RESPONSES, Rule
 def anthropic_references(body: Mapping[str, Any]) -> str | None:
     """Anthropic's documentation of its tool search: each reference names a tool of the request."""
     names = {tool["name"] for tool in body.get("tools", ())}
-    lost = [part["tool_name"] for _, parts in _referring(body) for part in parts if part.get("tool_name", "") not in names]
+    referred = [part["tool_name"] for parts in _referring(body) for part in parts if part["type"] == "tool_reference"]
+    lost = [name for name in referred if name not in names]
     return f"Tool reference '{lost[0]}' not found in available tools" if lost else None
 
 
 def anthropic_alone(body: Mapping[str, Any]) -> str | None:
     """Anthropic's API, though the SDK's types allow it: references are the only content of their result."""
-    mixed = any(part["type"] != "tool_reference" for _, parts in _referring(body) for part in parts)
+    mixed = any(part["type"] != "tool_reference" for parts in _referring(body) for part in parts)
     return "Tool definitions/code execution functions cannot be mixed with other content" if mixed else None
 
 
@@ -34,12 +35,12 @@ def anthropic_loaded(body: Mapping[str, Any]) -> str | None:
     return "At least one tool must have defer_loading=false" if deferred else None
 
 
-def _referring(body: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+def _referring(body: Mapping[str, Any]) -> Iterator[list[Mapping[str, Any]]]:
     for message in body["messages"]:
         for block in message["content"]:
             content = block.get("content") if block["type"] == "tool_result" else None
             if isinstance(content, list) and any(part["type"] == "tool_reference" for part in content):
-                yield block, content
+                yield content
 
 
 def responses_namespaces(own: bool) -> Rule:

@@ -112,6 +112,15 @@ def test_a_plan_without_calls_has_the_answer_and_one_that_fails_raises(session: 
         planned(session, *[calls(call("search_tools", query="add"))] * 2, max_steps=2)
 
 
+def test_the_provider_runs_nothing_while_planning(session: Session) -> None:
+    model = scripted_model("Nothing to do.")
+    model.hosted_tools = ({"type": "web_search"},)
+    session.plan("Go", model=model)
+    session.chat("Go", model=model, echo="none")
+    planned, run = ([tool.get("type") for tool in request.tools] for request in model.client.requests)
+    assert ("web_search" in planned, "web_search" in run) == (False, True)
+
+
 async def test_a_plan_is_awaited_too_and_reads_the_conversation(session: Session, paid: list[float]) -> None:
     await session.chat_async("First", model=scripted_model("Hello."), echo="none")
     plan = await session.plan_async("Then", model=scripted_model(pays(7)))

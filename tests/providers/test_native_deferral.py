@@ -450,3 +450,35 @@ async def test_a_refusal_in_the_middle_of_a_turn_falls_back_to_definitions_once(
     assert "defer_loading" not in last
     assert "additional_tools" not in last
     assert TOOL in [tool["name"] for tool in server.seen[-1].body["tools"]]
+
+
+REFERENCE = {"type": "tool_reference", "tool_name": "a"}
+DEFERRED = {"name": "a", "defer_loading": True}
+FUNCTION = {"type": "function", "name": "a"}
+ADDED = {"type": "additional_tools", "tools": [FUNCTION]}
+CALLED = {"type": "function_call", "call_id": "c", "name": "a"}
+DONE = {"type": "function_call_output", "call_id": "c", "output": ""}
+
+
+def referring(*parts: Any) -> list[Any]:
+    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": list(parts)}]}]
+
+
+@pytest.mark.parametrize(
+    ("rules", "body"),
+    [
+        ("anthropic", {"tools": [{"name": "b"}], "messages": referring(REFERENCE)}),
+        ("anthropic", {"tools": [{"name": "b"}, DEFERRED], "messages": referring(REFERENCE, {"type": "text", "text": "x"})}),
+        ("anthropic", {"tools": [{"name": "b"}, {**DEFERRED, "cache_control": {"type": "ephemeral"}}], "messages": []}),
+        ("anthropic", {"tools": [DEFERRED], "messages": []}),
+        ("openai-responses", {"tools": [], "input": [ADDED, CALLED, DONE]}),
+        ("openai-responses-default", {"tools": [], "input": [ADDED, {**CALLED, "namespace": "a"}, DONE]}),
+        ("openai-responses", {"tools": [FUNCTION], "input": [{**CALLED, "namespace": "a"}, DONE]}),
+        ("openai-responses", {"tools": [FUNCTION], "input": [ADDED]}),
+        ("openai-responses", {"tools": [], "input": [{"type": "tool_search_output", "call_id": "unknown", "tools": []}]}),
+        ("openai-responses", {"tools": [{"type": "tool_search", "execution": "client", "description": None}], "input": []}),
+        ("openai-responses", {"tools": [{**FUNCTION, "defer_loading": True}], "input": []}),
+    ],
+)
+def test_the_servers_refuse_what_the_providers_refuse(rules: str, body: dict[str, Any]) -> None:
+    assert any(rule(body) is not None for rule in DEFERRING[rules])
