@@ -23,7 +23,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.types.event import SYNTHETIC, UNKNOWN
 from casual_mcp_nb.types.prices import Cost
-from casual_mcp_nb.types.stats import ChatStats, ToolCallStats
+from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.types.tool import ToolName, wire_name
 
 _MAX_REASONS = 8
@@ -34,7 +34,7 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     blocks: list[Block] = [
         Section("Tokens", (KeyValues(_tokens(stats)),)),
         *_make_up(stats, limits),
-        Section("Discovery", _discovery(stats)),
+        Section("Discovery", _discovery(stats, limits)),
         _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
         _calls("Calls by server", "Server", {_server(name): count for name, count in stats.tool_calls.by_server.items()}),
     ]
@@ -100,7 +100,7 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
     )
 
 
-def _discovery(stats: ChatStats) -> tuple[Block, ...]:
+def _discovery(stats: ChatStats, limits: DisplayLimits) -> tuple[Block, ...]:
     if stats.discovery is None and not stats.llm_calls:
         return (Text("No turns yet."),)
     if stats.discovery is None:
@@ -111,7 +111,21 @@ def _discovery(stats: ChatStats) -> tuple[Block, ...]:
             ("Tools discovered", words.number(stats.discovery.tools_discovered)),
         )
     )
-    return (counts, KeyValues(deferral_rows(stats))) if stats.steps else (counts,)
+    savings = (KeyValues(deferral_rows(stats)),) if stats.steps else ()
+    return (counts, *savings, *_found(stats.discovery, limits))
+
+
+def _found(discovery: DiscoveryStats, limits: DisplayLimits) -> tuple[Section, ...]:
+    """Return how often each tool that searches returned was found and called; those that were never called come last."""
+    if not discovery.found:
+        return ()
+    called = discovery.called
+    ranked = sorted(discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0]))
+    rows = tuple((Name(name), words.number(times), words.number(called.get(name, 0))) for name, times in ranked[: limits.rows])
+    unused = sum(name not in called for name in discovery.found)
+    note = f"{unused:,} never called" if unused else ""
+    table = Table(columns("Tool", "Found #", "Calls #"), rows, len(ranked) - len(rows))
+    return (Section("Tools found", (table,), note=note, fold="closed"),)
 
 
 def _by_tool(calls: ToolCallStats) -> dict[str, int]:

@@ -93,13 +93,23 @@ class ToolCallStats:
 
 @dataclass(frozen=True)
 class DiscoveryStats:
-    """Number of searches, and of tools that they loaded."""
+    """Number of searches, and of tools that they loaded.
+
+    `found` says for each tool how many searches returned it, and `called` how often each tool was called, by `server:tool`.
+    """
 
     search_calls: int = 0
     tools_discovered: int = 0
+    found: Mapping[str, int] = field(default_factory=dict)
+    called: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: DiscoveryStats) -> DiscoveryStats:
-        return DiscoveryStats(self.search_calls + other.search_calls, self.tools_discovered + other.tools_discovered)
+        return DiscoveryStats(
+            self.search_calls + other.search_calls,
+            self.tools_discovered + other.tools_discovered,
+            dict(Counter(self.found) + Counter(other.found)),
+            dict(Counter(self.called) + Counter(other.called)),
+        )
 
 
 @dataclass(frozen=True)
@@ -227,11 +237,20 @@ class ChatStats(Displayable):
                 dict(Counter(call.name for event in events if isinstance(event, StepFinished) for call in event.hosted_calls)),
             ),
             llm_calls=len(usages),
-            discovery=DiscoveryStats(len(searches), sum(row.newly_loaded for event in searches for row in event.rows))
-            if discovery
-            else None,
+            discovery=_discovery(searches, started) if discovery else None,
             steps=tuple(_steps(events)),
         )
+
+
+def _discovery(searches: Iterable[ToolsSearched], started: Iterable[ToolStarted]) -> DiscoveryStats:
+    results = [event.rows for event in searches]
+    rows = [row for result in results for row in result]
+    return DiscoveryStats(
+        len(results),
+        sum(row.newly_loaded for row in rows),
+        dict(Counter(str(row.tool) for row in rows)),
+        dict(Counter(str(event.tool) for event in started if event.tool.server not in (SYNTHETIC, UNKNOWN))),
+    )
 
 
 def _tool_key(event: ToolStarted) -> str:

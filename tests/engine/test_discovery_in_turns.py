@@ -82,6 +82,18 @@ async def test_a_deferred_tool_is_found_loaded_and_called(chat: McpToolChat) -> 
     assert turn.stats.tool_calls.by_server == {"_synthetic": 1, "weather": 1}
 
 
+async def test_stats_say_what_was_found_and_what_of_it_was_called(chat: McpToolChat) -> None:
+    both = call(SEARCH, tool_names=["forecast", "history"])
+    first = await ask(chat, both, call("weather__forecast", city="Oslo"), call("desk__note", text="x"), "ok")
+    again = await ask(chat, both, call("weather__forecast", city="Rome"), "ok", history=first.messages)
+    discovery = (first.stats + again.stats).discovery
+    assert discovery is not None
+    assert discovery.found == {"weather:forecast": 2, "weather:history": 2}
+    assert discovery.called == {"weather:forecast": 2, "desk:note": 1}
+    text = str(first.stats)
+    assert text.index("weather:forecast") < text.index("weather:history")
+
+
 @pytest.mark.fault(52)
 async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_refresh(chat: McpToolChat) -> None:
     first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
