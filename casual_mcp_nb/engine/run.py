@@ -35,6 +35,7 @@ from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.view import cut_notices
@@ -126,7 +127,7 @@ class Run:
         calls = (call for message in self.messages if message.role == "assistant" for call in message.tool_calls or ())
         self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
         self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
-        self._answered = False
+        self._answered = self._has_called = False
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
@@ -155,7 +156,10 @@ class Run:
             if not message.tool_calls:
                 if not text_of(message.content):
                     self._notify("The model's answer was empty: no text and no tool call.")
+                if not self._has_called:
+                    await self._notify_of_missed_search()
                 return
+            self._has_called = True
             if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
                 return
             await self.call_tools(step, message.tool_calls)
@@ -370,6 +374,13 @@ class Run:
     def _notify_once(self, text: str) -> None:
         for new in self.history.new([text]):
             self._notify(new)
+
+    async def _notify_of_missed_search(self) -> None:
+        prompt = next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
+        if tool := await missed_tool(self.view, prompt, self.discovered):
+            self._notify(
+                f"The model searched for no tool, although {shown(str(tool.tool_name))} would have fitted the message."
+            )
 
     def _notify_of_cuts(self, step: int, request: Request, response: ModelResponse) -> None:
         if notice := self._cut_answers.notice(step, response, request.options.get("max_tokens")):
