@@ -4,15 +4,15 @@
 
 The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
 without one, the catalog in `discovery_sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
-real client of Anthropic (Messages) and of OpenAI (Responses), against a server on 127.0.0.1 that plays the model: a search in
-the first two turns and in every fifth, a call of a tool in each turn, then an answer. With nothing deferred there is no search.
+real client of Anthropic (Messages) and of OpenAI (Responses), against a server on 127.0.0.1 that plays the model: in the first
+two turns and in every fifth a search, in each turn a call of a tool, then an answer. With every tool loaded there is no search.
 
 What is counted is what the providers are sent, in the order in which they render it: tools that are not deferred, system
 prompt, messages, with the definitions of found tools where the provider adds them. Of a request, the parts at its beginning
 that are those of the request before are read from the cache, everything after them is written to it. Tokens are estimated as in
 the package. A token costs 1, read from the cache 0.1, written to it 1.25: as at Anthropic, and at OpenAI from GPT-5.6 on.
 
-The table has the cost of each conversation, in brackets as a share of that with `definitions` and with nothing deferred.
+The table has the cost of each conversation, in brackets as a share of that with `definitions` and with every tool loaded.
 Under "again" are the tokens that were in the request before, behind the first change, and are billed in full once more.
 """
 
@@ -38,6 +38,7 @@ from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
 from casual_mcp_nb.connections import ServerManager
+from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.evaluation import load_catalog
@@ -57,7 +58,7 @@ from kit.scripted_http import Reply, Request, ScriptedHttp
 
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
 MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6"}
-NOTHING = "nothing deferred"
+NOTHING = "every tool loaded"
 WAYS = (NOTHING, "definitions", "native", "bridge")
 SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4
 RESULT_LINE = "A line of the result of a tool, with a few numbers in it: 12, 345, 6789. "
@@ -157,16 +158,26 @@ def callable_tools(tools: Sequence[ToolSpec]) -> Iterator[tuple[ToolSpec, Mappin
 def planned(tools: Sequence[ToolSpec], turns: int, draw: random.Random) -> list[Plan]:
     """Return what happens in each turn."""
     there = list(callable_tools(tools))
-    targets = iter(draw.sample(there, min(len(there), turns)))
+    index = ToolSearchIndex(tools)
+    # A name that many servers have is not always found by its own words.
+    targets = (one for one in draw.sample(there, min(len(there), turns)) if one[0] in index_hits(index, query_of(one[0])))
     plans: list[Plan] = []
     tool, arguments = there[0]
     for number in range(1, turns + 1):
         searches = number <= 2 or number % 5 == 0
         if searches:
             tool, arguments = next(targets)
-        words = f"{tool.name.replace('_', ' ')} {tool.description}".split()[:MOST_WORDS]
-        plans.append(Plan(" ".join(words) if searches else None, tool, arguments))
+        plans.append(Plan(query_of(tool) if searches else None, tool, arguments))
     return plans
+
+
+def query_of(tool: ToolSpec) -> str:
+    """Return what the model searches for to find a tool."""
+    return " ".join(f"{tool.name.replace('_', ' ')} {tool.description}".split()[:MOST_WORDS])
+
+
+def index_hits(index: ToolSearchIndex, query: str) -> list[ToolSpec]:
+    return [hit.tool for hit in index.search(query)]
 
 
 async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans: Sequence[Plan]) -> list[list[Any]]:
@@ -180,6 +191,10 @@ async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans
         deferred = {"discovery": True, "defer_all": True, "delivery": way}
         selection = Selection.model_validate({} if way == NOTHING else deferred)
         manager = ServerManager({}, in_process=dict(servers_of(tools)), cache_ttl=None)
+        names = list(manager.statuses)
+        for first in range(0, len(names), 20):
+            # Hundreds at a time would take longer than a server may.
+            await manager.connect(names[first : first + 20])
         async with McpToolChat(manager, ModelFactory(config), selection=selection, system=SYSTEM) as chat:
             turns: list[Turn] = []
             bodies: list[list[Any]] = []
