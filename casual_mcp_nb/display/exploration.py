@@ -18,7 +18,7 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
-        ("First request", words.tokens(exploration.tokens, "estimated")),
+        ("Tool definitions in the first request", words.tokens(exploration.tokens, "estimated")),
         ("If every tool were loaded", words.tokens(exploration.undeferred_tokens, "estimated")),
         ("Toolset", tool_set_words(tool_set)),
         ("Discovery", _discovery(selection)),

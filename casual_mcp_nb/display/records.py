@@ -132,17 +132,28 @@ def decided(permission: Permission | None) -> str:
             return permission.by
 
 
+_COSTS_MORE = (
+    "In a long conversation that keeps needing other tools, deferring costs more than it saves: each search is one more "
+    "request, and what it found stays loaded. Load what most turns need (%mcp load SERVER), or start over (%mcp new)."
+)
+
+
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
     """Return what turns cost now, and if every tool were loaded."""
     now, undeferred = budget.now, budget.undeferred
     rows = (
-        ("First request (before you type anything)", *_pair(now.first_request, undeferred.first_request)),
+        ("First request, without a template's system prompt", *_pair(now.first_request, undeferred.first_request)),
         *([("Servers' instructions in it", *_pair(budget.instructions, budget.instructions))] if budget.instructions else []),
         ("A turn with one call", *_pair(now.turn, undeferred.turn)),
-        ("Ten such turns", *_pair(now.ten_turns, undeferred.ten_turns)),
+        (
+            "Ten such turns, each searching for other tools" if budget.saved is not None else "Ten such turns",
+            *_pair(now.ten_turns, undeferred.ten_turns),
+        ),
     )
+    more = now.ten_turns > undeferred.ten_turns
     note = "tokens in, estimated for a typical turn: the deferred tools are searched once a turn"
-    return View("budget", "Budget", (Table(columns("", "Now #", "If every tool were loaded #"), rows),), note=note)
+    table = Table(columns("", "Now #", "If every tool were loaded #"), rows)
+    return View("budget", "Budget", (table, *((Text(_COSTS_MORE),) if more else ())), note=note)
 
 
 def _pair(now: int, undeferred: int) -> tuple[str, str]:

@@ -48,7 +48,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         Section(
             "Servers", (server_table(servers, limits), *failures(servers, limits)), note=f"{ready} of {len(servers)} ready"
         ),
-        Section("First request", (KeyValues(_price(session)),), note="before you type anything"),
+        Section("Tool definitions in the first request", (KeyValues(_price(session)),)),
         *turn_section(session.budget),
     ]
     if session.notes:

@@ -188,14 +188,19 @@ def words_of(text: str) -> list[str]:
 
 
 def parse_call(line: str) -> tuple[str, dict[str, Any]]:
-    """Parse the tool and the arguments of `%mcp call TOOL {json}`.
+    """Parse the tool and the arguments of `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
+
+    A value of the second form is JSON where it can be read as such, and text otherwise.
 
     Raises:
-        UsageError: The arguments are not a JSON object; the error says where.
+        UsageError: The arguments are neither; the error says where.
     """
     name, _, text = line.partition(" ")
     if not name:
         raise UsageError("Which tool?", hint='For example: %mcp call math__add {"a": 1, "b": 2}')
+    if re.match(r"\s*[^\W\d]\w*=", text):
+        name, values = parse_assignments("call", line, "tool", "math__add a=1 b=2")
+        return name, {key: _value(value) for key, value in values.items()}
     try:
         arguments = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
@@ -205,6 +210,13 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise UsageError("The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.')
     return name, arguments
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
 
 
 def parse_assignments(command: str, line: str, noun: str, example: str) -> tuple[str, dict[str, str]]:

@@ -461,7 +461,12 @@ COMMANDS: dict[str, Command] = {
         run=search,
     ),
     "call": Command(
-        _TRY, "call a tool yourself", 'TOOL {"argument": value}', '%mcp call math__add {"a": 1, "b": 2}', "tools", call
+        _TRY,
+        "call a tool yourself",
+        'TOOL {"argument": value} | TOOL argument=value …',
+        '%mcp call math__add {"a": 1, "b": 2}',
+        "tools",
+        call,
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.calls),
     "audit": Command(

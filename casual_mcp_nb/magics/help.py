@@ -36,7 +36,12 @@ def help_of(command: str = "") -> Help:
         HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, save it and connect", "%%mcp_config"),
         HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
     )
-    return Help("%mcp and %%mcp", (*groups, ("Cells", cells), ("Options of %%mcp", options)))
+    start = (
+        HelpRow("%mcp demo", "start seven small servers that need no key", "%mcp demo"),
+        HelpRow("%%mcp", "ask: the question goes below it", "%mcp ask What is 17 * 24?"),
+        HelpRow("%mcp explore", "see what each tool costs, and choose what the model sees", "%mcp explore"),
+    )
+    return Help("%mcp and %%mcp", (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)))
 
 
 def _row(name: str, command: Command) -> HelpRow:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, overload
+from typing import Literal, Never, overload
 
-from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.errors import ConnectError, UsageError
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.discovery_options import Strategy
@@ -74,6 +74,12 @@ class Servers(DisplayableMapping[ServerStatus]):
     def __init__(self, statuses: Mapping[str, ServerStatus], modes: Mapping[str, Mode]) -> None:
         super().__init__(statuses)
         self.modes = dict(modes)
+
+    def __setitem__(self, name: str, value: object) -> Never:
+        raise UsageError(
+            "This lists the servers and changes nothing.",
+            hint="To choose what the model sees: session.selection.servers[name] = 'loaded', 'deferred' or 'off'.",
+        )
 
     def raise_for_status(self) -> None:
         """Raise an error if a server failed, or its tools could not be listed.

@@ -23,7 +23,7 @@ from casual_mcp_nb import Session  # noqa: E402
 DEMO = "from casual_mcp_nb import Session\nsession = Session.demo()\nsession.connect();"
 CHOSEN = "session.selection.servers['math'] = 'loaded'"
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 780 176" width="780" height="176" role="img">
-<title>Tokens of the first request with the demo's servers</title>
+<title>Tokens of tool definitions in the first request, with the demo's servers</title>
 <style>
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .number { font-weight: 600 } .quiet { font-size: 12px; fill: #57606a }
 .tools { fill: #0969da } .more { fill: #9ec5f4 } .search { fill: #1a7f37 } .manifest { fill: #bf8700 }
@@ -70,7 +70,7 @@ def tokens() -> None:
         ),
     ]
     legend = {"tools": f"{loaded} loaded tools", "more": f"{len(view.deferred)} more", "search": "search_tools"}
-    legend["manifest"] = "manifest"
+    legend["manifest"] = "manifest: a short list of what can be found"
     rows = []
     for place, (title, total, parts) in enumerate(bars):
         y, x = 34 + 62 * place, 16.0

@@ -216,3 +216,8 @@ def test_a_copy_of_a_selection_has_its_values_and_none_of_its_listeners(session:
         assert other == session.selection
         other.servers["time"] = "loaded"
     assert session.selection.servers["time"] == "off"
+
+
+def test_the_list_of_servers_says_where_a_mode_is_set(session: Session) -> None:
+    with pytest.raises(UsageError, match=r"session\.selection\.servers"):
+        session.servers["time"] = "off"

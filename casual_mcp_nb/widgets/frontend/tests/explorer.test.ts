@@ -78,7 +78,9 @@ const cost = (total: number, more: Partial<Cost> = {}): Cost => ({ total, server
 
 test("the budget has rows for what is known of it", () => {
   const rows = wholeRows({ now: cost(10), undeferred: cost(40) });
-  assert.deepEqual(rows, [{ key: "all", label: "First request", now: 10, before: undefined, undeferred: 40 }]);
+  assert.deepEqual(rows, [
+    { key: "all", label: "Tool definitions in the first request", now: 10, before: undefined, undeferred: 40 },
+  ]);
   const turns = { turn: 100, ten_turns: 900 };
   const more = wholeRows({ now: cost(10, turns), before: cost(20, turns), undeferred: cost(40, turns) });
   assert.deepEqual(

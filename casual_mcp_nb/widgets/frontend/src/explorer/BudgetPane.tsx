@@ -22,7 +22,7 @@ export function BudgetPane() {
       <p data-testid="verdict">{verdict(selection)}</p>
       <table class="cmn-table cmn-budget" data-testid="parts-table">
         <caption class="cmn-visually-hidden">The first request by part, in estimated tokens</caption>
-        <Head first="First request by part" changed={changed} />
+        <Head first="Tool definitions by part" changed={changed} />
         <tbody>
           {partRows(budget, order).map((row) => (
             <Row key={row.key} row={row} changed={changed} />

@@ -20,7 +20,7 @@ export function Headline({ bench }: { bench: Workbench }) {
   return (
     <span class="cmn-row cmn-headline">
       <span role="status" data-testid="headline">
-        First request <strong>≈ {number.format(budget.now.total)}</strong> tokens
+        Tool definitions <strong>≈ {number.format(budget.now.total)}</strong> tokens
         {change !== 0 && (
           <span class="cmn-quiet" title={`Since the last change: ${compared(budget.now.total, budget.before?.total ?? 0)}`}>
             {` (${signed(change)})`}

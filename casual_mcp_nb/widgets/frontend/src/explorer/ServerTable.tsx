@@ -29,7 +29,7 @@ export function ServerTable() {
         </table>
       </div>
       <span class="cmn-quiet" role="status" data-testid="price-line">
-        First request {tokens(budget.now.total)}
+        Tool definitions {tokens(budget.now.total)}
       </span>
     </>
   );

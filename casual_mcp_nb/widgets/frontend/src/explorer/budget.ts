@@ -14,7 +14,7 @@ export interface BudgetRow {
 }
 
 const WHOLE: readonly (readonly [key: string, label: string, read: (cost: Cost) => number | undefined])[] = [
-  ["all", "First request", (cost) => cost.total],
+  ["all", "Tool definitions in the first request", (cost) => cost.total],
   ["turn", "A turn with one search and one call", (cost) => cost.turn],
   ["ten", "Ten such turns", (cost) => cost.ten_turns],
 ];
