@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, offer_plain
+from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, offer_plain
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -29,13 +29,19 @@ def wire_of(client: Any) -> ProviderAdapter:
 @lru_cache(maxsize=64)
 def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
     if hasattr(own, "answer"):
-        return ProviderAdapter(offer_plain, _ask_own, _stream_own if getattr(own, "streams", False) else None)
+        stream = _stream_own if getattr(own, "streams", False) else None
+        offer_found = _offer_all if getattr(own, "loads_found_tools", False) else None
+        return ProviderAdapter(offer_plain, _ask_own, stream, offer_found=offer_found)
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
         # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through it.
         if kind is not None and adapter is not None and issubclass(own, kind):
             return adapter if own._chat is kind._chat else ProviderAdapter(adapter.offer, _ask_protocol)
     return ProviderAdapter(openai.offer, _ask_protocol)
+
+
+def _offer_all(tools: Definitions, found: Definitions) -> dict[str, Any]:
+    return offer_plain([*tools, *found])
 
 
 async def _ask_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:

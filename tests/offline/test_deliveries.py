@@ -31,9 +31,7 @@ def used(turn: Turn) -> list[str]:
     return [call.tool.tool for call in turn.tool_calls if call.tool.server != "_synthetic"]
 
 
-@pytest.mark.parametrize(
-    ("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native", "definitions"}), ("bridge", {"bridge"})]
-)
+@pytest.mark.parametrize(("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"})])
 def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, ways: set[str]) -> None:
     session.selection.delivery = delivery
     first = session.chat("How much is 5 miles in km?", echo="none")
@@ -46,7 +44,7 @@ def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, 
 
 
 def test_a_conversation_changes_its_way(session: Session) -> None:
-    for delivery in ("definitions", "bridge", "definitions"):
+    for delivery in ("definitions", "native", "bridge", "native", "definitions"):
         session.selection.delivery = delivery  # type: ignore[assignment]
         turn = session.chat("How much is 5 miles in km?", echo="none")
         assert used(turn) == ["convert_units"]
