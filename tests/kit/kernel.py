@@ -155,7 +155,7 @@ def started_kernel(**environment: str) -> Iterator[Kernel]:
 
     It finds none of the SDKs of providers, unless `PYTHONPATH` is among the variables.
     """
-    manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, **lean(), **environment})
+    manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, "MCP_STORE": "off", **lean(), **environment})
     try:
         yield Kernel(manager, client)
     finally:

@@ -61,7 +61,7 @@ def started_lab(home: Path) -> Iterator[Lab]:
     places = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     settings = home / "settings"
     environment = {**os.environ, **places, "JUPYTERLAB_SETTINGS_DIR": str(settings), "IPYTHONDIR": str(home / "ipython")}
-    environment |= lean()
+    environment |= {"MCP_STORE": "off", **lean()}
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(home / "workspaces")
     for name, values in SETTINGS.items():
         path = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
