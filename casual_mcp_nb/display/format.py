@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from casual_mcp_nb.types.counts import count as count
 from casual_mcp_nb.types.tokens import Origin
 
 _ANSWERED = (None, "stop", "STOP", "end_turn", "completed")
@@ -18,12 +19,6 @@ def number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
-
-
-def count(value: int, noun: str) -> str:
-    """Format a count: `1 tool`, `2 tools`, `3 searches`."""
-    ending = "es" if noun.endswith(("ch", "s")) else "s"
-    return f"{value:,} {noun}{'' if value == 1 else ending}"
 
 
 def about(value: int | None, origin: Origin) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.delivery import DeliverySetting
     from casual_mcp_nb.types.discovery_options import Strategy
     from casual_mcp_nb.types.selection import Mode
+    from casual_mcp_nb.types.session import SessionStatus
     from casual_mcp_nb.types.step import Step
 
 
@@ -96,14 +97,22 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
         names = words_of(line) or _no_server()
         for name in names:
             _check("server", name, session.servers)
+        before = session.status
         for name in names:
             session.selection.servers[name] = mode
         if mode == "deferred":
             session.selection.discovery = True
         session.connect()
-        return session.status
+        return _compared(before, session.status, names)
 
     return run
+
+
+def _compared(before: SessionStatus, after: SessionStatus, names: Iterable[str]) -> SessionStatus:
+    """Return a status with what became of servers and of the tokens, if any were known before."""
+    modes = [f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names]
+    tokens = [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"] if before.tokens else []
+    return replace(after, notes=("; ".join([*modes, *tokens]), *after.notes))
 
 
 def new(session: Session, line: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import TurnFinished, as_in_a_file
 from casual_mcp_nb.types.stats import ChatStats
@@ -96,7 +97,7 @@ class Conversation(Sequence[Turn], Displayable):
         return cls.from_json(text)
 
     def __repr__(self) -> str:
-        return f"<Conversation: {len(self)} turns>"
+        return f"<Conversation: {count(len(self), 'turn')}>"
 
 
 def _ended(trace: Trace) -> Trace:

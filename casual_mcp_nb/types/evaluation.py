@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolName
@@ -110,7 +111,7 @@ class Evaluation(Mapping[str, StrategyScore], Displayable):
         return len(self.scores)
 
     def __repr__(self) -> str:
-        return f"<Evaluation: {', '.join(self)} over {self.cases} cases>"
+        return f"<Evaluation: {', '.join(self)} over {count(self.cases, 'case')}>"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a list of rows, one per strategy, for a DataFrame or a CSV file."""
@@ -164,7 +165,7 @@ class Lint(DisplayableList[LintFinding]):
         return self.findings
 
     def __repr__(self) -> str:
-        return f"<Lint: {len(self)} findings in {self.tools} tools>"
+        return f"<Lint: {count(len(self), 'finding')} in {count(self.tools, 'tool')}>"
 
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
         """Return the findings grouped by kind."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.content import ContentPart
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.tokens import estimate_tokens
 
@@ -152,7 +153,7 @@ class _Offers(DisplayableList[O], Generic[O]):
         return offer.name, f"{offer.server}:{offer.name}"
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} of {len(self.by_server)} servers>"
+        return f"<{type(self).__name__}: {len(self)} of {count(len(self.by_server), 'server')}>"
 
 
 class Resources(_Offers[Resource]):

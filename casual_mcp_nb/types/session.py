@@ -9,6 +9,7 @@ from typing import Literal, Never, overload
 from casual_mcp_nb.errors import ConnectError, UsageError
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.discovery_options import Strategy
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList, DisplayableMapping
 from casual_mcp_nb.types.selection import Mode, Selection
@@ -137,7 +138,7 @@ class Tools(Sequence[ToolSpec], Displayable):
         return self.modes.get(tool.tool_name, "loaded")
 
     def __repr__(self) -> str:
-        return f"<Tools: {len(self)} of {len(self.catalog.by_server)} servers>"
+        return f"<Tools: {len(self)} of {count(len(self.catalog.by_server), 'server')}>"
 
 
 @dataclass(frozen=True)

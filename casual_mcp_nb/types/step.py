@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.types.content import ContentPart
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
     ApprovalAnswered,
@@ -179,7 +180,9 @@ class Step(Displayable):
     hosted_calls: tuple[HostedCall, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Step: {len(self.request.messages)} messages in the request, {len(self.tool_calls)} tool calls>"
+        return (
+            f"<Step: {count(len(self.request.messages), 'message')} in the request, {count(len(self.tool_calls), 'tool call')}>"
+        )
 
     def diff(self, since: Request | None = None) -> StepDiff:
         """Compare this request with an earlier one.

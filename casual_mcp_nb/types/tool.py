@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.schema import limited_parameters
 from casual_mcp_nb.types.tokens import definition_tokens
@@ -287,7 +288,7 @@ class Catalog(Sequence[ToolSpec]):
         return iter(self._tools)
 
     def __repr__(self) -> str:
-        return f"<Catalog: {len(self)} tools of {len(self.by_server)} servers>"
+        return f"<Catalog: {count(len(self), 'tool')} of {count(len(self.by_server), 'server')}>"
 
     @cached_property
     def version(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
     ApprovalAnswered,
@@ -94,7 +95,7 @@ class Trace:
         return traces[0]
 
     def __repr__(self) -> str:
-        return f"<Trace: {len(self)} events>"
+        return f"<Trace: {count(len(self), 'event')}>"
 
 
 class Turn(Displayable):
@@ -317,4 +318,5 @@ class Turn(Displayable):
 
     def __repr__(self) -> str:
         cut = ", cut at a limit of tokens" if self.truncated else ""
-        return f"<Turn: {self.status}{cut}, {len(self.trace.of(StepStarted))} steps, {len(self.tool_calls)} tool calls>"
+        steps, calls = count(len(self.trace.of(StepStarted)), "step"), count(len(self.tool_calls), "tool call")
+        return f"<Turn: {self.status}{cut}, {steps}, {calls}>"

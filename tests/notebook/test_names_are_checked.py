@@ -11,6 +11,7 @@ import pytest
 
 from casual_mcp_nb import McpToolChat, Selection, Session
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError, UsageError
+from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.magics.complete import Names
 from casual_mcp_nb.types.config import ToolSetConfig
 
@@ -221,3 +222,11 @@ def test_a_copy_of_a_selection_has_its_values_and_none_of_its_listeners(session:
 def test_the_list_of_servers_says_where_a_mode_is_set(session: Session) -> None:
     with pytest.raises(UsageError, match=r"session\.selection\.servers"):
         session.servers["time"] = "off"
+
+
+def test_a_command_that_sets_a_mode_says_what_changed(session: Session) -> None:
+    session.connect(quiet=True)
+    before = session.status.tokens
+    status = COMMANDS["load"].run(session, "time")  # type: ignore[misc]
+    assert before < status.tokens
+    assert all(part in status.notes[0] for part in ("time: deferred → loaded", f"≈ {before:,} → ≈ {status.tokens:,}"))

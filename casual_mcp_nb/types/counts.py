@@ -1,0 +1,9 @@
+"""Counts in words, for what is shown and for the reprs of values."""
+
+from __future__ import annotations
+
+
+def count(value: int, noun: str) -> str:
+    """Format a count: `1 tool`, `2 tools`, `3 searches`."""
+    ending = "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{value:,} {noun}{'' if value == 1 else ending}"
