@@ -40,7 +40,10 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     ]
     if stats.tool_calls.hosted:
         blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
-    return View("stats", "Stats", tuple(blocks), note=words.count(stats.tool_calls.total, "tool call"))
+    note = words.count(stats.tool_calls.total, "tool call")
+    if stats.sent_tokens:
+        note = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in, {note}"
+    return View("stats", "Stats", tuple(blocks), note=note)
 
 
 def _tokens(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
