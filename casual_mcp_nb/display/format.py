@@ -63,12 +63,6 @@ def size(value: int) -> str:
     return count(value, "byte")
 
 
-def saving(price: int, without: int) -> str:
-    """Return what deferring saves, in words: `63% less`, or that it costs more here."""
-    less = difference(price, without)
-    return f"{less}: deferral costs more here than it saves" if price > without > 0 else less or "no difference"
-
-
 def difference(price: int, without: int) -> str:
     """Format how two prices differ: `63% less`, `94% more`; empty where they do not."""
     if without <= 0 or price == without:
