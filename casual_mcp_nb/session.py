@@ -15,6 +15,7 @@ there is an answer, see `engine/run.py`. `stream` and `submit` go the same way w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -535,7 +536,9 @@ class Session(Displayable):
             self.observers.closing.clear()
         await self._chat.close()
         if self.store is not None:
-            await asyncio.to_thread(self.store.flush)
+            # At the end of the process no thread can be started; the store waits there itself.
+            with contextlib.suppress(RuntimeError):
+                await asyncio.to_thread(self.store.flush)
 
     def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; later use is an error that says why."""
