@@ -128,13 +128,19 @@ class Connection:
             address=shown_address(self.config, self._secrets),
             protocol_version=session.server_info.protocol_version if session else None,
             version=session.server_info.version if session else None,
-            instructions=session.server_info.instructions[:MAX_INSTRUCTIONS] if session else "",
+            instructions=self.instructions,
             capabilities=session.server_info.capabilities if session else (),
             extensions=session.server_info.extensions if session else (),
             notes=lifecycle.notes,
             app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
         )
+
+    @property
+    def instructions(self) -> str:
+        """What the server says about its use; empty while there is no session."""
+        session = self._lifecycle.session
+        return session.server_info.instructions[:MAX_INSTRUCTIONS] if session else ""
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:

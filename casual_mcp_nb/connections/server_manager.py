@@ -38,6 +38,8 @@ class _ToolServer(Protocol):
     @property
     def status(self) -> ServerStatus: ...
     @property
+    def instructions(self) -> str: ...
+    @property
     def tools(self) -> tuple[ToolSpec, ...]: ...
     @property
     def tools_version(self) -> str: ...
@@ -107,6 +109,11 @@ class ServerManager:
     def statuses(self) -> Mapping[str, ServerStatus]:
         """The status of each server, in config order."""
         return {name: connection.status for name, connection in self._connections.items()}
+
+    @property
+    def instructions(self) -> Mapping[str, str]:
+        """What each server says about its use; empty where it says nothing."""
+        return {name: connection.instructions for name, connection in self._connections.items()}
 
     @property
     def fresh(self) -> bool:

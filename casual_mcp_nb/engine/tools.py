@@ -103,9 +103,9 @@ class ChatTools:
         if self._said[0] is not catalog:
             # Those of a server that is gone for a moment stay.
             said = {name: text for name, text in self._said[1].items() if name in catalog.by_server}
-            for name, status in self._server_manager.statuses.items():
-                if status.instructions.strip() and are_enabled(name, self._server_manager):
-                    said[name] = status.instructions
+            for name, text in self._server_manager.instructions.items():
+                if text.strip() and are_enabled(name, self._server_manager):
+                    said[name] = text
             self._said = catalog, said
         return self._said[1]
 

@@ -42,6 +42,7 @@ class Toolbox:
 
     name = NOTEBOOK
     config = None
+    instructions = ""
     settled = True
     fresh = True
 

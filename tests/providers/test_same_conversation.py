@@ -34,7 +34,7 @@ SCRIPT: tuple[tuple[str, Calls], ...] = (
 )
 FORMATS = {**dict(zip(PROVIDERS, PROVIDERS, strict=True)), "litellm": "openai"}
 # What a provider has its own words, numbers and ids for.
-OWN = {"options", "at", "provider", "usage", "finish_reason"}
+OWN = {"options", "at", "began", "response_id", "provider", "usage", "finish_reason"}
 WITH_LITELLM = [
     pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed"),
     # Its warnings are about its own types, and about connections that its own cache holds.
