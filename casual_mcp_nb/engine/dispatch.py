@@ -118,8 +118,9 @@ class Dispatcher:
 
     def read(self, call: AssistantToolCall) -> NamedCall:
         """Return the call that a model meant, also one through `call_tool`, even if only earlier steps offered that."""
-        if CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
-            return NamedCall(call.function.name, parse_arguments(call.function.arguments))
+        written = call.function.name
+        if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
+            return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(call.function.name, call.function.arguments)
         return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
 
