@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store import ConversationStore, SavedTurns, store_path
 from casual_mcp_nb.types.config import Config
@@ -30,6 +30,9 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
     Args:
         store: What the caller chose.
         config: May choose where the caller did not.
+
+    Raises:
+        ConfigError: A config file names a file outside its folder.
     """
     if store is None or isinstance(store, ConversationStore):
         return store
@@ -38,8 +41,20 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
     if variable := os.environ.get(STORE_VARIABLE, "").strip():
         return None if variable.lower() in _OFF else ConversationStore.at(variable)
     if config.store is not None:
-        return ConversationStore.at((config.folder or Path()) / Path(config.store).expanduser()) if config.store else None
+        return ConversationStore.at(_file_of(config.store, config)) if config.store else None
     return ConversationStore.at(store_path()) if notebook_shell() is not None else None
+
+
+def _file_of(store: str, config: Config) -> Path:
+    file = (config.folder or Path()) / Path(store).expanduser()
+    # A config from elsewhere must not choose who else can read what is said.
+    if config.folder is not None and not file.resolve().is_relative_to(config.folder.resolve()):
+        raise ConfigError(
+            f"{shown(file)} is outside the folder of the config.",
+            key="store",
+            hint="Name it in your own words: Session(…, store=…), or MCP_STORE in the environment.",
+        )
+    return file
 
 
 class ConversationSaver:

@@ -166,7 +166,7 @@ class Config(BaseConfig):
         tool_results: Limits on tool results.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
             accepted, and this file itself must be accepted before anything starts.
-        store: The file in which conversations are saved; false for none.
+        store: The file in which conversations are saved, in the folder of the config; false for none.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
+from kit.weather import desk
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -37,17 +38,6 @@ def weather() -> FastMCP[Any]:
     def history(city: str) -> str:
         """Past weather of a city."""
         return f"Rain in {city}"
-
-    return server
-
-
-def desk() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("desk")
-
-    @server.tool
-    def note(text: str) -> str:
-        """Write a note."""
-        return f"Noted {text}"
 
     return server
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
-from fastmcp import FastMCP
+from kit.weather import weather
 
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.connections import ServerManager
@@ -32,22 +32,6 @@ PARAMETERS = {
     },
     "required": ["path"],
 }
-
-
-def weather() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("weather")
-
-    @server.tool
-    def forecast(city: str) -> str:
-        """Forecast the weather of a city."""
-        return f"Sunny in {city}"
-
-    @server.tool
-    def history(city: str) -> str:
-        """Past weather of a city."""
-        return f"Rain in {city}"
-
-    return server
 
 
 @pytest.fixture

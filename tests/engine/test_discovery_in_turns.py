@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import UserMessage
-from fastmcp import FastMCP
+from kit.weather import desk, weather
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -18,33 +18,6 @@ from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.trace import Turn
 
 SEARCH = "search_tools"
-
-
-def weather() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("weather")
-
-    @server.tool
-    def forecast(city: str) -> str:
-        """Forecast the weather of a city."""
-        return f"Sunny in {city}"
-
-    @server.tool
-    def history(city: str) -> str:
-        """Past weather of a city."""
-        return f"Rain in {city}"
-
-    return server
-
-
-def desk() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("desk")
-
-    @server.tool
-    def note(text: str) -> str:
-        """Write a note."""
-        return f"Noted {text}"
-
-    return server
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
+from kit.weather import desk, weather
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -25,29 +26,8 @@ from casual_mcp_nb.types.trace import Turn
 SEARCH = "search_tools"
 
 
-def weather() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("weather")
-
-    @server.tool
-    def forecast(city: str) -> str:
-        """Forecast the weather of a city."""
-        return f"Sunny in {city}"
-
-    @server.tool
-    def history(city: str) -> str:
-        """Past weather of a city."""
-        return f"Rain in {city}"
-
-    return server
-
-
-def desk() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("desk")
-
-    @server.tool
-    def note(text: str) -> str:
-        """Write a note."""
-        return f"Noted {text}"
+def growing_desk() -> FastMCP[Any]:
+    server = desk()
 
     @server.tool
     def archive() -> str:
@@ -66,7 +46,7 @@ def desk() -> FastMCP[Any]:
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True})
-    server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()}, cache_ttl=0)
+    server_manager = ServerManager({}, in_process={"weather": weather(), "desk": growing_desk()}, cache_ttl=0)
     async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection, system="Be brief.") as chat:
         yield chat
 

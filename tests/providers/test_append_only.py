@@ -17,6 +17,7 @@ from kit.deferral_rules import DEFERRING
 from kit.message_rules import RULES, StrictProvider
 from kit.provider import answer
 from kit.scripted_http import Reply
+from kit.weather import desk
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.before_model_call import MessageEdit
@@ -58,17 +59,6 @@ def weather() -> FastMCP[Any]:
         """Wait for rain in a city."""
         await asyncio.Event().wait()
         return city
-
-    return server
-
-
-def desk() -> FastMCP[Any]:
-    server: FastMCP[Any] = FastMCP("desk")
-
-    @server.tool
-    def note(text: str) -> str:
-        """Write a note."""
-        return f"Noted {text}"
 
     return server
 

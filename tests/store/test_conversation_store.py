@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from fastmcp import FastMCP
 from kit.scripts import run_script
 
 from casual_mcp_nb import Conversation, Session
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.store import ConversationStore
 from casual_mcp_nb.types.prices import Price
@@ -216,6 +217,17 @@ def test_where_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     assert path_of(config={"store": "c.db"}) == tmp_path / "c.db"
     assert path_of(config={"store": False}) is None
+    file = tmp_path / "mine" / "config.json"
+    file.parent.mkdir()
+    for place, expected in (("d.db", file.parent / "d.db"), ("../e.db", None), (str(tmp_path / "f.db"), None)):
+        file.write_text(json.dumps({**CONFIG, "store": place}))
+        if expected is None:
+            with pytest.raises(ConfigError):
+                Session(file, quiet=True)
+        else:
+            with Session(file, quiet=True) as session:
+                assert session.store is not None
+                assert session.store.path == expected
     with Session(CONFIG, quiet=True) as session:
         assert len(session.conversations) == 0
         assert "no conversations" in str(session.conversations)
