@@ -209,5 +209,5 @@ session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
     pictured(page, "live")
     (lab.folder / "end").write_text("now")
     page.wait_for_function("() => document.querySelector('.cmn')?.innerText.includes('All done.')")
-    assert page.locator(".cmn").count() == 1
-    assert "running" not in page.locator(".cmn").inner_text()
+    sync_api.expect(page.locator(".cmn")).to_have_count(1)
+    sync_api.expect(page.locator(".cmn")).not_to_contain_text("running")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, clear_cell, execute, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import LOOKS, clear_cell, execute, focuses, look, opened, pictured, run_cell, value, violations, written
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
@@ -35,6 +35,12 @@ def greet() -> str:
     return "hello"
 shy.run(show_banner=False)
 """
+# Whether the elements of a selector, more than ten, are in order: falling numbers, or rising names of tools.
+IN_ORDER = """([selector, order]) => {
+    const texts = [...document.querySelectorAll(selector)].map(one => one.innerText);
+    const keys = texts.map(text => order === "falling" ? -Number(text) : text.split(":")[1]);
+    return keys.length > 10 && keys.every((key, index) => index === 0 || keys[index - 1] <= key);
+}"""
 SETUP = f"""
 import sys
 sys.path.insert(0, {TESTS!r})
@@ -114,13 +120,6 @@ def reads(page: Any, name: str, text: str) -> None:
     sync_api.expect(at(page, name)).to_contain_text(text)
 
 
-def focuses(page: Any, name: str) -> None:
-    """Wait until the element with this test id has the focus."""
-    page.wait_for_function(
-        "name => (document.activeElement.dataset.testid ?? document.activeElement.tagName) === name", arg=name
-    )
-
-
 # --- servers
 
 
@@ -143,7 +142,7 @@ def test_a_server_is_loaded_deferred_or_off_by_keyboard(page: Any) -> None:
 
 
 def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> None:
-    assert at(page, "server-shy").get_attribute("data-status") == "failed"
+    sync_api.expect(at(page, "server-shy")).to_have_attribute("data-status", "failed")
     reads(page, "failed", "1 server failed")
     reads(page, "reason", "The file <b>ready</b> is missing.")
     at(page, "reconnect").click()
@@ -154,7 +153,7 @@ def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> 
     expect(page, at(page, "server-shy"), data_status="ready")
     tool(page, "shy__greet")
     at(page, "filter").fill("")
-    assert page.get_by_test_id("reconnect").count() == 0
+    sync_api.expect(page.get_by_test_id("reconnect")).to_have_count(0)
     (lab.folder / "ready").unlink()
     execute(page, "try:\n    session.reconnect('shy')\nexcept Exception:\n    pass")
     expect(page, at(page, "server-shy"), data_status="failed")
@@ -215,7 +214,7 @@ def test_a_letter_in_the_list_does_nothing_to_the_notebook(page: Any) -> None:
     for key in ("x", "d", "d", "a", "b", "m"):
         page.keyboard.press(key)
     focuses(page, "server-math")
-    assert page.locator(".jp-Notebook .jp-CodeCell").count() == cells
+    sync_api.expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(cells)
 
 
 def test_the_list_is_filtered_and_sorted(page: Any) -> None:
@@ -224,15 +223,12 @@ def test_the_list_is_filtered_and_sorted(page: Any) -> None:
     page.keyboard.press("Escape")
     sync_api.expect(page.get_by_test_id("count")).to_have_text("19 tools")
     at(page, "sort").select_option("tokens")
-    prices = [int(text) for text in page.locator(".cmn-tool .cmn-price").all_inner_texts()]
-    assert prices == sorted(prices, reverse=True)
-    assert len(prices) > 10
+    page.wait_for_function(IN_ORDER, arg=[".cmn-tool .cmn-price", "falling"])
     at(page, "sort").select_option("name")
-    names = [text.partition(":")[2] for text in page.locator(".cmn-tool [data-testid=open]").all_inner_texts()]
-    assert names == sorted(names)
+    page.wait_for_function(IN_ORDER, arg=[".cmn-tool [data-testid=open]", "rising"])
     at(page, "sort").select_option("server")
     at(page, "fold-all").click()
-    assert page.locator(".cmn-tool").count() == 0
+    sync_api.expect(page.locator(".cmn-tool")).to_have_count(0)
     page.get_by_test_id("server-math").get_by_test_id("name").click()
     page.get_by_test_id("tool-math__add").wait_for()
 
@@ -242,7 +238,7 @@ def test_a_slash_leads_to_the_filter(page: Any) -> None:
     page.keyboard.press("/")
     focuses(page, "filter")
     page.keyboard.type("a/b")
-    assert at(page, "filter").input_value() == "a/b"
+    sync_api.expect(at(page, "filter")).to_have_value("a/b")
 
 
 @pytest.mark.defect("C10")
@@ -256,7 +252,7 @@ def test_keys_after_a_click_on_a_text_stay_in_the_widget(page: Any, place: str) 
         page.keyboard.press(key)
     page.keyboard.press("/")
     page.keyboard.type("a b")
-    assert at(page, "filter").input_value() == "a b"
+    sync_api.expect(at(page, "filter")).to_have_value("a b")
     at(page, "filter").fill("")
     at(page, place).click()
     page.keyboard.press("ArrowDown")
@@ -273,7 +269,7 @@ def test_enter_leads_to_the_card_and_escape_back(page: Any) -> None:
     expect(page, at(page, "card"), data_tool="shop__stock")
     page.wait_for_function("() => document.activeElement.tagName === 'H3'")
     reads(page, "card", "List what is in the shop.")
-    assert at(page, "parameters").locator("tbody tr").count() == 3
+    sync_api.expect(at(page, "parameters").locator("tbody tr")).to_have_count(3)
     page.keyboard.press("Tab")
     focuses(page, "field-kind")
     page.keyboard.press("Escape")
@@ -326,8 +322,8 @@ def test_tabs_and_cards_keep_what_was_typed(page: Any) -> None:
     tool(page, "shop__stock").click()
     sync_api.expect(at(page, "field-most")).to_have_value("7")
     at(page, "tab-search").click()
-    assert at(page, "query").input_value() == "add two numbers"
-    assert page.get_by_test_id("hit-math__add").is_visible()
+    sync_api.expect(at(page, "query")).to_have_value("add two numbers")
+    sync_api.expect(page.get_by_test_id("hit-math__add")).to_be_visible()
 
 
 def test_a_tool_is_tried_from_its_card(page: Any) -> None:
@@ -344,18 +340,18 @@ def test_a_tool_is_tried_from_its_card(page: Any) -> None:
     at(page, "field-most").press("Enter")
     expect(page, at(page, "result"), data_status="ok")
     reads(page, "result", "shop:stock")
-    assert at(page, "alert").is_hidden()
+    sync_api.expect(at(page, "alert")).to_be_hidden()
 
 
 def test_hostile_texts_of_a_tool_stay_texts(page: Any) -> None:
     row = tool(page, "shop__evil")
-    assert "<img src=x" in row.inner_text()
+    sync_api.expect(row).to_contain_text("<img src=x")
     row.get_by_test_id("open").click()
     reads(page, "description", "<img src=x onerror")
     at(page, "call").click()
     expect(page, at(page, "result"), data_status="ok")
     reads(page, "result", "<img src=x")
-    assert page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])").count() == 0
+    sync_api.expect(page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])")).to_have_count(0)
 
 
 def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
@@ -395,7 +391,7 @@ def test_a_server_is_added_and_removed(page: Any) -> None:
     at(page, "server-name").fill("clock")
     page.keyboard.press("Enter")
     expect(page, at(page, "server-card"), data_server="clock", data_status="ready")
-    assert page.get_by_test_id("add-server-form").count() == 0
+    sync_api.expect(page.get_by_test_id("add-server-form")).to_have_count(0)
     assert "clock" in value(page, "sorted(session.servers.modes)")
     at(page, "remove").click()
     focuses(page, "remove-cancel")
@@ -431,7 +427,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     reads(page, "manifest-text", "- units (3 tools)")
     at(page, "delivery").select_option("bridge")
     page.keyboard.press("Escape")
-    assert at(page, "defer-all").is_hidden()
+    sync_api.expect(at(page, "defer-all")).to_be_hidden()
     at(page, "max_search_results").fill("3")
     page.keyboard.press("Enter")
     at(page, "strategy").focus()
@@ -445,7 +441,7 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "discovery").focus()
     page.keyboard.press("Space")
     reads(page, "manifest-text", "Nothing is deferred")
-    assert at(page, "max_active_tools").is_disabled()
+    sync_api.expect(at(page, "max_active_tools")).to_be_disabled()
     reads(page, "verdict", "Nothing is deferred.")
 
 
@@ -477,7 +473,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     at(page, "save-tool-set").click()
     reads(page, "alert", "'shop' is not in the config file")
     at(page, "rule-shop").get_by_test_id("rule").select_option("none")
-    assert at(page, "rule-math").get_by_test_id("rule-tools").input_value() == "add"
+    sync_api.expect(at(page, "rule-math").get_by_test_id("rule-tools")).to_have_value("add")
     at(page, "tool-set-name").fill("few")
     at(page, "rule-units").get_by_test_id("rule").select_option("only")
     at(page, "rule-units").get_by_test_id("rule-tools").fill("convert_unit")
@@ -525,8 +521,8 @@ def test_the_search_ranks_at_each_key_and_marks_the_cut(page: Any) -> None:
     page.get_by_test_id("hit-math__add").wait_for()
     reads(page, "found", "of 13 tools; the model gets the top 2.")
     rows = page.get_by_test_id("hits").locator("> li")
-    assert rows.nth(0).get_attribute("data-testid") == "hit-math__add"
-    assert rows.nth(2).get_attribute("data-testid") == "cut"
+    sync_api.expect(rows.nth(0)).to_have_attribute("data-testid", "hit-math__add")
+    sync_api.expect(rows.nth(2)).to_have_attribute("data-testid", "cut")
     sync_api.expect(at(page, "terms")).to_contain_text("add")
     execute(page, "session.selection.max_search_results = 3")
     reads(page, "found", "of 13 tools; the model gets the top 3.")
@@ -548,7 +544,7 @@ def test_the_search_looks_where_the_model_looks_until_another_place_is_chosen(pa
     at(page, "more-options").locator("summary").click()
     at(page, "defer-all").check()
     reads(page, "manifest-text", "units")
-    assert at(page, "scope").input_value() == "all"
+    sync_api.expect(at(page, "scope")).to_have_value("all")
 
 
 def test_a_score_is_explained_and_why_a_tool_is_not_found(page: Any) -> None:
@@ -565,13 +561,13 @@ def test_a_score_is_explained_and_why_a_tool_is_not_found(page: Any) -> None:
     at(page, "why-not-name").fill("math__ad")
     at(page, "why-not-ask").click()
     reads(page, "alert", "math:add")
-    assert page.get_by_test_id("why-not").count() == 0
+    sync_api.expect(page.get_by_test_id("why-not")).to_have_count(0)
     hit.get_by_test_id("hit-name").click()
     expect(page, at(page, "card"), data_tool="math__add")
     at(page, "why").click()
-    assert at(page, "why-not-name").input_value() == "math__add"
+    sync_api.expect(at(page, "why-not-name")).to_have_value("math__add")
     reads(page, "why-not", "add")
-    assert at(page, "alert").is_hidden()
+    sync_api.expect(at(page, "alert")).to_be_hidden()
 
 
 def test_a_rank_can_be_asked_for_before_there_is_a_query(page: Any) -> None:
@@ -717,21 +713,21 @@ def test_it_fits_its_width_in_large_text_too(page: Any, width: int) -> None:
         assert box[0] <= box[1]
         pictured(page, f"explorer-{width}")
         at(page, "large-text").click()
-    assert at(page, "large-text").get_attribute("aria-pressed") == "false"
+    sync_api.expect(at(page, "large-text")).to_have_attribute("aria-pressed", "false")
 
 
 def test_freezing_leaves_a_picture_for_good(page: Any) -> None:
     execute(page, "session.selection.servers['math'] = 'off'")
     execute(page, "explorer.freeze()")
     page.wait_for_selector(".jp-OutputArea .cmn-exploration >> visible=true")
-    assert page.locator(EXPLORER).count() == 0
-    assert "off" in page.locator(".cmn-exploration").first.inner_text()
+    sync_api.expect(page.locator(EXPLORER)).to_have_count(0)
+    sync_api.expect(page.locator(".cmn-exploration").first).to_contain_text("off")
     assert value(page, "explorer.freeze()") is None
 
 
 def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page: Any, lab: Lab) -> None:
-    assert page.locator(".cmn-exploration").count() == 1
-    assert not page.locator(".cmn-exploration").is_visible()
+    sync_api.expect(page.locator(".cmn-exploration")).to_have_count(1)
+    sync_api.expect(page.locator(".cmn-exploration")).not_to_be_visible()
     execute(page, "session.selection.servers['units'] = 'deferred'")
     page.wait_for_function(
         "() => document.querySelector('.cmn-exploration').textContent.includes(', 3 searchable') || "
@@ -745,10 +741,10 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
     other = browser.new_page(viewport={"width": 1200, "height": 1400})
     other.goto(lab.address("again.ipynb"))
     other.wait_for_selector(".cmn-exploration >> visible=true")
-    assert "16 searchable" in other.locator(".cmn-exploration").first.inner_text()
+    sync_api.expect(other.locator(".cmn-exploration").first).to_contain_text("16 searchable")
     lost = other.get_by_text("model not found").first
     lost.wait_for(state="attached")
-    assert not lost.is_visible()
+    sync_api.expect(lost).not_to_be_visible()
     pictured(other, "explorer-reopened")
     other.close()
 
@@ -762,12 +758,12 @@ def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(browse
     at(page, "edit-tool-set").click()
     sync_api.expect(at(page, "save-tool-set")).to_be_disabled()
     sync_api.expect(at(page, "save-tool-set")).to_have_accessible_description(at(page, "cannot-save").inner_text())
-    assert at(page, "gone").is_hidden()
+    sync_api.expect(at(page, "gone")).to_be_hidden()
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     reads(page, "gone", "Run the notebook from the top to reconnect.")
     assert page.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
     shown(page, 0, EXPLORER)
-    assert at(page, "gone").is_hidden()
+    sync_api.expect(at(page, "gone")).to_be_hidden()
     page.close()
 
 
@@ -779,14 +775,14 @@ def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(browser: Any
     page.on("pageerror", lambda error: complaints.append(str(error)))
     opened(page, lab, "crashed.ipynb")
     shown(page, 0, EXPLORER)
-    assert at(page, "gone").is_hidden()
+    sync_api.expect(at(page, "gone")).to_be_hidden()
     os.kill(value(page, "__import__('os').getpid()"), signal.SIGKILL)
     reads(page, "gone", "Run the notebook from the top to reconnect.")
     assert page.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
     # Lab tells the person of the crash, and runs nothing before that is read.
     page.get_by_role("dialog").get_by_role("button", name="Ok").click()
     shown(page, 0, EXPLORER)
-    assert at(page, "gone").is_hidden()
+    sync_api.expect(at(page, "gone")).to_be_hidden()
     assert complaints == []
     page.close()
 

@@ -121,7 +121,8 @@ def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> N
     lost = page.get_by_text("model not found")
     sync_api.expect(lost).to_have_count(2)
     page.locator(".cmn-exploration").wait_for()
-    assert not any(line.is_visible() for line in lost.all())
+    for line in lost.all():
+        sync_api.expect(line).to_be_hidden()
 
 
 def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:

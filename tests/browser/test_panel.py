@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import LOOKS, execute, focuses, look, opened, pictured, run_cell, value, violations, written
 from kit.pictures import DOT
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -130,6 +130,12 @@ def reads(locator: Any, text: str) -> None:
     sync_api.expect(locator).to_contain_text(text)
 
 
+def redrawn(page: Any) -> None:
+    """Wait until the first turn shows something new."""
+    text = "document.querySelector('[data-testid=turn-1]').textContent"
+    page.wait_for_function(f"before => {text} !== before", arg=page.evaluate(f"() => {text}"))
+
+
 def gone(page: Any, name: str) -> None:
     sync_api.expect(page.get_by_test_id(name)).to_have_count(0)
 
@@ -155,9 +161,9 @@ def test_a_message_is_written_and_sent_by_keyboard_and_its_turn_shows(page: Any)
     turn = ended(page, 1)
     assert turn.get_by_test_id("prompt").inner_text() == "Say hello,\nin x and dd"
     reads(turn.locator("strong", has_text="there"), "there")
-    assert at(page, "message").input_value() == ""
+    sync_api.expect(at(page, "message")).to_have_value("")
     reads(at(page, "status"), "Turn 1 is done.")
-    assert page.evaluate("() => document.activeElement.dataset.testid") == "message"
+    focuses(page, "message")
 
 
 def test_an_empty_message_is_not_sent_and_what_keeps_a_turn_from_beginning_stands_in_the_alert_line(page: Any) -> None:
@@ -166,7 +172,7 @@ def test_an_empty_message_is_not_sent_and_what_keeps_a_turn_from_beginning_stand
     execute(page, "session.selection.tool_set = 'numbers'; numbers = session._chat.tool_sets.pop('numbers')")
     send(page, "Is anybody there?")
     reads(at(page, "alert"), "numbers")
-    assert at(page, "message").input_value() == "Is anybody there?", "what was not sent can be sent again"
+    sync_api.expect(at(page, "message"), "what was not sent can be sent again").to_have_value("Is anybody there?")
     execute(page, "session.selection.tool_set = None; session._chat.tool_sets['numbers'] = numbers")
     send(page, "And now?", "'Yes.'")
     ended(page, 1)
@@ -184,7 +190,7 @@ def test_toolset_and_model_are_chosen(page: Any) -> None:
     assert value(page, "session.selection.tool_set") == "numbers"
     execute(page, "session.selection.tool_set = None")
     sync_api.expect(at(page, "tool-set")).to_have_value("")
-    assert at(page, "model").input_value() == "scripted"
+    sync_api.expect(at(page, "model")).to_have_value("scripted")
 
 
 def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> None:
@@ -193,7 +199,7 @@ def test_tokens_stand_as_bars_with_their_numbers_and_their_origin(page: Any) -> 
     at(page, "tokens-toggle").click()
     reads(at(page, "tokens-turn-1"), "Turn 1: 2 steps")
     reads(at(page, "tokens-1-2"), "≈")
-    assert page.locator("[data-testid=tokens-1-2] .cmn-stack > i").count() > 1
+    page.locator("[data-testid=tokens-1-2] .cmn-stack > i").nth(1).wait_for(state="attached")
     sent = value(page, "session.stats.sent_tokens")
     reads(at(page, "tokens-all"), f"≈ {sent:,} tokens in")
     at(page, "tokens-toggle").click()
@@ -205,7 +211,7 @@ def test_what_each_step_sent_unfolds_under_its_turn(page: Any, axe: Path) -> Non
     turn = ended(page, 1)
     turn.get_by_test_id("request-turn").click()
     reads(turn.get_by_test_id("request"), "no_tool")
-    assert turn.get_by_test_id("sent-2").get_attribute("aria-pressed") == "true"
+    sync_api.expect(turn.get_by_test_id("sent-2")).to_have_attribute("aria-pressed", "true")
     turn.get_by_test_id("request").evaluate("part => part.querySelectorAll('details').forEach(each => each.open = true)")
     page.wait_for_function("() => document.querySelector('[data-testid=request] pre[tabindex]')")
     assert violations(page, axe, PANEL) == []
@@ -238,7 +244,7 @@ def test_an_example_is_sent_with_a_click_and_then_there_are_none(page: Any) -> N
     execute(page, "plays.append('391')")
     at(page, "example").click()
     turn = ended(page, 1)
-    assert turn.get_by_test_id("prompt").inner_text() == "What is 17 * 23?"
+    sync_api.expect(turn.get_by_test_id("prompt")).to_have_text("What is 17 * 23?")
     gone(page, "examples")
 
 
@@ -330,7 +336,7 @@ def test_a_button_leads_to_the_newest_when_the_transcript_is_scrolled_up(page: A
     at(page, "transcript").evaluate("box => box.scrollTop = 0")
     at(page, "newest").click()
     gone(page, "newest")
-    assert at(page, "transcript").evaluate("box => box.scrollTop > 0")
+    page.wait_for_function("() => document.querySelector('[data-testid=transcript]').scrollTop > 0")
 
 
 def test_the_meter_of_tokens_stands_by_itself_in_a_box_of_widgets(page: Any) -> None:
@@ -389,13 +395,13 @@ def test_an_approval_for_the_conversation_is_given_with_the_keyboard_and_holds(p
     send(page, "Add", "ADD", "ADD", "'ok'", "ADD", "'ok'")
     at(page, "question-approval").wait_for()
     page.keyboard.press("Shift+Tab")
-    assert page.evaluate("() => document.activeElement.dataset.testid") == "deny-reason"
+    focuses(page, "deny-reason")
     page.keyboard.press("Shift+Tab")
-    assert page.evaluate("() => document.activeElement.dataset.testid") == "deny"
+    focuses(page, "deny")
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     ended(page, 1)
-    assert page.evaluate("() => document.activeElement.dataset.testid") == "message"
+    focuses(page, "message")
     send(page, "Again")
     ended(page, 2)
     assert value(page, "[call.status for turn in session.turns for call in turn.tool_calls]") == ["ok", "ok", "ok"]
@@ -438,7 +444,7 @@ def test_a_turn_moves_on_the_page_while_a_cell_sleeps(page: Any, lab: Lab) -> No
     text = "() => document.querySelector('[data-testid=turn-1]').innerText.match(/([0-9,]+) of 1,000,000/)[1]"
     for _ in range(10):
         page.wait_for_function(f"last => ({text})() !== last", arg=page.evaluate(text))
-    assert page.locator(".jp-Notebook-ExecutionIndicator[data-status='busy']").count() == 1
+    sync_api.expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='busy']")).to_have_count(1)
     (lab.folder / "wake up").touch()
     idle(page)
     at(page, "stop").click()
@@ -456,16 +462,15 @@ def test_what_is_open_scrolled_and_focused_stays_while_a_turn_is_redrawn(page: A
     summary.click()
     if not turn.locator("details").first.evaluate("part => part.open"):
         summary.click()
-    assert turn.locator("details").first.evaluate("part => part.open")
+    sync_api.expect(turn.locator("details").first).to_have_attribute("open", "")
     turn.locator("details pre").first.evaluate("pre => { pre.scrollTop = 100; window.kept = pre; }")
     summary.focus()
-    before = turn.inner_text()
-    page.wait_for_function("before => document.querySelector('[data-testid=turn-1]').innerText !== before", arg=before)
+    redrawn(page)
     assert page.evaluate("() => [window.kept.isConnected, window.kept.scrollTop]") == [True, 100]
-    assert page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+    focuses(page, "SUMMARY")
     summary.click()
-    page.wait_for_timeout(300)
-    assert not turn.locator("details").first.evaluate("part => part.open")
+    redrawn(page)
+    sync_api.expect(turn.locator("details").first).not_to_have_attribute("open", "")
     at(page, "stop").click()
     ended(page, 1, "stopped")
 
@@ -491,7 +496,8 @@ def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> 
     rows = at(page, "audit").locator("tbody tr")
     reads(rows.nth(0), "you, once")
     reads(rows.nth(1), "you: “Not <b>this</b> one.”")
-    assert [rows.nth(index).get_attribute("data-status") for index in (0, 1)] == ["ok", "denied"]
+    for index, status in enumerate(("ok", "denied")):
+        sync_api.expect(rows.nth(index)).to_have_attribute("data-status", status)
     assert violations(page, axe, PANEL) == []
     pictured(page, "calls-so-far")
     at(page, "audit-toggle").click()
@@ -506,7 +512,7 @@ def test_the_form_of_a_server_is_filled_in_corrected_and_sent(page: Any) -> None
     reads(at(page, "question-server"), "travel")
     reads(at(page, "question-message"), "Where to?")
     reads(at(page, "question-form"), "Where you want to go.")
-    assert at(page, "field-class").input_value() == "second"
+    sync_api.expect(at(page, "field-class")).to_have_value("second")
     at(page, "send-form").click()
     reads(at(page, "alert"), "'City' must be filled in")
     at(page, "field-city").fill("Oslo")
@@ -535,7 +541,7 @@ def test_the_step_mode_pauses_takes_an_edit_and_runs_to_the_end(page: Any) -> No
     reads(at(page, "step-request"), "Weigh the hat")
     at(page, "step-edit").locator("summary").click()
     at(page, "edit-message").fill("Weigh the cat")
-    assert at(page, "step-next").inner_text() == "Send edited"
+    sync_api.expect(at(page, "step-next")).to_have_text("Send edited")
     at(page, "step-next").click()
     reads(at(page, "question-step"), "Paused before step 2")
     reads(at(page, "turn-1").get_by_test_id("prompt"), "Weigh the cat")
@@ -557,7 +563,7 @@ def test_turns_are_edited_asked_again_taken_back_and_forgotten(page: Any) -> Non
     reads(at(page, "turn-3"), "three again")
     at(page, "turn-2").get_by_test_id("edit").click()
     page.keyboard.press("Escape")
-    assert page.evaluate("() => document.activeElement.dataset.testid") == "edit"
+    focuses(page, "edit")
     page.keyboard.press("Enter")
     reads(at(page, "turn-2"), "This replaces this turn and removes the one after it.")
     page.keyboard.press("Control+a")

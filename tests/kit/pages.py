@@ -72,6 +72,13 @@ def value(page: Any, expression: str) -> Any:
     return ast.literal_eval(reply["data"]["text/plain"])
 
 
+def focuses(page: Any, name: str) -> None:
+    """Wait until the element with this test id has the focus."""
+    page.wait_for_function(
+        "name => (document.activeElement.dataset.testid ?? document.activeElement.tagName) === name", arg=name
+    )
+
+
 def look(page: Any, theme: str, light: str) -> None:
     """Put Lab into a theme."""
     page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
