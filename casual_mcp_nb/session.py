@@ -23,7 +23,7 @@ from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
 
@@ -33,7 +33,7 @@ from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.config.server_entry import ServerLike
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.turn_fields import ChatOptions
+from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.callers import FunctionRunner
@@ -1277,6 +1277,44 @@ class Session(Displayable):
             UsageError: There is no such turn, or a turn is running.
         """
         return self.turn_service.fork(turn)
+
+    @blocking
+    @spelled_out(NamedTurnFields)
+    async def fork_at(
+        self,
+        step: int,
+        turn: int = -1,
+        *,
+        result: str | Mapping[str, str] | None = None,
+        text: str | None = None,
+        echo: Echo = "output",
+        **options: Unpack[NamedTurnFields],
+    ) -> Turn:
+        """Continue in a new conversation from one step of a turn, with something changed; this conversation stays as it is.
+
+        The steps before are taken over as they were recorded: no model is asked and no tool is called again. The model is
+        asked from this step on, or, with `result` or `text`, from the next one on.
+
+        Args:
+            step: Index of the step in `turn.steps`; negative ones count from the end.
+            turn: Index of the turn in `turns`.
+            result: What the model reads instead of the result of the step's call. For a step with several calls, a mapping from
+                `server:tool` or the id of the call.
+            text: What the model is to have said in this step. Its calls and their results stay; without calls, this is the
+                answer, and no model is asked.
+            echo: As of `chat`.
+            options: As of `chat`, such as another `model` or `tool_set`; the default is what the session uses now.
+
+        Returns:
+            The turn in the new conversation.
+
+        Raises:
+            UsageError: There is no such turn or step, an option or a name does not exist, the step has nothing that `result` or
+                `text` could replace, or a turn is running; the conversation is unchanged.
+        """
+        return await self.turn_service.fork_at(step, turn, result, text, cast("ChatOptions", options), echo)
+
+    fork_at_async = awaited(fork_at)
 
     @property
     def turns(self) -> list[Turn]:

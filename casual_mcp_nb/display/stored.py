@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from casual_mcp_nb.display import format as words
@@ -31,7 +32,11 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
 
 def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:
     """Return what is known of one saved conversation."""
-    return stored_view(StoredConversations((stored,)), limits)
+    view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
+    if origin is None:
+        return view
+    place = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
+    return replace(view, blocks=(*view.blocks, Text(f"Forked from {origin.id}, {place}.")))
 
 
 def _when(at: datetime) -> str:

@@ -133,8 +133,10 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
     failed = sum(call.status in ("error", "timeout") for call in calls)
     seconds = now if now is not None and turn.running else turn.seconds
     counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
+    recorded = turn.started.recorded
     figures = [
         *(words.count(number, noun) for noun, number in counts.items() if number),
+        f"{recorded:,} taken over" if recorded else "",
         f"{failed:,} failed" if failed else "",
         _tokens(stats),
         str(stats.cost) if stats.cost else "",

@@ -28,7 +28,7 @@ from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
-from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, TurnStarted
+from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
@@ -72,6 +72,7 @@ async def build_run(
     history: Sequence[ChatMessage],
     emit: Callable[[Event], None],
     before: Turn | None = None,
+    recorded: Turn | None = None,
 ) -> Run:
     """Prepare the run of a turn, and emit how it starts and what the person should know.
 
@@ -82,6 +83,7 @@ async def build_run(
         history: The conversation so far.
         emit: Called with each event.
         before: The turn before this one, if it is known.
+        recorded: The steps that the turn begins with, see `recorded_steps`.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist.
@@ -89,6 +91,8 @@ async def build_run(
     """
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
+    steps = recorded.messages[len(recorded.asked) :] if recorded else []
+    so_far = [*history, *messages, *steps]
     model = await chat.models.ready(options.given.get("model"))
     view = await chat.tools.connected_view(options.applied_to(chat.selection))
     for each in chat.tools.own:
@@ -96,16 +100,17 @@ async def build_run(
     missing = _missing(chat, view)
     own = {spec.name for spec in view.own_specs}
     # Also what was found in a conversation that is given as a whole.
-    found = discovered_in((*history, *messages), view.catalog, own)
+    found = discovered_in(so_far, view.catalog, own)
     discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
-    dispatcher = build_dispatcher(chat, view, discovered, options, used_in((*history, *messages), view.catalog))
+    dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog))
     model = with_turn_options(model, options.request, dispatcher)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
         model=model,
         view=view,
         dispatcher=dispatcher,
-        messages=[*history, *messages],
+        messages=so_far,
+        recorded=recorded,
         discovered=discovered,
         system=await _system(chat, options, model, view),
         limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
@@ -118,16 +123,18 @@ async def build_run(
         large_results=chat.large_results,
         history=chat.notice_history,
         deliveries=chat.deliveries,
-        prefix=PromptPrefix.after(before, model, [*history, *messages], _new_selection(chat, view)),
+        prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
-    emit(_turn_started(messages, model, view, discovered))
+    emit(_turn_started(messages, model, view, discovered, recorded))
     texts = (*history_repairs, *repairs, *chat.notice_history.new(unsent_options, first=not history))
     on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
     on_definitions = (*view.notices, *cut_notices(discovered.values()))
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)
         run.notices.append(notice)
+    for event in recorded.trace.since(1) if recorded else ():
+        emit(event)
     return run
 
 
@@ -198,7 +205,11 @@ def _new_selection(chat: Chat, view: ToolView) -> bool:
 
 
 def _turn_started(
-    messages: Sequence[ChatMessage], model: ChatModel, view: ToolView, discovered: Mapping[str, ToolSpec]
+    messages: Sequence[ChatMessage],
+    model: ChatModel,
+    view: ToolView,
+    discovered: Mapping[str, ToolSpec],
+    recorded: Turn | None = None,
 ) -> TurnStarted:
     tool_set = view.selection.tool_set
     return TurnStarted(
@@ -211,5 +222,6 @@ def _turn_started(
         deferred=len(view.deferred) - len(discovered),
         undeferred_tokens=view.undeferred_tokens,
         price=model.price,
-        began=time.time(),
+        began=time.time() - (recorded.seconds if recorded else 0),
+        recorded=len(recorded.trace.of(StepStarted)) if recorded else 0,
     )

@@ -399,6 +399,7 @@ class McpToolChat:
         turn: Turn | None = None,
         before: Turn | None = None,
         on_event: Callable[[Event], None] | None = None,
+        recorded: Turn | None = None,
         plan_only: bool = False,
     ) -> Turn:
         """Run one turn to its end.
@@ -410,6 +411,7 @@ class McpToolChat:
             turn: The turn on whose trace the events are recorded; None for a new one.
             before: The turn before it, with whose last request the first one is compared; None if it is not known.
             on_event: Called with each event after it was recorded.
+            recorded: The steps that it begins with, see `recorded_steps`; no model is asked about these.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
 
         Returns:
@@ -431,7 +433,7 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit, before)
+        run = await build_run(self, messages, options, history, emit, before, recorded)
         if plan_only:
             # Nor does the provider run anything.
             run.plan_only, run.model = True, run.model.without_hosted_tools()

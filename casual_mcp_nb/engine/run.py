@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import RetryScheduled
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.model_response import ModelResponse
+    from casual_mcp_nb.types.trace import Turn
 
 
 @dataclass(eq=False)
@@ -92,6 +93,7 @@ class Run:
         history: The notices given in this conversation.
         deliveries: Chooses how the model gets what searches find.
         prefix: Compares each request with the one before.
+        recorded: The steps that the turn begins with; `messages` has theirs.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
     """
 
@@ -114,10 +116,12 @@ class Run:
     history: NoticeHistory = field(default_factory=NoticeHistory)
     deliveries: Deliveries = field(default_factory=Deliveries)
     prefix: PromptPrefix = field(default_factory=PromptPrefix)
+    recorded: Turn | None = None
     plan_only: bool = False
 
     def __post_init__(self) -> None:
-        self._start = self.clock()
+        self._start = self.clock() - (self.recorded.seconds if self.recorded else 0)
+        self._first_step = _next_step(self.recorded)
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
@@ -127,7 +131,7 @@ class Run:
         calls = (call for message in self.messages if message.role == "assistant" for call in message.tool_calls or ())
         self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
         self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
-        self._answered = self._has_called = False
+        self._answered, self._has_called = False, self._first_step > 0
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
@@ -143,8 +147,11 @@ class Run:
                 everything before that stays on the trace.
             ProviderError: The model failed.
         """
-        for step in range(self.limits.max_steps):
-            if step:
+        if self._first_step and self.messages[-1].role == "assistant":
+            # The recorded steps end with an answer.
+            return
+        for step in range(self._first_step, self._first_step + self.limits.max_steps):
+            if step > self._first_step:
                 await self._refresh_tools()
             try:
                 message = await self.call_model(step)
@@ -417,6 +424,11 @@ class Run:
         """Return the estimated tokens of the first messages of a request."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
+
+
+def _next_step(recorded: Turn | None) -> int:
+    started = recorded.trace.of(StepStarted) if recorded else ()
+    return started[-1].step + 1 if started else 0
 
 
 # A conversation sends the same system prompt in each turn.

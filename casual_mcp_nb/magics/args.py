@@ -278,6 +278,50 @@ def parse_place(command: str, line: str) -> tuple[int | None, int | None]:
     return int(turn) if turn else None, int(step) if step else None
 
 
+@dataclass(frozen=True)
+class ForkArgs:
+    """A `%mcp fork` line.
+
+    Args:
+        turn: The number of the turn, from 1; None for the last one.
+        step: The number of its step, from 1; None for the whole turn.
+        options: The options of `Session.fork_at`.
+    """
+
+    turn: int | None = None
+    step: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--toolset": "tool_set"}
+
+
+def parse_fork(line: str) -> ForkArgs:
+    """Parse the place and the options of `%mcp fork`.
+
+    Raises:
+        UsageError: It has no such place, or options without a step.
+    """
+    words = words_of(line)
+    hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
+    place = words.pop(0) if words and not words[0].startswith("--") else ""
+    match = re.fullmatch(r"(?P<turn>[0-9]{1,9})(?:\.(?P<step>[0-9]{1,9}))?|", place)
+    if match is None:
+        raise UsageError(f"{shown(place)} is not a turn or a step.", hint=hint)
+    options: dict[str, str] = {}
+    while words:
+        name, joined, value = words.pop(0).partition("=")
+        if name not in _FORK_OPTIONS:
+            raise UnknownNameError("option of %mcp fork", name, _FORK_OPTIONS)
+        if not joined and not words:
+            raise UsageError(f"{name} needs a value.", hint=hint)
+        options[_FORK_OPTIONS[name]] = value if joined else words.pop(0)
+    turn, step = match["turn"], match["step"]
+    if options and step is None:
+        raise UsageError("Which step?", hint=hint)
+    return ForkArgs(int(turn) if turn else None, int(step) if step else None, options)
+
+
 def one_word(command: str, line: str, noun: str, example: str = "") -> str:
     """Return the one word that a command needs.
 

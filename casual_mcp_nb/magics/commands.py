@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.args import STRATEGIES, one_word, parse_assignments, parse_call, parse_place, words_of
+from casual_mcp_nb.magics.args import (
+    STRATEGIES,
+    one_word,
+    parse_assignments,
+    parse_call,
+    parse_fork,
+    parse_place,
+    words_of,
+)
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
 if TYPE_CHECKING:
@@ -134,10 +142,15 @@ def resume(session: Session, line: str) -> Any:
 
 
 def fork(session: Session, line: str) -> Any:
-    """Continue in a new conversation, with the turns up to one of this one."""
-    if line and not re.fullmatch(r"-?\d{1,6}", line):
-        raise UsageError("%mcp fork takes the index of a turn.", hint="For example: %mcp fork 2, or %mcp fork for all turns.")
-    return session.fork(int(line or -1))
+    """Continue in a new conversation, from a turn or a step of this one."""
+    fork = parse_fork(line)
+    turn = _index("turn", fork.turn, len(session.turns))
+    if fork.step is None:
+        return session.fork(turn)
+    step = _index("step", fork.step, len(session.turns[turn].steps))
+    forked = session.fork_at(step, turn, **fork.options)
+    forked.raise_for_status()
+    return forked
 
 
 def rename(session: Session, line: str) -> Any:
@@ -540,7 +553,13 @@ COMMANDS: dict[str, Command] = {
         _TALK, "the saved conversations, or those with a text in them", "[TEXT]", "%mcp conversations tides", run=conversations
     ),
     "resume": Command(_TALK, "continue a saved conversation", "ID", "%mcp resume k7m2", "conversations", resume),
-    "fork": Command(_TALK, "continue in a new conversation, from a turn of this one", "[TURN]", "%mcp fork 2", run=fork),
+    "fork": Command(
+        _TALK,
+        "continue in a new conversation, from a turn of this one, or from a step with something changed",
+        "[TURN[.STEP]] [--result TEXT] [--text TEXT] [--model NAME] [--toolset NAME]",
+        '%mcp fork 2.1 --result "No berth is free."',
+        run=fork,
+    ),
     "rename": Command(
         _TALK, "give a saved conversation a title", "ID TITLE", "%mcp rename k7m2 Tides of Bergen", "conversations", rename
     ),

@@ -79,6 +79,7 @@ class ConversationRunner:
         options: TurnOptions,
         on_event: Callable[[Event], None] | None = None,
         index: int | None = None,
+        recorded: Turn | None = None,
     ) -> Turn:
         """Run one turn to its end, see `McpToolChat.run`. A stop or a close ends it early; it is then returned as it is.
 
@@ -88,6 +89,7 @@ class ConversationRunner:
             options: The options of this turn.
             on_event: Called with each event after it was recorded.
             index: The turn replaces the one at this index and all after it; None adds it at the end.
+            recorded: The steps that it begins with, see `recorded_steps`.
 
         Raises:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
@@ -109,7 +111,9 @@ class ConversationRunner:
 
         try:
             before = turns[:index][-1] if turns[:index] else None
-            return await self._chat.run(await begin(), options, history=history, turn=turn, before=before, on_event=record)
+            return await self._chat.run(
+                await begin(), options, history=history, turn=turn, before=before, on_event=record, recorded=recorded
+            )
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

@@ -11,7 +11,7 @@ from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store import ConversationStore, SavedTurns, store_path
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.stored import ConversationHead
+from casual_mcp_nb.types.stored import ConversationHead, ForkedFrom
 from casual_mcp_nb.types.trace import Turn
 
 STORE_VARIABLE = "MCP_STORE"
@@ -86,6 +86,21 @@ class ConversationSaver:
             private: Whether it is not saved.
         """
         self.current = SavedTurns(self.store, lambda: self.head()) if self.store and not private else None
+
+    def fork(self, turn: int, step: int | None = None) -> None:
+        """Begin another conversation, which is forked from this one; that of a private one is private.
+
+        Args:
+            turn: The index of its last turn that is taken over.
+            step: The index of the step of that turn from which it goes on; None for the whole turn.
+        """
+        if self.store is None or self.current is None:
+            return
+        self.store.flush()
+        id = self.current.id
+        self.begin()
+        if id is not None:
+            self.current.forked_from = ForkedFrom(id, turn, step)
 
     def open(self, id: str) -> Conversation:
         """Return a saved conversation, and continue it.

@@ -35,6 +35,7 @@ from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
+from casual_mcp_nb.types.recorded_steps import recorded_steps
 from casual_mcp_nb.types.session import SystemPrompt
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.stored import ConversationHead
@@ -127,7 +128,9 @@ class TurnService:
         self._engine.check_process()
         self.runner.check_open()
 
-    async def chat(self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None) -> Turn:
+    async def chat(
+        self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
+    ) -> Turn:
         """Run a turn and show it in the caller's cell; a coroutine of the caller's side, see `on_engine`.
 
         Args:
@@ -135,13 +138,15 @@ class TurnService:
             options: The options of the turn.
             echo: What the cell shows.
             index: The turn replaces the one at this index and all after it.
+            recorded: The steps that it begins with, see `recorded_steps`.
         """
         turn_options = self.turn_options(options)
         with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-                return self.run_turn(turn, prompt, turn_options, on_event, channel, index, options.get("attach"))
+                attach = options.get("attach")
+                return self.run_turn(turn, prompt, turn_options, on_event, channel, index, attach, recorded)
 
             return await on_engine(work)
 
@@ -222,10 +227,36 @@ class TurnService:
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         turns = self.runner.turns[: index + 1]
-        self.runner.saver.begin()
+        self.runner.saver.fork(index)
         self.runner.replace(turns)
         save(self.runner.saver.current, turns)
         return self.runner.conversation
+
+    async def fork_at(
+        self,
+        step: int,
+        turn: int,
+        result: str | Mapping[str, str] | None,
+        text: str | None,
+        options: ChatOptions,
+        echo: Echo,
+    ) -> Turn:
+        """Go on from a step in a new conversation, see `Session.fork_at`; a coroutine of the caller's side, see `on_engine`."""
+        self.check_open()
+        index, _ = self.runner.prompt_at(turn)
+        forked = self.runner.turns[index]
+        recorded = recorded_steps(forked, step, result=result, text=text)
+        runner, saver, turns, current = self.runner, self.runner.saver, self.runner.turns, self.runner.saver.current
+        saver.fork(index, step % len(forked.steps))
+        runner.replace(turns[:index])
+        before = runner.turns
+        try:
+            return await self.chat(recorded.asked, options, echo, recorded=recorded)
+        finally:
+            if runner.turns is before and len(before) == index:
+                # It could not begin: the conversation is as it was.
+                saver.current = current
+                runner.replace(turns)
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
         """Set up the session as a conversation was, and yield what is not available any more."""
@@ -335,6 +366,7 @@ class TurnService:
         channel: Channel = "panel",
         index: int | None = None,
         attach: Any = None,
+        recorded: Turn | None = None,
     ) -> Turn:
         """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.run_turn`.
 
@@ -348,6 +380,7 @@ class TurnService:
             channel: Where the person is asked.
             index: The turn replaces the one at this index and all after it.
             attach: Resources and prompts to add, see `ResourceService.with_attachments`.
+            recorded: The steps that it begins with, see `recorded_steps`.
         """
 
         async def begin() -> Sequence[ChatMessage]:
@@ -357,7 +390,7 @@ class TurnService:
             return await self._resources.with_attachments(as_messages(prompt), attach)
 
         with self._questions.prompt_on(channel):
-            return await self.runner.run_turn(turn, begin, options, on_event, index)
+            return await self.runner.run_turn(turn, begin, options, on_event, index, recorded)
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:

@@ -24,7 +24,7 @@ from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import TurnFinished
 from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.record import EventWriter, document_of
-from casual_mcp_nb.types.stored import ConversationHead, StoredConversation, StoredConversations, StoredStatus
+from casual_mcp_nb.types.stored import ConversationHead, ForkedFrom, StoredConversation, StoredConversations, StoredStatus
 from casual_mcp_nb.types.tokens import Origin
 from casual_mcp_nb.types.trace import Turn
 
@@ -63,6 +63,7 @@ class SavedTurns:
     Args:
         store: Where they are saved.
         head: Returns what the conversation is set up with now.
+        forked_from: Where it was forked from.
 
     Attributes:
         id: The id of the conversation; None until something was saved.
@@ -70,6 +71,7 @@ class SavedTurns:
 
     store: ConversationStore
     head: Callable[[], ConversationHead]
+    forked_from: ForkedFrom | None = None
     id: str | None = None
     _turns: Sequence[Turn] = ()
     _written: list[_WrittenTurn] = field(default_factory=list)
@@ -176,7 +178,12 @@ class SavedTurns:
         )
 
     def _write_head(self, connection: sqlite3.Connection) -> int:
-        head = json.dumps(asdict(self.head()), ensure_ascii=False, default=str)
+        fields = {name: value for name, value in asdict(self.head()).items() if name != "forked_from"}
+        if self.forked_from is not None:
+            fields["forked_from"] = asdict(self.forked_from)
+        # What this version does not know stays in it.
+        ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
+        head = json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str)
         ((writes,),) = connection.execute(
             "UPDATE conversations SET head = ?, changed = ?, changed_at = ?, status = 'active', writes = writes + 1, "
             "(turns, tokens, estimated, cost, currency) = "
@@ -457,6 +464,8 @@ def _stored(row: Sequence[Any]) -> StoredConversation:
     id, title, status, created, changed, head, turns, tokens, estimated, cost, currency = row
     known = {name: value for name, value in json.loads(head).items() if name in ConversationHead.__dataclass_fields__}
     times = datetime.fromisoformat(created), datetime.fromisoformat(changed)
+    if known.get("forked_from"):
+        known["forked_from"] = ForkedFrom(**{name: known["forked_from"].get(name) for name in ("id", "turn", "step")})
     total = Cost(cost, currency) if cost is not None and currency else None
     origin: Origin = "estimated" if estimated else "reported"
     return StoredConversation(id, title, status, *times, ConversationHead(**known), turns, tokens, origin, total)

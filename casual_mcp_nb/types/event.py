@@ -113,6 +113,7 @@ class TurnStarted:
         provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
         price: The model's price in the user's price table, if it has one.
         began: When it started, in seconds since 1970; None in older files. An event's time is that and its `at`.
+        recorded: How many of its first steps were taken over from another turn, without asking a model again.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -126,6 +127,7 @@ class TurnStarted:
     provider: str | None = None
     price: Price | None = None
     began: float | None = None
+    recorded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

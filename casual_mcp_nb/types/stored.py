@@ -15,6 +15,21 @@ StoredStatus = Literal["active", "archived"]
 
 
 @dataclass(frozen=True)
+class ForkedFrom:
+    """Where a conversation was forked from.
+
+    Args:
+        id: The other conversation.
+        turn: The index of its last turn that was taken over.
+        step: The index of the step of that turn from which it went on; None for the whole turn.
+    """
+
+    id: str
+    turn: int
+    step: int | None = None
+
+
+@dataclass(frozen=True)
 class ConversationHead:
     """What a conversation was set up with; what happened in it is in its turns.
 
@@ -22,11 +37,13 @@ class ConversationHead:
         model: Name of the model in the config.
         system: The system prompt; None for the model's template.
         selection: The selection, as plain values.
+        forked_from: Where it was forked from; None for one that was not.
     """
 
     model: str | None = None
     system: str | None = field(default=None, repr=False)
     selection: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    forked_from: ForkedFrom | None = None
 
 
 @dataclass(frozen=True)
