@@ -134,6 +134,28 @@ class ClosedError(UsageError):
     """Something was used after it was closed."""
 
 
+class CassetteError(UsageError):
+    """A cassette cannot be read or used: it is missing, damaged, or from a later version."""
+
+
+class CassetteMismatchError(CassetteError):
+    """A request is not in the cassette that is replayed; the message says what differs from the recorded ones.
+
+    Args:
+        message: What is not recorded.
+        difference: How it differs from the request that was expected, as lines of a diff; empty if nothing was.
+        hint: What to do next.
+        server: The MCP server that was asked, if any.
+        tool: The tool that was called, if any.
+    """
+
+    def __init__(
+        self, message: str, *, difference: str = "", hint: str = "", server: str | None = None, tool: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, server=server, tool=tool)
+        self.difference = difference
+
+
 class TrustRequiredError(UsageError):
     """A config file would start something, or send a key somewhere, that nobody has accepted yet; nothing was started."""
 

@@ -1,5 +1,6 @@
-"""Conversations that outlive their process, saved event by event in one SQLite file."""
+"""Conversations that outlive their process, in one SQLite file, and cassettes: what models and servers answered, in a file."""
 
+from casual_mcp_nb.store.cassette import Cassette
 from casual_mcp_nb.store.conversations import ConversationStore, SavedTurns, store_path
 
-__all__ = ["ConversationStore", "SavedTurns", "store_path"]
+__all__ = ["Cassette", "ConversationStore", "SavedTurns", "store_path"]

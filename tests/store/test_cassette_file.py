@@ -1,0 +1,115 @@
+"""The file of a cassette: what is in it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import CassetteError, ServerError
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.store import Cassette
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+}
+
+
+@pytest.fixture(scope="module")
+def cassette() -> Iterator[Cassette]:
+    server: FastMCP[Any] = FastMCP("harbour")
+    server.tool(lambda ship: f"{ship}: berth 7 </script>", name="berth", description="Find the berth of a ship.")
+    with Session(CONFIG, in_process={"harbour": server}, quiet=True) as session:
+        model = scripted_model(call("harbour__berth", ship="Fram"), "Berth 7 </script><b>.", "Yes.")
+        session.chat("Where is Fram?", model=model, echo="none")
+        session.chat("Sure?", model=model, echo="none")
+        yield Cassette.from_conversation(session.turns, session.tools)
+
+
+def test_a_cassette_is_read_as_it_was_written(cassette: Cassette) -> None:
+    text = cassette.to_json()
+    again = Cassette.from_json(text)
+    assert again.to_json() == text
+    assert [each.kind for each in again.interactions] == ["turn", "model", "call", "model", "turn", "model"]
+    assert again.interactions[1].answer().message.tool_calls[0].function.arguments == '{"ship": "Fram"}'
+    assert again.interactions[2].answer().content[0].text == "Fram: berth 7 </script>"
+    assert again.servers["harbour"].tools == cassette.servers["harbour"].tools
+    assert [turn["messages"][0]["content"] for turn in again.turns] == ["Where is Fram?", "Sure?"]
+
+
+def test_what_requests_share_is_in_the_file_once(cassette: Cassette) -> None:
+    requests = [row["request"] for row in json.loads(cassette.to_json())["interactions"] if row["kind"] == "model"]
+    assert [request["keep"] for request in requests] == [0, 3, 5]
+    assert [len(request["messages"]) for request in requests] == [2, 1, 1]
+    assert [len(each.request["messages"]) for each in cassette.interactions if each.kind == "model"] == [2, 4, 6]
+
+
+def test_an_html_file_can_have_a_cassette_in_it(cassette: Cassette, tmp_path: Path) -> None:
+    page = tmp_path / "lesson.html"
+    page.write_text(f"<!doctype html><script>var a = '<';</script>{cassette.to_element()}<p>After.")
+    assert page.read_text().count("</script>") == 2
+    assert Cassette.load(page).to_json() == cassette.to_json()
+    page.write_text("<!doctype html><p>No cassette.")
+    with pytest.raises(CassetteError, match="no cassette"):
+        Cassette.load(page)
+
+
+def test_secrets_are_masked_in_texts_keys_and_numbers(cassette: Cassette) -> None:
+    text = cassette.to_json(["berth 7", "harbour__berth"])
+    assert "berth 7" not in text
+    assert "harbour__berth" not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.pop("interactions"),
+        lambda document: document.update(format="another"),
+        lambda document: document.update(version=99),
+        lambda document: document.update(version=True),
+        lambda document: document.update(servers=[1]),
+        lambda document: document.update(models={"a": "b"}),
+        lambda document: document["servers"]["harbour"].update(way="import os"),
+        lambda document: document["servers"]["harbour"]["tools"][0].pop("name"),
+        lambda document: document["interactions"][1]["request"].update(keep=7),
+        lambda document: document["interactions"][1]["request"].update(tools=["../../etc/passwd"]),
+        lambda document: document["interactions"][1].pop("response"),
+        lambda document: document["interactions"][1]["response"]["message"].update(calls=[{}]),
+        lambda document: document["interactions"][2]["response"].update(content=[{"kind": "image", "data": "?"}]),
+        lambda document: document["interactions"][2].update(error={"message": "x"}),
+        lambda document: document["interactions"][2].update(pace=["soon"]),
+    ],
+)
+def test_a_damaged_file_is_refused(cassette: Cassette, change: Any, tmp_path: Path) -> None:
+    document = json.loads(cassette.to_json())
+    change(document)
+    file = tmp_path / "lesson.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(CassetteError, match=r"lesson\.json"):
+        Cassette.load(file)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b"null", b"\xff\xfe", b'{"format": "casual-mcp-nb conversation"}'])
+def test_a_file_that_is_no_cassette_is_refused(data: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "lesson.json"
+    file.write_bytes(data)
+    with pytest.raises(CassetteError):
+        Cassette.load(file)
+    with pytest.raises(CassetteError):
+        Cassette.load(tmp_path)
+    with pytest.raises(CassetteError):
+        Cassette.load(tmp_path / "not here.json")
+
+
+def test_an_error_is_one_of_ours_whatever_the_file_names(cassette: Cassette) -> None:
+    document = json.loads(cassette.to_json())
+    document["interactions"][2]["error"] = {"kind": "PurePath", "message": "x", "server": "harbour", "args": [1]}
+    with pytest.raises(ServerError) as raised:
+        Cassette.from_json(json.dumps(document)).interactions[2].answer()
+    assert (type(raised.value), raised.value.args, raised.value.server) == (ServerError, ("x",), "harbour")
