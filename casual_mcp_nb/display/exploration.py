@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.servers import failures, server_table
-from casual_mcp_nb.display.session import offered_words, tool_set_words, turn_section
+from casual_mcp_nb.display.session import discovery_words, offered_words, tool_set_words, turn_section
 from casual_mcp_nb.display.tools import manifest_view, tool_sets_view
 from casual_mcp_nb.display.view import Bar, Block, Cell, Column, DisplayLimits, KeyValues, Section, Table, View, fraction
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -41,8 +41,8 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
 
 def _discovery(selection: Selection) -> str:
     if not selection.discovery:
-        return "off: nothing is deferred"
-    how = f"on, by {selection.strategy}, up to {words.count(selection.max_search_results, 'result')}"
+        return discovery_words(selection)
+    how = f"{discovery_words(selection)}, by {selection.strategy}, up to {words.count(selection.max_search_results, 'result')}"
     return f"{how}; every server deferred" if selection.defer_all else how
 
 

@@ -30,6 +30,16 @@ def model_words(name: str | None, provider: str | None = None) -> str:
     return f"{name} ({provider})" if provider else name
 
 
+def _discovery(session: SessionStatus) -> str:
+    state = f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"
+    return state if session.auto is None else f"{state} ({auto_words(session.auto)})"
+
+
+def auto_words(threshold: float) -> str:
+    """Return when `auto` discovery defers."""
+    return f"auto: on when tools take over {threshold:g}% of the context window"
+
+
 def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     """Return the servers, the model, and what the first request costs with and without deferring."""
     servers = session.servers
@@ -37,7 +47,7 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     about = (
         ("Model", model_words(session.model, session.provider)),
         ("Toolset", tool_set_words(session.tool_set)),
-        ("Discovery", f"on: {_FOUND[session.strategy]}" if session.discovery else "off: nothing is deferred"),
+        ("Discovery", _discovery(session)),
         ("Conversation", words.count(session.turns, "turn")),
     )
     if session.closed:
@@ -119,13 +129,20 @@ def clients_view(clients: Clients, limits: DisplayLimits) -> View:
     return View("clients", "Clients", (table if rows else Text("None."),), note=words.count(len(clients), "client"))
 
 
+def discovery_words(selection: Selection) -> str:
+    """Return whether a selection defers."""
+    if selection.discovery == "auto":
+        return auto_words(selection.auto_threshold)
+    return "on" if selection.discovery else "off: nothing is deferred"
+
+
 def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     """Return what the person chose: toolset, mode of each server, discovery."""
     tool_set = selection.tool_set
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
         ("Toolset", tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set)),
-        ("Discovery", "on" if selection.discovery else "off: nothing is deferred"),
+        ("Discovery", discovery_words(selection)),
         ("Defer every server", _defer_all(selection)),
         ("How the model finds tools", selection.strategy),
         ("How it gets what was found", selection.delivery),

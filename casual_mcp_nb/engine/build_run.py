@@ -94,7 +94,7 @@ async def build_run(
     steps = recorded.messages[len(recorded.asked) :] if recorded else []
     so_far = [*history, *messages, *steps]
     model = await chat.models.ready(options.given.get("model"))
-    view = await chat.tools.connected_view(options.applied_to(chat.selection))
+    view = await chat.tools.connected_view(options.applied_to(chat.selection), model)
     for each in chat.tools.own:
         each.check(view.catalog)
     missing = _missing(chat, view)
@@ -217,7 +217,7 @@ def _turn_started(
         model=model.name,
         provider=model.provider,
         tool_set="custom" if isinstance(tool_set, ToolSetConfig) else tool_set,
-        discovery=view.selection.discovery,
+        discovery=view.selection.discovery is True,
         loaded=len(view.loaded) + len(discovered),
         deferred=len(view.deferred) - len(discovered),
         undeferred_tokens=view.undeferred_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery import SyntheticTool
@@ -18,6 +19,9 @@ from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.providers.chat_model import ChatModel
 
 RELIST_SECONDS = 3.0
 """How long a step waits for servers that list their tools again."""
@@ -36,6 +40,7 @@ class ChatTools:
         changes: The changes of definitions.
         exclusions: The tools that the config excludes.
         own: The person's own synthetic tools.
+        window: Returns the context window, in tokens, of the model that turns use unless they name another; None if unknown.
     """
 
     def __init__(self, server_manager: ServerManager, tool_sets: Mapping[str, ToolSetConfig], strict: bool = False) -> None:
@@ -47,6 +52,7 @@ class ChatTools:
         self.changes = ToolChangeTracker(self._is_pinned, own={NOTEBOOK})
         self.exclusions = Exclusions(server_manager.config_of)
         self.own: tuple[OwnTool, ...] = ()
+        self.window: Callable[[], int | None] = lambda: None
         self._said: tuple[Catalog, Mapping[str, str]] = Catalog(), {}
 
     async def update(self) -> None:
@@ -57,12 +63,21 @@ class ChatTools:
         else:
             self.changes.update(catalog)
 
-    async def connected_view(self, selection: Selection) -> ToolView:
-        """Connect the servers that a selection needs, and return what the model sees under it."""
+    async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
+        """Connect the servers that a selection needs, and return what the model sees under it.
+
+        Args:
+            selection: The selection.
+            model: The model; None for the one that turns use unless they name another.
+        """
         self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
         await self._server_manager.connect()
         await self.update()
-        view = self.view(selection)
+        window = self.window() if model is None else model.context_window
+        if selection.discovery == "auto" and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
+            view = await asyncio.to_thread(self.view, selection, window)
+        else:
+            view = self.view(selection, window)
         await view.measure()
         return view
 
@@ -91,12 +106,20 @@ class ChatTools:
                 selection.always_loaded = (*selection.always_loaded, *kept)
         return selection
 
-    def view(self, selection: Selection) -> ToolView:
-        """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread."""
+    def view(self, selection: Selection, window: int | None = None) -> ToolView:
+        """Return what a model would see of the tools that are known now. Does not connect and does not wait; for any thread.
+
+        Args:
+            selection: The selection.
+            window: Context window of the model in tokens; None for that of the model that turns use unless they name another.
+        """
         catalog = self.changes.catalog
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
-        return self._views.get(catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own, instructions)
+        window = window or self.window()
+        return self._views.get(
+            catalog, selection, self._tool_sets, self.changes.blocked, excluded, self.own, instructions, window
+        )
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
         """Return what the servers say about their use; the same as long as the catalog is, so that the manifest is too."""

@@ -33,6 +33,8 @@ from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolS
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.index import ToolSearchIndex
 
+ASSUMED_WINDOW = 128_000
+"""The context window, in tokens, of a model whose own is unknown, for deciding whether to defer."""
 MAX_NOTICES = 20
 
 
@@ -42,7 +44,7 @@ class ToolView:
 
     Args:
         catalog: All tools.
-        selection: What the person chose, as it was when the view was compiled; not to be edited.
+        selection: What the person chose, as it was when the view was compiled, with an `auto` decided; not to be edited.
         loaded: The tools whose definitions are sent with every request.
         deferred: The tools that a search can find.
         blocked: Tools that are not offered because their definitions changed and nobody accepted the change.
@@ -245,6 +247,7 @@ def compile_view(
     excluded: frozenset[ToolName] = frozenset(),
     own: tuple[OwnTool, ...] = (),
     instructions: Mapping[str, str] | None = None,
+    window: int | None = None,
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -259,6 +262,7 @@ def compile_view(
         own: The person's own synthetic tools; a toolset without servers offers none of them, nor does one have the name of
             another tool.
         instructions: By server, what it says about its use; for the manifest, if the selection allows it.
+        window: Context window of the model in tokens; None if unknown.
     """
     selection = selection.snapshot()
     problem = ""
@@ -268,10 +272,12 @@ def compile_view(
         tool_set, problem = ToolSetConfig(), str(error)
     off = blocked.union(excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool))
     permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
+    if selection.discovery == "auto":
+        _decide(selection, permitted, window or ASSUMED_WINDOW)
     loaded, deferred = partition_tools(
         permitted,
         selection.servers,
-        discovery=selection.discovery,
+        discovery=selection.discovery is True,
         defer_all=selection.defer_all,
         always_loaded=selection.always_loaded,
     )
@@ -281,6 +287,14 @@ def compile_view(
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
     said = instructions if instructions and selection.instructions else {}
     return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, said)
+
+
+def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
+    """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their share of the window."""
+    tools = [tool for tool in tools if tool.restriction is None and selection.servers.get(tool.server) != "off"]
+    selection.discovery = sum(tool.tokens for tool in tools) > window * selection.auto_threshold / 100
+    if selection.discovery and not any(selection.servers.get(tool.server) == "deferred" for tool in tools):
+        selection.defer_all = True
 
 
 class ViewCache:
@@ -303,13 +317,14 @@ class ViewCache:
         excluded: frozenset[ToolName] = frozenset(),
         own: tuple[OwnTool, ...] = (),
         instructions: Mapping[str, str] | None = None,
+        window: int | None = None,
     ) -> ToolView:
         """Return the view for these, compiled if they have changed; for any thread.
 
         The instructions of servers are those of the catalog: another text needs another catalog.
         """
         with self._lock:
-            return self._get(catalog, selection, tool_sets, blocked, excluded, own, instructions)
+            return self._get(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
 
     def _get(
         self,
@@ -320,16 +335,19 @@ class ViewCache:
         excluded: frozenset[ToolName],
         own: tuple[OwnTool, ...],
         instructions: Mapping[str, str] | None,
+        window: int | None,
     ) -> ToolView:
         if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
             self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
         # A toolset can be given another content under the same name.
         named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
-        view = self._views.get(f"{selection.key()} {named!r}")
+        window = window if selection.discovery == "auto" else None
+        view = self._views.get(f"{selection.key()} {named!r} {window}")
         if view is None:
-            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions)
+            # A copy: the selection can be edited meanwhile.
+            selection = selection.snapshot()
+            view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window)
             if len(self._views) >= self._size:
                 self._views.pop(next(iter(self._views)))
-            # The selection can have been edited since its key was made.
-            self._views[f"{view.selection.key()} {named!r}"] = view
+            self._views[f"{selection.key()} {named!r} {window}"] = view
         return view

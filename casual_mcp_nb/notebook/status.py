@@ -19,9 +19,8 @@ from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, 
 
 def servers_of(chat: McpToolChat) -> Servers:
     """Return the servers with the modes that the selection gives them."""
-    return Servers(
-        chat.server_manager.statuses, {name: server_mode(chat.selection, name) for name in chat.server_manager.statuses}
-    )
+    selection = chat.current_view().selection
+    return Servers(chat.server_manager.statuses, {name: server_mode(selection, name) for name in chat.server_manager.statuses})
 
 
 def server_mode(selection: Selection, server: str) -> Mode:
@@ -113,7 +112,8 @@ def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, 
         model=model,
         provider=provider,
         tool_set=tool_set_name(chat.selection),
-        discovery=chat.selection.discovery,
+        discovery=view.selection.discovery is True,
+        auto=chat.selection.auto_threshold if chat.selection.discovery == "auto" else None,
         offered=len(view.loaded) if view else 0,
         deferred=len(view.deferred) if view else 0,
         tokens=view.first_call_tokens if view else 0,

@@ -87,6 +87,7 @@ class TurnService:
         self._model = next(iter(config.models), None)
         runner.saver.head = lambda: self.head
         chat.sampling.choose_model = lambda: self._model
+        chat.tools.window = lambda: config.models[self._model].context_window if self._model else None
 
     @property
     def model(self) -> str | None:

@@ -104,11 +104,13 @@ class ScriptedClient:
         return answer.message, plain_usage(answer.usage)
 
 
-def scripted_model(*answers: Any, name: str = "scripted") -> ChatModel:
+def scripted_model(*answers: Any, name: str = "scripted", context_window: int | None = None) -> ChatModel:
     """Return a model that plays these answers; `model.client.requests` records its requests.
 
     Args:
         *answers: What `ScriptedClient` takes.
         name: The model's name.
+        context_window: Its context window in tokens; None if unknown.
     """
-    return ChatModel(ScriptedClient(answers), name, client_name="scripted", provider="scripted")  # type: ignore[arg-type]
+    client: Any = ScriptedClient(answers)
+    return ChatModel(client, name, client_name="scripted", provider="scripted", context_window=context_window)

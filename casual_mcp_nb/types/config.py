@@ -136,10 +136,12 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
     """The initial discovery options, which a selection can change.
 
     Args:
-        enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool.
+        enabled: Whether tools of servers with `defer_loading` are hidden behind the search tool. `auto` does it only where all
+            definitions take more than `auto_threshold` percent of the model's context window; if no server has
+            `defer_loading`, every one is deferred then, except what has `always_load`.
     """
 
-    enabled: StrictBool = False
+    enabled: StrictBool | Literal["auto"] = False
 
 
 class ToolResultsConfig(BaseConfig):

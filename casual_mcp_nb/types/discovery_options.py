@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field, StrictBool
 
 from casual_mcp_nb.types.delivery import DeliverySetting
 
+Discovery = bool | Literal["auto"]
+"""Whether deferred tools are hidden behind the search tool; `auto` decides it by what all definitions take."""
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by searching for words, or by browsing categories."""
 
@@ -44,6 +46,8 @@ class DiscoveryOptions(BaseModel):
         max_active_tokens: Maximum size of their definitions in estimated tokens; one tool can always be loaded.
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). `auto` is `native` for models that are known to support it, else `definitions`.
+        auto_threshold: The share of the model's context window, in percent, above which tool definitions are deferred if
+            discovery is `auto`.
     """
 
     defer_all: StrictBool = False
@@ -62,6 +66,7 @@ class DiscoveryOptions(BaseModel):
         Limit("Max size of tools loaded by browsing", "estimated token", "Beyond it the model has to unload a tool first"),
     ] = Field(default=20_000, ge=1)
     delivery: DeliverySetting = "auto"
+    auto_threshold: float = Field(default=5, gt=0, le=100)
 
     def discovery_options(self) -> dict[str, object]:
         """Return the options by name."""

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Privat
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
-from casual_mcp_nb.types.discovery_options import DiscoveryOptions, Strategy
+from casual_mcp_nb.types.discovery_options import Discovery, DiscoveryOptions, Strategy
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.listeners import Listeners
 
@@ -108,7 +108,8 @@ class Selection(Displayable, DiscoveryOptions):
         tool_set: Name of a toolset in the config, a custom toolset, or None for all tools.
         servers: `loaded`, `deferred` or `off` for each server; the default is the mode in its config.
         tools_off: Individually excluded tools.
-        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred.
+        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred; `auto` is True where
+            the definitions of all tools take more than `auto_threshold` percent of the model's context window.
         always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are loaded even if their server is
             deferred.
         instructions: Whether servers' instructions go into the system prompt.
@@ -127,7 +128,7 @@ class Selection(Displayable, DiscoveryOptions):
         BeforeValidator(lambda value: ToolsOff(_texts(value))),
         PlainSerializer(list),
     ] = Field(default_factory=ToolsOff)
-    discovery: bool = False
+    discovery: Discovery = False
     always_loaded: tuple[str, ...] = ()
     instructions: bool = True
 

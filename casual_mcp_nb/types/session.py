@@ -294,6 +294,7 @@ class SessionStatus(Displayable):
         provider: Its provider; `offline` means a deterministic planner, not a language model.
         tool_set: Name of the toolset in use; None for all tools.
         discovery: Whether deferred tools are hidden behind the search tool.
+        auto: Above what share of the model's context window, in percent, that is so; None if it does not depend on it.
         offered: Number of tools sent with every request.
         deferred: Number of searchable tools.
         tokens: Tokens of the offered tools and the manifest, before the first message.
@@ -319,3 +320,4 @@ class SessionStatus(Displayable):
     strategy: Strategy = "search"
     budget: Budget | None = None
     closed: bool = False
+    auto: float | None = None

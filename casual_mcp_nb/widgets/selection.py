@@ -17,7 +17,7 @@ from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.budget import TurnCosts
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.direct_call import DirectCall
-from casual_mcp_nb.types.discovery_options import DiscoveryOptions, option_limits
+from casual_mcp_nb.types.discovery_options import Discovery, DiscoveryOptions, option_limits
 from casual_mcp_nb.types.python_code import call_code
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
@@ -117,7 +117,7 @@ class SelectionState(ToolsState):
         self._set_tools(list(self.catalog.by_server.get(server, ())), on)
 
     @command
-    def set_discovery(self, on: bool) -> None:
+    def set_discovery(self, on: Discovery) -> None:
         """Choose whether deferred tools are hidden behind the search tool."""
         self._tools.selection.discovery = on
 

@@ -439,7 +439,9 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == ("browse", 3, True)
     assert chosen["delivery"] == "bridge"
     at(page, "discovery").focus()
-    page.keyboard.press("Space")
+    page.keyboard.press("ArrowDown")
+    sync_api.expect(at(page, "max_active_tools")).to_be_enabled()
+    page.keyboard.press("ArrowDown")
     reads(page, "manifest-text", "Nothing is deferred")
     sync_api.expect(at(page, "max_active_tools")).to_be_disabled()
     reads(page, "verdict", "Nothing is deferred.")
@@ -536,9 +538,9 @@ def test_the_search_ranks_at_each_key_and_marks_the_cut(page: Any) -> None:
 
 def test_the_search_looks_where_the_model_looks_until_another_place_is_chosen(page: Any) -> None:
     at(page, "tab-search").click()
-    at(page, "discovery").uncheck()
+    at(page, "discovery").select_option("off")
     sync_api.expect(at(page, "scope")).to_have_value("all")
-    at(page, "discovery").check()
+    at(page, "discovery").select_option("on")
     sync_api.expect(at(page, "scope")).to_have_value("deferred")
     at(page, "scope").select_option("all")
     at(page, "more-options").locator("summary").click()
@@ -651,8 +653,8 @@ def test_two_explorers_agree(page: Any) -> None:
     first, second = page.get_by_test_id("explorer").nth(0), page.get_by_test_id("explorer").nth(1)
     second.get_by_test_id("server-math").locator("label:has([value=off])").click()
     expect(page, first.get_by_test_id("server-math"), data_mode="off")
-    first.get_by_test_id("discovery").uncheck()
-    sync_api.expect(second.get_by_test_id("discovery")).not_to_be_checked()
+    first.get_by_test_id("discovery").select_option("off")
+    sync_api.expect(second.get_by_test_id("discovery")).to_have_value("false")
     sync_api.expect(second.get_by_test_id("now-all")).to_have_text(first.get_by_test_id("now-all").inner_text())
     execute(page, "again.close()")
     clear_cell(page, 2)

@@ -80,6 +80,7 @@ def test_the_manifest_is_exactly_what_the_model_reads(session: Session, state: S
     ("command", "arguments", "field", "value"),
     [
         ("set_discovery", {"on": False}, "discovery", False),
+        ("set_discovery", {"on": "auto"}, "discovery", "auto"),
         ("set_option", {"name": "defer_all", "value": True}, "defer_all", True),
         ("set_option", {"name": "max_active_tools", "value": 9}, "max_active_tools", 9),
         ("set_option", {"name": "strategy", "value": "browse"}, "strategy", "browse"),

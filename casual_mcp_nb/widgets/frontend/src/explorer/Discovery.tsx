@@ -4,6 +4,11 @@ import { useBridge, useWidgetState } from "../lib/widget";
 import { Popover } from "./Popover";
 import type { ExplorerState } from "./state";
 
+const DISCOVERY = [
+  ["true", "on"],
+  ["auto", "auto"],
+  ["false", "off"],
+] as const;
 const STRATEGIES = [
   ["search", "search"],
   ["browse", "browsing"],
@@ -26,13 +31,22 @@ export function Discovery() {
   return (
     // biome-ignore lint/a11y/useSemanticElements: a fieldset cannot be a line of controls
     <span class="cmn-row cmn-discovery" role="group" aria-label="How the model finds tools" data-testid="choices">
-      <Checkbox
-        testid="discovery"
-        text="Model finds deferred tools by"
-        title="Off: nothing is deferred, and every tool that is not off is sent with every request."
-        checked={options.discovery}
-        onChoose={(on) => bridge.call("selection.set_discovery", { on })}
-      />
+      <Labelled
+        text="Discovery"
+        title={
+          "Off: nothing is deferred, and every tool that is not off is sent with every request. " +
+          `Auto: on when tools take over ${options.auto_threshold}% of the model's context window.`
+        }
+      >
+        <Select
+          testid="discovery"
+          label="Discovery"
+          value={String(options.discovery)}
+          options={DISCOVERY}
+          onChoose={(value) => bridge.call("selection.set_discovery", { on: value === "auto" ? value : value === "true" })}
+        />
+      </Labelled>
+      <span>by</span>
       <Select
         testid="strategy"
         label="How the model finds tools"

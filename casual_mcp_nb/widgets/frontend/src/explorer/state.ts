@@ -70,7 +70,7 @@ export interface ManifestState {
 export interface SelectionState {
   order: readonly string[];
   servers: Record<string, ServerInfo>;
-  options: { discovery: boolean; defer_all: boolean; strategy: "search" | "browse"; delivery: string } & Record<
+  options: { discovery: boolean | "auto"; defer_all: boolean; strategy: "search" | "browse"; delivery: string } & Record<
     string,
     unknown
   >;
