@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from dataclasses import replace
@@ -1121,6 +1121,23 @@ class Session(Displayable):
             UsageError: A turn is running.
         """
         return self._runner.undo()
+
+    def add_messages(self, messages: Sequence[ChatMessage]) -> Conversation:
+        """Add messages to the conversation without asking a model: a history from elsewhere, or what you would have it say.
+
+        The next turn's model reads them as if they had been said here.
+
+        Args:
+            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`; each call is followed by its result. A message
+                of yours begins another turn if it follows one of a model or a tool.
+
+        Returns:
+            The turns that they are. A call gets another id if the conversation has one with the same.
+
+        Raises:
+            UsageError: They are not valid, and the error says which is not; or a turn is running. Nothing was added.
+        """
+        return Conversation(self._runner.add(messages))
 
     @property
     def discovered(self) -> tuple[ToolSpec, ...]:

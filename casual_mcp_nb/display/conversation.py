@@ -7,7 +7,7 @@ from casual_mcp_nb.display.calls import ImageBudget
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.tokens import deferral_rows, make_up_table, step_table
-from casual_mcp_nb.display.turn import answer_section, figures_line, prompt_blocks, turn_blocks
+from casual_mcp_nb.display.turn import added_section, answer_section, figures_line, prompt_blocks, turn_blocks
 from casual_mcp_nb.display.view import Block, DisplayLimits, KeyValues, Section, Text, View
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import StepStarted
@@ -61,7 +61,9 @@ def _turn(number: int, turn: Turn, limits: DisplayLimits, turns: int) -> Section
         _prompt(turn, limits, share),
         answer_section(turn, steps, limits, share),
         figures_line(turn),
-        Section("Steps", tuple(lines), note=words.count(len(steps), "step"), fold="closed", brief=True),
+        added_section(turn, few)
+        if turn.added
+        else Section("Steps", tuple(lines), note=words.count(len(steps), "step"), fold="closed", brief=True),
     )
     return Section(f"Turn {number}", blocks, look="turn", data=(("key", f"turn-{number}"),))
 

@@ -64,7 +64,7 @@ def request_blocks(request: Request, limits: DisplayLimits, definitions: bool = 
     return (
         *((Section("Options", (KeyValues(options),)),) if options else ()),
         Section("Breakdown", (make_up_table(request.tokens),)),
-        Section("Messages", _messages(request.messages, limits, _reuse(request)), note=_how_many(request)),
+        Section("Messages", message_blocks(request.messages, limits, _reuse(request)), note=_how_many(request)),
         Section("Tools offered", _offered(request, limits, definitions), note=words.count(len(request.tools), "tool")),
         *_found(request, limits, definitions),
     )
@@ -156,7 +156,7 @@ def change_blocks(diff: StepDiff, limits: DisplayLimits) -> tuple[Block, ...]:
     gone = f"; {diff.messages_left_out:,} old ones not sent" if diff.messages_left_out else ""
     return (
         Section("Tokens", (tokens,)),
-        Section("Messages added", _messages(added, limits), note=words.count(len(added), "message") + gone),
+        Section("Messages added", message_blocks(added, limits), note=words.count(len(added), "message") + gone),
         *_tool_changes(diff),
     )
 
@@ -169,9 +169,16 @@ def _tool_changes(diff: StepDiff) -> tuple[Section, ...]:
     return (Section("Tools", (Text("\n".join(lines), code=True),), note=note),)
 
 
-def _messages(
+def message_blocks(
     messages: Sequence[ChatMessage], limits: DisplayLimits, reuse: tuple[int, Line] | None = None
 ) -> tuple[Block, ...]:
+    """Return messages as a model reads them.
+
+    Args:
+        messages: The messages; of many the first ones and the last ones are shown.
+        limits: How much is shown.
+        reuse: After how many of them a line comes, and the line.
+    """
     if not messages:
         return (Text("None."),)
     numbers = list(range(len(messages)))

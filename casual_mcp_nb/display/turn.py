@@ -7,6 +7,7 @@ from dataclasses import replace
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, picture_blocks, tool_words
 from casual_mcp_nb.display.payloads import payload_sections
+from casual_mcp_nb.display.request import message_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
 from casual_mcp_nb.display.tokens import deferral_rows, step_table
@@ -26,6 +27,7 @@ _STATUS: dict[TurnStatus, Status] = {
 _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
 _MAX_PAYLOADS = 10
+_ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
 
@@ -63,6 +65,8 @@ def answer_view(turn: Turn, limits: DisplayLimits) -> View:
 
 def turn_mark(turn: Turn) -> Status:
     """Return the status of a turn."""
+    if len(turn.trace) and turn.added:
+        return _ADDED
     return _STATUS[turn.status] if len(turn.trace) else _NOT_STARTED
 
 
@@ -71,6 +75,8 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
     if not len(turn.trace):
         return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
     steps, images = turn.steps, ImageBudget(limits.images)
+    if turn.added:
+        return (answer_section(turn, steps, limits), figures_line(turn), added_section(turn, limits))
     return (
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
@@ -78,6 +84,13 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
         *step_sections(turn, steps, limits, detail, images),
         *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
     )
+
+
+def added_section(turn: Turn, limits: DisplayLimits) -> Section:
+    """Return the messages of a turn that was added."""
+    messages = turn.started.messages
+    note = words.count(len(messages), "message")
+    return Section("Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True)
 
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
@@ -90,7 +103,7 @@ def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
 def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
     """Return the answer; where there is none, or not all of it, a line first that says what happened and what to do."""
     last = steps[-1] if steps else None
-    text = last.text if last and not last.tool_calls else ""
+    text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
     blocks: list[Block] = []
     mark = _instead(turn, last, text)
     if mark is not None:
@@ -108,6 +121,8 @@ def _instead(turn: Turn, last: Step | None, text: str) -> Status | None:
             return Status(f"■ {turn.error or 'Stopped.'}", "quiet")
         case "running":
             return None if text else _doing(last)
+    if turn.added:
+        return None
     if last is not None and last.truncated:
         return _CUT
     return None if text else _NO_TEXT
@@ -140,7 +155,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
         f"{failed:,} failed" if failed else "",
         _tokens(stats),
         str(stats.cost) if stats.cost else "",
-        words.seconds(seconds),
+        words.seconds(seconds) if not turn.added else "",
         words.count(len(turn.notices), "notice") if turn.notices else "",
     ]
     return Line(turn_mark(turn), tuple(filter(None, figures)), data=(("part", "figures"),))

@@ -12,6 +12,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError, shown
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
+from casual_mcp_nb.types.added import added_turns
 from casual_mcp_nb.types.cards import unloaded
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import SYNTHETIC, Event, TextDelta, TextEdited, ToolProgress, TurnStarted
@@ -158,6 +159,16 @@ class ConversationRunner:
         self.turns = list(turns)
         self._observers.changes.notify()
 
+    def add(self, messages: Sequence[ChatMessage]) -> list[Turn]:
+        """Add messages without asking a model, see `Session.add_messages`."""
+        self.check_open()
+        self.check_free()
+        turns = added_turns(messages, self.messages)
+        self.turns = [*self.turns, *turns]
+        save(self.saver.current, self.turns)
+        self._observers.changes.notify()
+        return turns
+
     def undo(self) -> Turn | None:
         """Remove the last turn, and return it; None if there is none.
 
@@ -213,6 +224,10 @@ class ConversationRunner:
             raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
         index %= count
         messages = self.turns[index].asked
+        if self.turns[index].added:
+            # Only the person's are sent again, which come first.
+            answers = (n for n, message in enumerate(messages) if message.role != "user")
+            messages = messages[: next(answers, len(messages))]
         return index, messages if text is None else _with_text(messages, text)
 
     def check_open(self) -> None:

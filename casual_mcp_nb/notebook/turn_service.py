@@ -154,7 +154,7 @@ class TurnService:
     async def rerun(self, index: int, prompt: str | None, options: ChatOptions, echo: Echo) -> Turn:
         """Run a turn again, see `Session.rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)
-        return await self.chat(messages, options, echo, index)
+        return await self.chat(_asked(messages), options, echo, index)
 
     async def stream(self, prompt: Prompt, options: ChatOptions) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events, on the caller's loop; leaving early stops the turn."""
@@ -183,7 +183,7 @@ class TurnService:
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
         """Run a turn again without waiting for it, see `Session.submit_rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)
-        return self.submit(messages, options, index)
+        return self.submit(_asked(messages), options, index)
 
     def stop(self) -> None:
         """Stop the running turn, from any thread; returns when it has ended, or after half a second."""
@@ -431,6 +431,12 @@ def checked_system(text: str | None) -> str | None:
     if text is not None and not isinstance(text, str):
         raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for the model's template.")
     return text
+
+
+def _asked(messages: list[ChatMessage]) -> list[ChatMessage]:
+    if not messages:
+        raise UsageError("This turn was added without a message of yours, so there is nothing to ask again.")
+    return messages
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TITLE = 80
 MAX_LISTED = 200
+UNTITLED = "Untitled"
 FLUSH_SECONDS = 10.0
 GATHER_SECONDS = 0.02
 """How long events are gathered, so that a step is one write; what a killed process can lose."""
@@ -144,7 +145,7 @@ class SavedTurns:
             # Another process continues it: ours becomes a separate one.
             self._written, self._writer = [], EventWriter()
         self.id, now = _new_id(), _now()
-        title = _title(turns[0].prompt) if turns else ""
+        title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
         connection.execute(
             "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?, ?, ?, ?, ?, '{}')",
             (self.id, title, now, now, time.time()),
@@ -163,7 +164,8 @@ class SavedTurns:
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events)
         written.count += len(events)
         written.next_number += len(events)
-        stats = written.turn.stats if ended else None
+        # Nothing was sent in a turn that was only added.
+        stats = written.turn.stats if ended and not written.turn.added else None
         cost = stats.cost if stats else None
         connection.execute(
             "INSERT OR REPLACE INTO turns (conversation, number, tokens, estimated, cost, currency) VALUES (?, ?, ?, ?, ?, ?)",
@@ -314,7 +316,7 @@ class ConversationStore:
         """
         if not conversation:
             raise UsageError("This conversation has no turns.")
-        saved = SavedTurns(self, lambda: head or ConversationHead(conversation[-1].started.model))
+        saved = SavedTurns(self, lambda: head or ConversationHead(conversation[-1].started.model or None))
         saved.save(conversation)
         if not self.flush() or saved.id is None:
             raise UsageError(f"It could not be saved: {self.problem or 'another process is writing'}.")

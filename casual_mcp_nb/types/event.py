@@ -104,7 +104,7 @@ class TurnStarted:
 
     Args:
         messages: The messages that the person added, usually one.
-        model: Name of the model.
+        model: Name of the model; empty if the person added the turn without asking one.
         tool_set: Name of the toolset, `custom` for one without a name, None for all tools.
         discovery: Whether deferred tools were hidden behind the search tool.
         loaded: Number of tools loaded at the start, without the search tool.

@@ -180,8 +180,17 @@ class Turn(Displayable):
         return self.trace.of(TextEdited)
 
     @property
+    def added(self) -> bool:
+        """Whether the person added it without asking a model, see `Session.add_messages`."""
+        started = self.trace.of(TurnStarted)
+        return bool(started) and not started[0].model
+
+    @property
     def answer(self) -> str:
-        """The text of the last step; empty if there is none."""
+        """The text of the last step, or of the last message of a turn that was added; empty if there is none."""
+        if self.added:
+            last = self.started.messages[-1]
+            return text_of(last.content) if last.role == "assistant" else ""
         steps = self.steps
         return steps[-1].text if steps else ""
 
