@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.types.displayable import Display, draw_with
 
 if TYPE_CHECKING:
+    from casual_llm.messages import (
+        AssistantMessage,
+        AssistantToolCall,
+        AssistantToolCallFunction,
+        ChatMessage,
+        ImageContent,
+        SystemMessage,
+        TextContent,
+        ToolResultMessage,
+        UserMessage,
+    )
     from IPython.core.interactiveshell import InteractiveShell
 
     from casual_mcp_nb.config import load_config
@@ -26,13 +37,73 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.approval import ApprovalRequest
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.options import TurnOptions
-    from casual_mcp_nb.errors import CasualMcpError
+    from casual_mcp_nb.errors import (
+        AnswerCutError,
+        AnswerLimitError,
+        AuthenticationError,
+        BadRequestError,
+        CassetteError,
+        CassetteMismatchError,
+        CasualMcpError,
+        ClosedError,
+        ConfigError,
+        ConnectError,
+        ContentRefusedError,
+        ContextOverflowError,
+        ExtractionError,
+        IncompleteStreamError,
+        LimitError,
+        MalformedAnswerError,
+        MaxIterationsError,
+        MissingDependencyError,
+        NativeDeferralError,
+        OverloadedError,
+        PermissionDeniedError,
+        ProviderError,
+        ProviderTimeout,
+        RateLimitError,
+        RepeatedCallError,
+        ResourceError,
+        ServerError,
+        TemplateError,
+        ToolCallError,
+        ToolSetError,
+        ToolTimeoutError,
+        TrustRequiredError,
+        UnknownNameError,
+        UsageError,
+    )
+    from casual_mcp_nb.evaluation import Case, evaluate
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
-    from casual_mcp_nb.providers import ModelFactory
+    from casual_mcp_nb.providers import ModelFactory, scripted_model
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
+    from casual_mcp_nb.types.event import (
+        ApprovalAnswered,
+        ApprovalAsked,
+        ContextTrimmed,
+        Event,
+        HostedCall,
+        ModelRetry,
+        ModelWait,
+        Notice,
+        PrefixChanged,
+        Request,
+        SearchRow,
+        ServerLog,
+        StepFinished,
+        StepStarted,
+        TextDelta,
+        TextEdited,
+        ToolFinished,
+        ToolProgress,
+        ToolsSearched,
+        ToolStarted,
+        TurnFinished,
+        TurnStarted,
+    )
     from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls
     from casual_mcp_nb.types.search import SearchHit, SearchResults
     from casual_mcp_nb.types.selection import Selection
@@ -51,13 +122,26 @@ _NAMES = {
     "engine.approval": "ApprovalRequest",
     "engine.chat": "McpToolChat",
     "engine.options": "TurnOptions",
-    "errors": "CasualMcpError",
+    "errors": (
+        "AnswerCutError AnswerLimitError AuthenticationError BadRequestError CassetteError CassetteMismatchError "
+        "CasualMcpError ClosedError ConfigError ConnectError ContentRefusedError ContextOverflowError "
+        "ExtractionError IncompleteStreamError LimitError MalformedAnswerError MaxIterationsError "
+        "MissingDependencyError NativeDeferralError OverloadedError PermissionDeniedError ProviderError "
+        "ProviderTimeout RateLimitError RepeatedCallError ResourceError ServerError TemplateError ToolCallError "
+        "ToolSetError ToolTimeoutError TrustRequiredError UnknownNameError UsageError"
+    ),
+    "evaluation": "Case evaluate",
     "notebook.nested": "enable_nested_asyncio",
-    "providers": "ModelFactory",
+    "providers": "ModelFactory scripted_model",
     "session": "Session",
     "toolbox": "Inject ToolContext ToolOutput",
     "types.config": "Config ExcludeSpec ToolSetConfig",
     "types.conversation": "Conversation",
+    "types.event": (
+        "ApprovalAnswered ApprovalAsked ContextTrimmed Event HostedCall ModelRetry ModelWait Notice PrefixChanged "
+        "Request SearchRow ServerLog StepFinished StepStarted TextDelta TextEdited ToolFinished ToolProgress "
+        "ToolStarted ToolsSearched TurnFinished TurnStarted"
+    ),
     "types.plan": "PlannedCall PlannedCalls",
     "types.search": "SearchHit SearchResults",
     "types.selection": "Selection",
@@ -67,45 +151,119 @@ _NAMES = {
     "types.tool": "ToolName ToolSpec",
     "types.trace": "Trace Turn",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+_MESSAGES = (
+    "AssistantMessage AssistantToolCall AssistantToolCallFunction ChatMessage ImageContent SystemMessage "
+    "TextContent ToolResultMessage UserMessage"
+)
+_HOMES = {
+    **{name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()},
+    **dict.fromkeys(_MESSAGES.split(), "casual_llm.messages"),
+}
 
 __all__ = [
+    "AnswerCutError",
+    "AnswerLimitError",
+    "ApprovalAnswered",
+    "ApprovalAsked",
     "ApprovalRequest",
+    "AssistantMessage",
+    "AssistantToolCall",
+    "AssistantToolCallFunction",
+    "AuthenticationError",
+    "BadRequestError",
+    "Case",
+    "CassetteError",
+    "CassetteMismatchError",
     "CasualMcpError",
+    "ChatMessage",
     "ChatStats",
+    "ClosedError",
     "Config",
+    "ConfigError",
+    "ConnectError",
+    "ContentRefusedError",
+    "ContextOverflowError",
+    "ContextTrimmed",
     "Conversation",
+    "Event",
     "ExcludeSpec",
+    "ExtractionError",
+    "HostedCall",
+    "ImageContent",
+    "IncompleteStreamError",
     "Inject",
+    "LimitError",
+    "MalformedAnswerError",
     "Manifest",
+    "MaxIterationsError",
     "McpToolChat",
+    "MissingDependencyError",
     "ModelFactory",
+    "ModelRetry",
+    "ModelWait",
+    "NativeDeferralError",
+    "Notice",
+    "OverloadedError",
+    "PermissionDeniedError",
     "PlannedCall",
     "PlannedCalls",
+    "PrefixChanged",
+    "ProviderError",
+    "ProviderTimeout",
+    "RateLimitError",
+    "RepeatedCallError",
+    "Request",
+    "ResourceError",
     "SearchHit",
     "SearchResults",
+    "SearchRow",
     "SearchToolsTool",
     "Selection",
+    "ServerError",
+    "ServerLog",
     "ServerStatus",
     "Session",
     "Step",
+    "StepFinished",
+    "StepStarted",
     "SyntheticTool",
     "SyntheticToolResult",
+    "SystemMessage",
+    "TemplateError",
+    "TextContent",
+    "TextDelta",
+    "TextEdited",
     "ToolCache",
     "ToolCall",
+    "ToolCallError",
     "ToolContext",
+    "ToolFinished",
     "ToolName",
     "ToolOutput",
+    "ToolProgress",
+    "ToolResultMessage",
     "ToolSearchIndex",
     "ToolSetConfig",
+    "ToolSetError",
     "ToolSpec",
+    "ToolStarted",
+    "ToolTimeoutError",
+    "ToolsSearched",
     "Trace",
+    "TrustRequiredError",
     "Turn",
+    "TurnFinished",
     "TurnOptions",
+    "TurnStarted",
+    "UnknownNameError",
+    "UsageError",
+    "UserMessage",
     "enable_nested_asyncio",
+    "evaluate",
     "generate_manifest",
     "load_config",
     "partition_tools",
+    "scripted_model",
     "tool_from_mcp",
     "tools_from_mcp",
 ]
@@ -115,7 +273,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -24,6 +24,7 @@ GROUPS = (
     ("Evaluation", ("evaluation", "types.evaluation")),
     ("Events", ("types.event",)),
     ("Errors", ("errors",)),
+    ("Messages", ("casual_llm",)),
     ("Other names", ("",)),
 )
 """Title of a reference page and the modules whose names it has; the first page that matches a name gets it."""
@@ -31,7 +32,7 @@ GROUPS = (
 
 def group_of(name: str) -> str:
     """Return the title of the reference page that a public name is on."""
-    module = f"{casual_mcp_nb._HOMES[name]}."
+    module = f"{casual_mcp_nb._HOMES[name]}.".removeprefix("casual_mcp_nb.")
     return next(title for title, modules in GROUPS if any(not home or module.startswith(f"{home}.") for home in modules))
 
 
