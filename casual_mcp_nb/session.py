@@ -1353,13 +1353,15 @@ class Session(Displayable):
         """The conversation as it is now."""
         return self._runner.conversation
 
-    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+    def export(self, path: str | Path, *, overwrite: bool = False, player: bool = False) -> Path:
         """Write the conversation to a file.
 
         Args:
             path: The file. Its extension says the format: `.html` (one page, without scripts or network access), `.md`, or
                 `.json` (everything; `Conversation.load` reads it).
             overwrite: Replace a file that exists.
+            player: Make the `.html` file a player: a page that steps through the conversation, forward and back, without a
+                network. Very long texts are cut in it.
 
         Returns:
             The file; it is written whole or not at all.
@@ -1369,7 +1371,11 @@ class Session(Displayable):
         """
         from casual_mcp_nb.notebook.export import export
 
-        return export(self.conversation, Path(path), overwrite=overwrite)
+        if not player:
+            return export(self.conversation, Path(path), overwrite=overwrite)
+        from casual_mcp_nb.widgets.player import player_page
+
+        return export(self.conversation, Path(path), overwrite=overwrite, player=player_page)
 
     def doctor(self) -> Diagnosis:
         """Check what a session needs, and say how to fix what does not work.

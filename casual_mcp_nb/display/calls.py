@@ -108,7 +108,7 @@ def tool_words(call: ToolCall) -> str:
 def call_spans(call: ToolCall) -> tuple[Span, ...]:
     """Return what a call did, in words: `time:convert_time time “14:30” → 22:30`, or what was searched and loaded."""
     if call.search is not None:
-        return (Span(_search_words(call.search)),)
+        return (Span(search_words(call.search)),)
     arguments = first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
     result = first(_result_words(call), _RESULT)
     spans = [Span(tool_words(call), "code"), Span(arguments, "quiet"), Span(f"→ {result}" if result else "", "result")]
@@ -175,14 +175,14 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
     if call.large is not None:
-        blocks.append(Text(_kept_words(call.large)))
+        blocks.append(Text(kept_words(call.large)))
     if call.result:
         label = "Result" if call.unedited is None else "Result, edited by hand"
         blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
     if call.unedited is not None:
         blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
     above = {preview.picture for preview in call.previews} - {None}
-    blocks += [_content(part, call, images) for part in call.content if part.kind != "text" and part.data not in above]
+    blocks += [part_block(part, call, images) for part in call.content if part.kind != "text" and part.data not in above]
     if call.previews:
         blocks.append(Text(payload_words(call.previews)))
     return [*blocks, *structured_blocks(call.structured)]
@@ -198,17 +198,22 @@ def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Bl
 
 
 def _search_row(row: SearchRow, best: float | None) -> tuple[Cell, ...]:
+    bar = Bar("" if row.score is None else words.score(row.score), fraction(row.score, best))
+    return (Name(str(row.tool)), bar, why_found(row))
+
+
+def why_found(row: SearchRow) -> str:
+    """Return why a search returned a tool, in words, and whether it was loaded already."""
     why = ", ".join(map(words.quoted, row.words))
     if row.same_server:
         why = "on the server of the best match"
     elif row.score is None:
         why = "named by the model"
-    loaded = "" if row.newly_loaded else "already loaded"
-    bar = Bar("" if row.score is None else words.score(row.score), fraction(row.score, best))
-    return (Name(str(row.tool)), bar, " · ".join(filter(None, (why, loaded))))
+    return " · ".join(filter(None, (why, "" if row.newly_loaded else "already loaded")))
 
 
-def _search_words(search: ToolsSearched) -> str:
+def search_words(search: ToolsSearched) -> str:
+    """Return what was searched, and what that loaded."""
     if search.unloaded:
         return f"Unloaded {words.count(len(search.unloaded), 'tool')} ({search.offered:,} loaded)"
     new = [row.tool.server for row in search.rows if row.newly_loaded]
@@ -250,7 +255,7 @@ def _result_words(call: ToolCall) -> str:
     return call.result if not parts else words.listed(parts, _PAIRS)
 
 
-def _kept_words(large: LargeResult) -> str:
+def kept_words(large: LargeResult) -> str:
     """Return where the whole of a large result is, and how much of it the model read."""
     where = "kept as call.value" if large.kept else "no longer kept" if large.source is not None else "not in this file"
     return f"{large.size_in_words}, {large.what}: {where}; the model read ≈ {words.count(large.tokens, 'token')}."
@@ -289,7 +294,8 @@ def content_block(kind: str, mime_type: str, data: bytes, source: str, images: I
     return Text(note)
 
 
-def _content(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
+def part_block(part: ContentPart, call: ToolCall, images: ImageBudget) -> Block:
+    """Return a part of a result that is not text: an image, or what it is."""
     data = part.data or b""
     mime_type = (part.mime_type or "").lower()
     if part.kind in ("image", "audio"):

@@ -6,7 +6,7 @@ answer can neither load nor hide anything, and the address of a link is always r
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,12 +14,38 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
+_HEADING = "h4"
 _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "reference")
 
 
 def prose_html(text: str) -> str:
     """Return Markdown as HTML. Everything in it is escaped; the only tags are those of Markdown's own structure."""
     return str(_parser().render(text))
+
+
+def prose_tree(text: str) -> list[Any]:
+    """Return Markdown as a tree, for a page that makes its own elements: texts, and elements as lists of a tag and its content."""
+    return _tree(iter(_parser().parse(text)))
+
+
+def _tree(tokens: Iterator[Token]) -> list[Any]:
+    nodes: list[Any] = []
+    for token in tokens:
+        if token.nesting < 0:
+            break
+        if token.nesting > 0:
+            inside = _tree(tokens)
+            # A paragraph of a tight list is only its text.
+            nodes += inside if token.hidden else [[_HEADING if token.type == "heading_open" else token.tag, *inside]]
+        elif token.type == "inline":
+            nodes += _tree(iter(token.children or ()))
+        elif token.type in ("fence", "code_block"):
+            nodes.append(["pre", token.content])
+        elif token.type == "softbreak":
+            nodes.append("\n")
+        else:
+            nodes.append([token.tag, *([token.content] if token.content else [])] if token.tag else token.content)
+    return nodes
 
 
 @cache

@@ -77,7 +77,7 @@ def step_sections(
     whole = [step for step in visible if step.index < _FIRST_STEPS or step.index >= last]
     calls = max(_FIRST_CALLS, 2 * limits.rows // max(1, len(whole)))
     drawn = sum(min(calls, len(step.tool_calls)) for step in whole)
-    times, remarks = _events_by_step(turn)
+    times, remarks = events_by_step(turn)
     timeline = _Timeline(
         limits=limits,
         detail=detail,
@@ -103,7 +103,7 @@ def step_sections(
     return sections
 
 
-def _events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
+def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
     """Return when each step began and ended, and the notices, retries, waits and logs in it."""
     times: dict[int, tuple[float, float]] = {}
     remarks: dict[int, list[Event]] = {}
@@ -190,8 +190,14 @@ def _mark(step: Step) -> Status | None:
 
 
 def _model_line(step: Step) -> list[Block]:
+    shown = model_figures(step)
+    return [Line(None, shown)] if shown else []
+
+
+def model_figures(step: Step) -> tuple[str, ...]:
+    """Return what an answer of the model took, in words; what is unknown is left out."""
     if step.response is None:
-        return []
+        return ()
     usage = step.usage
     figures = [f"Model {words.seconds(step.seconds)}" if step.tool_calls and step.seconds is not None else ""]
     if step.first_token_seconds is not None:
@@ -205,8 +211,7 @@ def _model_line(step: Step) -> list[Block]:
     if usage and usage.cache_miss:
         figures.append(f"cache missed: {miss_words(usage.cache_miss)}")
     figures += [str(step.cost) if step.cost else "", words.ending(step.finish_reason)]
-    shown = tuple(filter(None, figures))
-    return [Line(None, shown)] if shown else []
+    return tuple(filter(None, figures))
 
 
 def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
@@ -228,7 +233,7 @@ def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
 
 
 def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block]:
-    blocks: list[Block] = [Line(_remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)]
+    blocks: list[Block] = [Line(remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)]
     logs = [event for event in events if isinstance(event, ServerLog)]
     if logs:
         lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
@@ -237,7 +242,8 @@ def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block
     return blocks
 
 
-def _remark(event: Event) -> Status:
+def remark(event: Event) -> Status:
+    """Return what happened beside a step, in words."""
     match event:
         case Notice():
             return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")

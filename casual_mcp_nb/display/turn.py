@@ -105,7 +105,7 @@ def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: 
     last = steps[-1] if steps else None
     text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
     blocks: list[Block] = []
-    mark = _instead(turn, last, text)
+    mark = instead_of_answer(turn, last, text)
     if mark is not None:
         blocks.append(Line(mark))
     if text:
@@ -113,7 +113,8 @@ def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: 
     return Section("", tuple(blocks), look="answer", data=(("part", "answer"),))
 
 
-def _instead(turn: Turn, last: Step | None, text: str) -> Status | None:
+def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None:
+    """Return what happened where there is no answer, or not all of one."""
     match turn.status:
         case "failed":
             return Status(f"✗ {turn.error or 'The turn failed.'}", "bad")

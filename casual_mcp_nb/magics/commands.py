@@ -226,11 +226,11 @@ def preview(session: Session, line: str) -> Any:
 def export(session: Session, line: str) -> Any:
     """Write the conversation to a file."""
     words = words_of(line)
-    paths = [word for word in words if word != "--overwrite"]
+    paths = [word for word in words if word not in ("--overwrite", "--player")]
     if len(paths) != 1:
         text = "Which file?" if not paths else f"%mcp export takes only one file; this line has {len(paths)}."
         raise UsageError(text, hint="For example: %mcp export lesson.html")
-    return session.export(paths[0], overwrite="--overwrite" in words)
+    return session.export(paths[0], overwrite="--overwrite" in words, player="--player" in words)
 
 
 def step_of(command: str) -> Callable[[Session, str], Step]:
@@ -546,7 +546,9 @@ COMMANDS: dict[str, Command] = {
         "%mcp diff 2",
         run=lambda session, line: step_of("diff")(session, line).diff(),
     ),
-    "export": Command(_TALK, "save it as .html, .md or .json", "FILE [--overwrite]", "%mcp export lesson.html", run=export),
+    "export": Command(
+        _TALK, "save it as .html, .md or .json", "FILE [--player] [--overwrite]", "%mcp export lesson.html --player", run=export
+    ),
     "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
     "new": Command(_TALK, "start a new conversation; --private: one that is not saved", "[--private]", run=new),
     "conversations": Command(

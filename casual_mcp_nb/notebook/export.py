@@ -12,13 +12,20 @@ from casual_mcp_nb.types.files import write_text
 TITLE = "A conversation with casual_mcp_nb"
 
 
-def export(conversation: Conversation, path: Path, *, overwrite: bool = False) -> Path:
+def export(
+    conversation: Conversation,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    player: Callable[[Conversation, str], str] | None = None,
+) -> Path:
     """Write a conversation to a file, in the format that its extension says.
 
     Args:
         conversation: What to write.
         path: The file: `.html`, `.md` or `.json`.
         overwrite: Replace a file that exists.
+        player: Returns the page that steps through the conversation, from it and a title, in place of the one without scripts.
 
     Returns:
         The file.
@@ -30,10 +37,11 @@ def export(conversation: Conversation, path: Path, *, overwrite: bool = False) -
     if write is None:
         hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
         raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
+    if player and write is not _html:
+        raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
+    text = player(conversation, TITLE) if player else write(conversation)
     path = path.expanduser()
-    write_text(
-        path, write(conversation), overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite."
-    )
+    write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
     return path
 
 

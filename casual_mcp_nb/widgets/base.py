@@ -7,8 +7,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
@@ -18,27 +16,14 @@ import traitlets
 from casual_mcp_nb.errors import CasualMcpError, UsageError, shown
 from casual_mcp_nb.notebook.throttle import Throttle
 from casual_mcp_nb.types.secret import redacted
+from casual_mcp_nb.widgets._bundles import bundle_of
 from casual_mcp_nb.widgets.state import SessionParts, State
 
-STATIC = Path(__file__).parent / "static"
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
 # JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone: the picture that follows
 # says more. A widget that lives has elements in this place. The rule holds where the notebook is trusted.
 _NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) { display: none; }"
-
-
-@cache
-def bundle_of(name: str) -> tuple[str, str]:
-    """Return the ES module and the style sheet of a widget, as `frontend/build.mjs` bundled them.
-
-    Args:
-        name: The file in `static/`, without extension.
-
-    Returns:
-        JavaScript and CSS.
-    """
-    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(encoding="utf-8")
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

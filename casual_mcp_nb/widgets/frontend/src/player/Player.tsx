@@ -1,0 +1,163 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import "../lib/base.css";
+import "../tokens/tokens.css";
+import "../explorer/parts.css";
+import "./player.css";
+import { Button, LargeText } from "../lib/controls";
+import { number } from "../lib/words";
+import { type Action, actionOf, KEYS } from "./keys";
+import { SlideView } from "./SlideView";
+import { labelOf, placeIn } from "./slides";
+import type { Lesson, Slide } from "./state";
+import { Timeline } from "./Timeline";
+
+const SECONDS = 4;
+
+/** A conversation that is stepped through. */
+export function Player({ lesson }: { lesson: Lesson }) {
+  const last = Math.max(0, lesson.slides.length - 1);
+  const [place, setPlace] = useState(() => placeIn(location.hash, lesson.slides.length) ?? 0);
+  const [playing, setPlaying] = useState(false);
+  const [help, setHelp] = useState(false);
+  const root = useRef<HTMLElement>(null);
+  const body = useRef<HTMLElement>(null);
+  const go = (to: number) => {
+    setPlaying(false);
+    setPlace(Math.min(last, Math.max(0, to)));
+  };
+  const act: Record<Action, () => void> = {
+    next: () => go(place + 1),
+    back: () => go(place - 1),
+    first: () => go(0),
+    last: () => go(last),
+    play: () => {
+      if (place === last) setPlace(0);
+      setPlaying(!playing);
+    },
+    large: () => root.current?.querySelector<HTMLElement>("[data-testid=large-text]")?.click(),
+    dark: toggleDark,
+    help: () => setHelp(!help),
+  };
+  const acts = useRef(act);
+  acts.current = act;
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const action = actionOf(event);
+      if (!action) return;
+      event.preventDefault();
+      acts.current[action]();
+    };
+    const onHash = () => setPlace((shown) => placeIn(location.hash, last + 1) ?? shown);
+    document.addEventListener("keydown", onKey);
+    window.addEventListener("hashchange", onHash);
+    return () => {
+      document.removeEventListener("keydown", onKey);
+      window.removeEventListener("hashchange", onHash);
+    };
+  }, [last]);
+  useEffect(() => {
+    body.current?.scrollTo(0, 0);
+    remember(place);
+  }, [place]);
+  useEffect(() => {
+    if (!playing) return;
+    if (place === last) return setPlaying(false);
+    const timer = setTimeout(() => setPlace(place + 1), 1000 * SECONDS);
+    return () => clearTimeout(timer);
+  }, [playing, place, last]);
+
+  const slide = lesson.slides[place];
+  return (
+    <main class="cmn-widget cmn-player" ref={root} data-testid="player">
+      <header>
+        <h1 class="cmn-clip" title={lesson.title}>
+          {lesson.title || "A conversation"}
+        </h1>
+        <span class="cmn-quiet cmn-about cmn-clip">{aboutOf(lesson)}</span>
+        <span class="cmn-tools">
+          <LargeText />
+          <Button testid="dark" tone="quiet" aria-label="Dark or light" title="Dark or light" onClick={toggleDark}>
+            ◐
+          </Button>
+          <Button testid="help" tone="quiet" aria-expanded={help} aria-label="Keys" title="Keys" onClick={act.help}>
+            ?
+          </Button>
+        </span>
+      </header>
+      {help && <Keys />}
+      <div class="cmn-stage">
+        <Timeline lesson={lesson} place={place} onGo={go} />
+        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard */}
+        <section class="cmn-slide-box" ref={body} tabIndex={0} aria-label="Step">
+          {slide ? <SlideView key={place} lesson={lesson} place={place} /> : <p>No turns yet.</p>}
+        </section>
+      </div>
+      <footer>
+        <Button testid="back" aria-label="Back" disabled={place === 0} onClick={act.back}>
+          ←
+        </Button>
+        <Button testid="play" aria-label={playing ? "Pause" : "Play"} aria-pressed={playing} onClick={act.play}>
+          {playing ? "❚❚" : "▶"}
+        </Button>
+        <Button testid="next" tone="primary" aria-label="Next" disabled={place === last} onClick={act.next}>
+          →
+        </Button>
+        <span class="cmn-progress" aria-hidden="true">
+          <i style={{ width: `${(100 * (place + 1)) / (last + 1)}%` }} />
+        </span>
+        <span role="status" class="cmn-number" data-testid="progress">
+          {slide && `${number.format(place + 1)} of ${number.format(last + 1)}`}
+          <span class="cmn-visually-hidden">{slide && `: ${spoken(slide)}`}</span>
+        </span>
+      </footer>
+    </main>
+  );
+}
+
+function spoken(slide: Slide): string {
+  return labelOf(slide).join(" ").slice(0, 200);
+}
+
+function aboutOf({ began, model }: Lesson): string {
+  const when = began === null ? "" : new Date(1000 * began).toLocaleString("en-GB", { dateStyle: "long", timeStyle: "short" });
+  return [when, model].filter(Boolean).join(" · ");
+}
+
+function Keys() {
+  return (
+    <dl class="cmn-keys" data-testid="keys">
+      {KEYS.map(([keys, does]) => (
+        <div key={keys}>
+          <dt>{keys}</dt>
+          <dd>{does}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** The theme of the system, until a person chooses the other one. */
+export function followTheme(): void {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const follow = () => setDark(dark.matches);
+  follow();
+  dark.addEventListener("change", follow);
+}
+
+function setDark(on: boolean): void {
+  document.documentElement.dataset.theme = on ? "dark" : "light";
+}
+
+function toggleDark(): void {
+  setDark(document.documentElement.dataset.theme !== "dark");
+}
+
+/** Name the place in the address, so that it can be shared; in some frames a page may not. */
+function remember(place: number): void {
+  try {
+    history.replaceState(null, "", `#${place + 1}`);
+  } catch {
+    // The page works without.
+  }
+}

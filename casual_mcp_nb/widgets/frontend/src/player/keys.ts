@@ -1,0 +1,36 @@
+// The keys of the player.
+
+export const KEYS: readonly [keys: string, does: string][] = [
+  ["→ or Page Down", "next"],
+  ["← or Page Up", "back"],
+  ["Home, End", "first, last"],
+  ["Space", "play, pause"],
+  ["L", "large text"],
+  ["D", "dark, light"],
+  ["?", "these keys"],
+];
+
+export type Action = "next" | "back" | "first" | "last" | "play" | "large" | "dark" | "help";
+
+const ACTIONS: Record<string, Action> = {
+  ArrowRight: "next",
+  PageDown: "next",
+  ArrowLeft: "back",
+  PageUp: "back",
+  Home: "first",
+  End: "last",
+  " ": "play",
+  l: "large",
+  d: "dark",
+  "?": "help",
+};
+
+/** What a key does; null where a control needs it, or the browser. */
+export function actionOf(event: KeyboardEvent): Action | null {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return null;
+  const target = event.target as Element | null;
+  if (target?.closest("input, select, textarea, [role=tab]")) return null;
+  // The space bar presses a button that has the focus.
+  if (event.key === " " && target?.closest("button, summary")) return null;
+  return ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key] ?? null;
+}

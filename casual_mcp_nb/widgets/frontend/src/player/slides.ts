@@ -1,0 +1,76 @@
+// What the player says of a slide, and what a request has that the one before had not.
+
+import { amount } from "../tokens/tokens";
+import type { Lesson, RequestSlide, Slide, Span } from "./state";
+
+/** What a slide is, and a few words on it. */
+export function labelOf(slide: Slide): [what: string, about: string] {
+  switch (slide.kind) {
+    case "prompt":
+      return ["Prompt", slide.text];
+    case "request":
+      return ["Request", `${amount(totalOf(slide), slide.origin)} in`];
+    case "search":
+      return ["Search", slide.query];
+    case "call":
+      return ["Call", slide.tool];
+    case "answer":
+      return ["Answer", slide.status?.[0] ?? ""];
+  }
+}
+
+/** "Turn 2, step 1" */
+export function placeOf(slide: Slide): string {
+  const step = slide.kind === "prompt" || slide.step === undefined ? "" : `, step ${slide.step}`;
+  return `Turn ${slide.turn}${step}`;
+}
+
+export function totalOf({ parts }: RequestSlide): number {
+  return parts.reduce((sum, part) => sum + part, 0);
+}
+
+/** The numbers in spans. */
+export function spread(spans: readonly Span[]): number[] {
+  return spans.flatMap(([start, end]) => Array.from({ length: end - start }, (_, index) => start + index));
+}
+
+export interface Offered {
+  /** The numbers of what this request has in common with the one before, and of what is new. */
+  same: number[];
+  added: number[];
+  /** What only the one before has. */
+  removed: number[];
+}
+
+/** Compare what a request holds with what the request before held. */
+export function compared(now: readonly Span[], before: readonly Span[] | undefined): Offered {
+  const numbers = spread(now);
+  const old = new Set(spread(before ?? []));
+  const current = new Set(numbers);
+  return {
+    same: numbers.filter((number) => old.has(number)),
+    added: numbers.filter((number) => !old.has(number)),
+    removed: [...old].filter((number) => !current.has(number)),
+  };
+}
+
+/** The request before a slide, in whatever turn. */
+export function requestBefore(slides: readonly Slide[], place: number): RequestSlide | undefined {
+  return slides.slice(0, place).findLast((slide) => slide.kind === "request");
+}
+
+/** The slides of each turn, each with its place in the lesson. */
+export function byTurn({ turns, slides }: Lesson) {
+  const placed = slides.map((slide, place) => ({ slide, place }));
+  return turns.map((row, index) => ({
+    row,
+    number: index + 1,
+    slides: placed.filter(({ slide }) => slide.turn === index + 1),
+  }));
+}
+
+/** The place that the address names, from `#1`; null if it names none. */
+export function placeIn(hash: string, slides: number): number | null {
+  const number = /^#[0-9]{1,6}$/.test(hash) ? Number(hash.slice(1)) : 0;
+  return number >= 1 ? Math.min(number, slides) - 1 : null;
+}

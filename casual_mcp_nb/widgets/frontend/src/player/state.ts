@@ -1,0 +1,118 @@
+// The data in the page, as `casual_mcp_nb/widgets/_slides.py` makes it.
+
+import type { Origin } from "../tokens/state";
+
+/** What is said of a state, and its tone. */
+export type Mark = [text: string, tone: string];
+/** A half-open range of numbers. */
+export type Span = [start: number, end: number];
+/** A text, or an element: its tag and what is in it. */
+export type ProseNode = string | ProseNode[];
+
+interface Pictures {
+  /** The address of each image, which holds its bytes, and what it is. */
+  images?: [source: string, note: string][];
+  notes?: string[];
+}
+
+export interface PromptSlide extends Pictures {
+  kind: "prompt";
+  turn: number;
+  text: string;
+  attached?: string[];
+  /** The prompt as it was before it was edited by hand. */
+  before?: string;
+}
+
+export interface RequestSlide {
+  kind: "request";
+  turn: number;
+  step: number;
+  /** What it holds, in words. */
+  words: string;
+  /** Tokens by part. */
+  parts: number[];
+  origin: Origin;
+  reused?: number;
+  messages: Span[];
+  tools: Span[];
+  left_out?: number;
+  options?: [name: string, value: string][];
+  remarks?: Mark[];
+}
+
+export interface Call extends Pictures {
+  tool: string;
+  arguments: string;
+  status: Mark;
+  seconds?: string;
+  result?: string;
+  unedited?: string;
+  nested?: Call[];
+}
+
+interface OfAnswer {
+  turn: number;
+  step: number;
+  /** What the model said before its calls. */
+  said?: ProseNode[];
+  /** What its answer took, in words. */
+  figures?: string[];
+}
+
+export interface CallSlide extends Call, OfAnswer {
+  kind: "call";
+}
+
+export interface SearchSlide extends Call, OfAnswer {
+  kind: "search";
+  query: string;
+  words: string;
+  rows: [tool: string, score: number | null, why: string][];
+}
+
+export interface AnswerSlide {
+  kind: "answer";
+  turn: number;
+  step?: number;
+  text: ProseNode[];
+  status?: Mark;
+  figures?: string[];
+}
+
+export type Slide = PromptSlide | RequestSlide | CallSlide | SearchSlide | AnswerSlide;
+
+export interface Message {
+  role: string;
+  text: string;
+  tokens: number;
+  name?: string;
+  images?: number;
+  calls?: [name: string, args: string][];
+}
+
+export interface Tool {
+  name: string;
+  tokens: number;
+  description: string;
+  definition?: string;
+}
+
+export interface TurnRow {
+  prompt: string;
+  status: string;
+  figures: string[];
+}
+
+export interface Lesson {
+  title: string;
+  /** Seconds since 1970. */
+  began: number | null;
+  model: string;
+  /** What the parts of a request are called. */
+  parts: string[];
+  turns: TurnRow[];
+  slides: Slide[];
+  messages: Message[];
+  tools: Tool[];
+}

@@ -1,0 +1,138 @@
+"""The player in a browser: a file that is opened without a network, stepped through by keyboard, readable by everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.pages import pictured, violations
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, scripted_model
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+EVIL = "</script><script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>\u2028"
+CONFIG = {
+    "servers": {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time")},
+    "tool_discovery": {"enabled": True, "defer_all": True},
+}
+
+
+@pytest.fixture(scope="module")
+def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with Session.from_config(CONFIG) as session:
+        steps = [call("search_tools", query="add numbers"), call("math__add", a=1, b=2), "It is **3**."]
+        session.chat("Add 1 and 2.", model=scripted_model(*steps), echo="none")
+        session.chat(EVIL, model=scripted_model(call(EVIL), EVIL), echo="none")
+        return session.export(tmp_path_factory.mktemp("player") / "lesson.html", player=True)
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any, lesson: Path) -> Iterator[Any]:
+    """The page of the file, in a browser that has no network."""
+    context = browser.new_context(offline=True, color_scheme="light", viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.asked, page.complaints = [], []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
+    page.goto(lesson.as_uri())
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def page(opened: Any) -> Iterator[Any]:
+    """The player at its first slide."""
+    opened.get_by_test_id("go-1").click()
+    yield opened
+    assert [url for url in opened.asked if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in opened.asked if url.startswith("file:")]) == 1
+    assert opened.complaints == []
+    assert opened.evaluate("() => document.body.dataset.pwned === undefined")
+
+
+def shows(page: Any, kind: str, number: int) -> None:
+    sync_api.expect(page.get_by_test_id("slide")).to_have_attribute("data-kind", kind)
+    sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 12")
+
+
+def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
+    shows(page, "prompt", 1)
+    for number, kind in enumerate(("request", "search", "request", "call", "request", "answer"), 2):
+        page.keyboard.press("ArrowRight")
+        shows(page, kind, number)
+    sync_api.expect(page.locator("[data-testid=answer] strong")).to_have_text("3")
+    assert page.evaluate("() => location.hash") == "#7"
+    page.keyboard.press("ArrowLeft")
+    shows(page, "request", 6)
+    page.keyboard.press("End")
+    shows(page, "answer", 12)
+    sync_api.expect(page.get_by_test_id("answer")).to_contain_text("<script>")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    shows(page, "call", 10)
+    page.keyboard.press("Home")
+    shows(page, "prompt", 1)
+    page.keyboard.press("?")
+    sync_api.expect(page.get_by_test_id("keys")).to_contain_text("play")
+    page.keyboard.press("?")
+    # The space bar presses a button that has the focus, as it does everywhere.
+    page.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("Space")
+    sync_api.expect(page.get_by_test_id("play")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("Space")
+    sync_api.expect(page.get_by_test_id("play")).to_have_attribute("aria-pressed", "false")
+
+
+def test_an_address_names_a_slide(page: Any) -> None:
+    page.evaluate("() => { location.hash = '#5' }")
+    shows(page, "call", 5)
+    sync_api.expect(page.get_by_test_id("go-5")).to_have_attribute("aria-current", "step")
+
+
+def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> None:
+    assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
+    script = axe.read_text(encoding="utf-8")
+    page.evaluate(script)
+    for theme in ("light", "dark"):
+        sync_api.expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        for number in (1, 2, 3, 5, 7, 10, 12):
+            page.get_by_test_id(f"go-{number}").click()
+            sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 12")
+            pictured(page, f"player-{theme}-{number}")
+            assert violations(page, axe, "body") == []
+        page.keyboard.press("d")
+    size = "() => getComputedStyle(document.querySelector('[data-testid=slide]')).fontSize"
+    assert page.evaluate(size) == "16px"
+    page.keyboard.press("l")
+    assert page.evaluate(size) == "24px"
+    page.set_viewport_size({"width": 900, "height": 800})
+    assert page.evaluate("() => document.documentElement.scrollWidth <= 900")
+    assert violations(page, axe, "body") == []
+    page.keyboard.press("l")
+
+
+def test_paper_has_every_slide(page: Any) -> None:
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.locator("[data-testid=printed] [data-testid=slide]:visible").count() == 12
+    page.emulate_media(media="screen")
+    page.evaluate("() => window.dispatchEvent(new Event('afterprint'))")
+    sync_api.expect(page.get_by_test_id("printed")).to_have_count(0)
+
+
+def test_it_works_in_a_frame_that_may_do_nothing_but_run_scripts(browser: Any, lesson: Path) -> None:
+    page = browser.new_page()
+    page.set_content("<iframe sandbox='allow-scripts' style='width:900px;height:600px'></iframe>")
+    page.evaluate("text => { document.querySelector('iframe').srcdoc = text }", lesson.read_text(encoding="utf-8"))
+    frame = page.frame_locator("iframe")
+    frame.get_by_test_id("next").click()
+    sync_api.expect(frame.get_by_test_id("progress")).to_contain_text("2 of 12")
+    page.close()
