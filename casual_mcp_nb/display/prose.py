@@ -24,7 +24,7 @@ def prose_html(text: str) -> str:
 
 
 def prose_tree(text: str) -> list[Any]:
-    """Return Markdown as a tree, for a page that makes its own elements: texts, and elements as lists of a tag and its content."""
+    """Return Markdown as a tree for a page that makes its own elements: texts, and lists of a tag and what is in it."""
     return _tree(iter(_parser().parse(text)))
 
 
