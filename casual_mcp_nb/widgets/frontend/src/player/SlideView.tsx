@@ -260,7 +260,7 @@ function CallBody({ call, figures }: { call: Call; figures?: string[] | undefine
   );
 }
 
-/** How a call ended, and what the answer took that asked for it. */
+/** How a call ended, and what the answer took that contains it. */
 function Outcome({ call, figures = [] }: { call: Call; figures?: string[] | undefined }) {
   return (
     <p class="cmn-quiet">
