@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers import ModelFactory, scripted_model
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
+    from casual_mcp_nb.types.comparison import Comparison
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.event import (
@@ -135,6 +136,7 @@ _NAMES = {
     "providers": "ModelFactory scripted_model",
     "session": "Session",
     "toolbox": "Inject ToolContext ToolOutput",
+    "types.comparison": "Comparison",
     "types.config": "Config ExcludeSpec ToolSetConfig",
     "types.conversation": "Conversation",
     "types.event": (
@@ -178,6 +180,7 @@ __all__ = [
     "ChatMessage",
     "ChatStats",
     "ClosedError",
+    "Comparison",
     "Config",
     "ConfigError",
     "ConnectError",

@@ -36,7 +36,9 @@ from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError
+from casual_mcp_nb.evaluation.comparison import Ways
 from casual_mcp_nb.notebook.callers import FunctionRunner
+from casual_mcp_nb.notebook.comparing import ComparisonService
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.demo import demo_config
 from casual_mcp_nb.notebook.extract import extract
@@ -59,6 +61,7 @@ from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.types.audit import Audit
 from casual_mcp_nb.types.budget import Budget
+from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
@@ -104,8 +107,11 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
 
     from casual_mcp_nb.discovery import SyntheticTool
-    from casual_mcp_nb.evaluation import Strategy
+    from casual_mcp_nb.evaluation import Strategy as SearchStrategy
+    from casual_mcp_nb.evaluation.comparison import Check
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.types.delivery import DeliverySetting
+    from casual_mcp_nb.types.discovery_options import Strategy
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
 
@@ -232,6 +238,7 @@ class Session(Displayable):
             self.questions,
             self.observers,
         )
+        self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
@@ -962,7 +969,7 @@ class Session(Displayable):
     async def evaluate(
         self,
         cases: Iterable[Case] | str | Path,
-        strategies: Mapping[str, Strategy] | None = None,
+        strategies: Mapping[str, SearchStrategy] | None = None,
         *,
         k: int | None = None,
         executor: Executor | None = None,
@@ -988,6 +995,63 @@ class Session(Displayable):
         return await self._on_engine(work)
 
     evaluate_async = awaited(evaluate)
+
+    @blocking
+    @spelled_out(ModelOptions)
+    async def compare(
+        self,
+        prompt: str | Sequence[str],
+        *,
+        discovery: bool | Sequence[bool] = (),
+        models: str | Sequence[str | Model | ChatModel] = (),
+        tool_sets: str | Sequence[str | None] = (),
+        strategies: Strategy | Sequence[Strategy] = (),
+        deliveries: DeliverySetting | Sequence[DeliverySetting] = (),
+        repeats: int = 1,
+        check: Check | Sequence[Check | None] | None = None,
+        max_runs: int = 100,
+        progress: bool = True,
+        **options: Unpack[ModelOptions],
+    ) -> Comparison:
+        """Answer prompts in several ways, and compare what each took and whether it was right.
+
+        Each run is a conversation with one turn. This session's conversation and selection stay as they are, and no turn of it
+        can run meanwhile. Tools are really called, in each run; calls that need approval ask as usual. Runs are made one after
+        another; an interrupt or `stop` ends them early, and `comparison` has what was done.
+
+        Args:
+            prompt: The text, or several texts.
+            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`.
+            models: Names of models of the config, or model objects.
+            tool_sets: Names of toolsets; None in the list is what the session uses.
+            strategies: `search`, `browse`, or both.
+            deliveries: How the model gets what it found: `auto`, `definitions`, `native`, `bridge`.
+            repeats: How often each prompt is sent in each way.
+            check: What makes a turn right: a text that the answer contains as whole words, a compiled pattern that is found in
+                it, or a function that gets the `Turn`; or a list with one for each prompt.
+            max_runs: The most runs to make: one for each way, prompt and repeat.
+            progress: Show it while it runs.
+            options: As of `chat`, those that go to the model, such as `temperature`.
+
+        Returns:
+            The ways by name, each with its runs and their figures; it says which way costs least, and where deferring loses. A
+            run that failed does not raise.
+
+        Raises:
+            UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
+            ConnectError: No server could be connected.
+        """
+        ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
+        return await self._comparisons.compare(
+            prompt, ways, options, check, repeats=repeats, max_runs=max_runs, progress=progress
+        )
+
+    compare_async = awaited(compare)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The last comparison, also one that was interrupted; None before the first one."""
+        return self._comparisons.last
 
     @blocking
     async def lint(self) -> Lint:
@@ -1472,3 +1536,8 @@ class Session(Displayable):
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""
         started.add_done_callback(lambda _: self and None)
         return started
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """Return a value of which there may be several as a tuple."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)

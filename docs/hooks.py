@@ -21,7 +21,7 @@ GROUPS = (
     ("Discovery", ("discovery", "types.search")),
     ("Config", ("config", "types.config", "types.options")),
     ("Models", ("providers",)),
-    ("Evaluation", ("evaluation", "types.evaluation")),
+    ("Evaluation", ("evaluation", "types.evaluation", "types.comparison")),
     ("Events", ("types.event",)),
     ("Errors", ("errors",)),
     ("Messages", ("casual_llm",)),

@@ -12,6 +12,7 @@ from functools import singledispatch
 from typing import Any, Literal
 
 from casual_mcp_nb.display.calls import call_view
+from casual_mcp_nb.display.comparison import comparison_view
 from casual_mcp_nb.display.conversation import conversation_view, document_view
 from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
 from casual_mcp_nb.display.exploration import exploration_view
@@ -54,6 +55,7 @@ from casual_mcp_nb.display.turn import answer_view, line_only, transcript_view, 
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Text, View, complete, fit
 from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
+from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.diagnosis import Diagnosis
 from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
@@ -166,6 +168,7 @@ view_of.register(Help, help_view)
 view_of.register(ChatStats, stats_view)
 view_of.register(Evaluation, evaluation_view)
 view_of.register(Lint, lint_view)
+view_of.register(Comparison, comparison_view)
 view_of.register(ServerLog, log_view)
 view_of.register(Messages, messages_view)
 view_of.register(DirectCall, direct_call_view)

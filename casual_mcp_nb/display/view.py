@@ -77,12 +77,16 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`."""
+    """A number with a bar; `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`.
+
+    A `narrow` bar is below its number, for a table with many columns of bars.
+    """
 
     kind: ClassVar[str] = "bar"
     text: str
     fraction: float | None
     colour: int | None = None
+    narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -91,6 +92,7 @@ class McpToolChat:
 
     Attributes:
         context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
+        run_function: As given.
 
     Raises:
         UsageError: The selection names something that does not exist.
@@ -139,6 +141,7 @@ class McpToolChat:
             limits=answer_limits,
             strict=strict,
         )
+        self.run_function = run_function
         self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
         self.mocks = Mocks(run_function)
         self._secrets = secrets
@@ -373,6 +376,21 @@ class McpToolChat:
         self.tools.changes.forget(name)
         await self.server_manager.remove(name)
         await self.tools.update()
+
+    def apart(self, consent: Consent | None = None) -> McpToolChat:
+        """Return a chat with the same servers, models and tools, for another conversation.
+
+        What this chat remembers of its conversation, such as approvals and which notices were given, stays as it is.
+
+        Args:
+            consent: The approvals of that conversation; None for none yet.
+        """
+        other = copy.copy(self)
+        other.selection = self.selection.snapshot()
+        other.consent = consent or self.consent.apart()
+        other.contexts, other.checks, other.notice_history = ContextWindows(), PreflightChecks(), NoticeHistory()
+        other.last_selection, other._last_turn = "", None
+        return other
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Return what the model sees; connect servers that are not connected yet.

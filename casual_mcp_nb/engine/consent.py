@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,12 @@ class Consent:
     def forget(self) -> None:
         """Forget all answers: another conversation begins."""
         self._answers = _Answers()
+
+    def apart(self) -> Consent:
+        """Return the consent of another conversation: the same policies, and no answers yet."""
+        other = copy.copy(self)
+        other._answers = _Answers()
+        return other
 
     def forget_server(self, server: str) -> None:
         """Forget all about a server that was removed: another one of its name is not trusted in its place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import AllTurnFields
@@ -12,6 +12,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
+from casual_mcp_nb.types.discovery_options import Strategy
 from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
@@ -46,6 +47,9 @@ class TurnOptions:
         delivery: object = options.get("delivery")
         if delivery is not None and delivery not in DELIVERY_SETTINGS:
             raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
+        strategy: object = options.get("strategy")
+        if strategy is not None and strategy not in get_args(Strategy):
+            raise UnknownNameError("strategy", str(strategy), get_args(Strategy))
         context: object = options.get("context")
         if context is not None and not (isinstance(context, Mapping) and all(isinstance(key, str) for key in context)):
             raise UsageError("context must be a mapping with names as keys.", hint='For example: context={"user_id": 7}.')
@@ -65,17 +69,13 @@ class TurnOptions:
 
     def applied_to(self, selection: Selection) -> Selection:
         """Return the selection itself, or a changed copy where an option of this turn overrides it."""
-        tool_set, discovery = self.given.get("tool_set"), self.given.get("discovery")
-        delivery = self.given.get("delivery")
-        if tool_set is None and discovery is None and delivery is None:
+        names = ("tool_set", "discovery", "strategy", "delivery")
+        changes: dict[str, Any] = {name: value for name in names if (value := self.given.get(name)) is not None}
+        if not changes:
             return selection
         changed = selection.snapshot()
-        if tool_set is not None:
-            changed.tool_set = tool_set
-        if discovery is not None:
-            changed.discovery = discovery
-        if delivery is not None:
-            changed.delivery = delivery
+        for name, value in changes.items():
+            setattr(changed, name, value)
         return changed
 
 

@@ -254,6 +254,65 @@ def split_model(line: str) -> tuple[str, str | None]:
     return line[: match.start()] + line[match.end() :], match["model"]
 
 
+COMPARE_OPTIONS = {
+    "--discovery": "discovery",
+    "--models": "models",
+    "--toolsets": "tool_sets",
+    "--strategies": "strategies",
+    "--deliveries": "deliveries",
+    "--repeats": "repeats",
+    "--check": "check",
+    "--max-runs": "max_runs",
+}
+"""The options of `%mcp compare`, each with its keyword argument of `Session.compare`."""
+_ON_OFF = {"on": True, "off": False}
+_VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
+_OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
+_OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
+
+
+def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
+    """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`; the options are before or after the message.
+
+    Returns:
+        The message, and keyword arguments of `Session.compare`, which checks the names.
+
+    Raises:
+        UnknownNameError: There is no such option.
+        UsageError: There is no message, or a value cannot be read.
+    """
+    line, given = line.strip(), dict[str, Any]()
+    while match := _OPTION_FIRST.match(line) or _OPTION_LAST.search(line):
+        line = (line[: match.start()] + line[match.end() :]).strip()
+        if match["name"] not in COMPARE_OPTIONS:
+            raise UnknownNameError("option of %mcp compare", match["name"], COMPARE_OPTIONS)
+        given[COMPARE_OPTIONS[match["name"]]] = _compared(match["name"], match["value"].strip("\"'"))
+    if len(line) > 1 and line[0] == line[-1] and line[0] in "\"'":
+        line = line[1:-1].strip()
+    if not line:
+        raise UsageError(
+            "What should the model be asked?", hint="For example: %mcp compare --discovery on,off What is 17 * 24?"
+        )
+    return line, given
+
+
+def _compared(option: str, text: str) -> Any:
+    """Return the value of an option of `%mcp compare`: a number, a text, or several names."""
+    if option in ("--repeats", "--max-runs"):
+        if not re.fullmatch(r"[0-9]{1,6}", text):
+            raise UsageError(f"{option} takes a number, not {shown(text)}.")
+        return int(text)
+    if option == "--check":
+        return text
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if option != "--discovery":
+        return [None if option == "--toolsets" and name == "all" else name for name in names]
+    unknown = next((name for name in names if name not in _ON_OFF), None)
+    if unknown is not None:
+        raise UnknownNameError("value of --discovery", unknown, _ON_OFF)
+    return [_ON_OFF[name] for name in names]
+
+
 def is_config_file(text: str) -> bool:
     """Whether a text is the path of a config file: of a file that exists, or one that is named like a config."""
     try:

@@ -13,6 +13,7 @@ from casual_mcp_nb.magics.args import (
     one_word,
     parse_assignments,
     parse_call,
+    parse_compare,
     parse_fork,
     parse_place,
     words_of,
@@ -188,6 +189,12 @@ def plan(session: Session, line: str) -> Any:
     if not line:
         raise UsageError("What should be planned?", hint="For example: %mcp plan What is 17 * 24?")
     return session.plan(line)
+
+
+def compare(session: Session, line: str) -> Any:
+    """Answer a message in several ways, and compare them."""
+    message, options = parse_compare(line)
+    return session.compare(message, **options)
 
 
 def ask(session: Session, line: str) -> Any:
@@ -550,6 +557,14 @@ COMMANDS: dict[str, Command] = {
         _TALK, "save it as .html, .md or .json", "FILE [--player] [--overwrite]", "%mcp export lesson.html --player", run=export
     ),
     "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
+    "compare": Command(
+        _TALK,
+        "answer a message in several ways: tokens, time and cost of each",
+        "[--discovery on,off] [--models A,B] [--toolsets A,B] [--strategies search,browse] [--deliveries definitions,bridge] "
+        "[--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
+        "%mcp compare --discovery on,off What is 17 * 24?",
+        run=compare,
+    ),
     "new": Command(_TALK, "start a new conversation; --private: one that is not saved", "[--private]", run=new),
     "conversations": Command(
         _TALK, "the saved conversations, or those with a text in them", "[TEXT]", "%mcp conversations tides", run=conversations

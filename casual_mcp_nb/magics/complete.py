@@ -19,6 +19,7 @@ _NAMES_OF_OPTION = {
     "--model": "models",
     "--toolset": "tool_sets",
     "--template": "templates",
+    "--strategy": "strategies",
     "--tool-choice": "tools",
     "--var": "variables",
     "--attach": "resources",

@@ -126,6 +126,26 @@ class ConversationRunner:
             self._running = self._stopped = None
             self._observers.changes.notify()
 
+    async def run_apart(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do work that adds nothing to the conversation; no turn can run meanwhile. A stop or a close ends it early.
+
+        Args:
+            work: The work.
+
+        Raises:
+            UsageError: A turn is running.
+            ClosedError: It was closed.
+        """
+        await self._acquire()
+        try:
+            await work()
+        except asyncio.CancelledError:
+            if self._ended is None and self._stopped is not self._running:
+                raise
+        finally:
+            self._running = self._stopped = None
+            self._observers.changes.notify()
+
     async def stop(self) -> None:
         """Stop the running turn, if there is one, and wait for its end."""
         running = self._running

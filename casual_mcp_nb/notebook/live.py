@@ -1,10 +1,12 @@
-"""The display of a running turn: updated in place, and static HTML when the turn has ended."""
+"""Displays of what runs: updated in place, and static HTML when it has ended."""
 
 from __future__ import annotations
 
 import contextvars
 import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -37,10 +39,61 @@ def check_echo(echo: str) -> None:
         raise UnknownNameError("echo level", echo, get_args(Echo))
 
 
-class LiveOutput:
-    """Shows a turn while it runs.
+class LiveDisplay(ABC):
+    """A display in a cell that is updated in place while something runs.
 
     Create it on the kernel's thread, in its cell; after that only the handle is updated, from other threads.
+
+    Args:
+        engine: The thread on which it runs.
+        ticking: Whether to draw once a second even if nothing changed.
+    """
+
+    def __init__(self, engine: EngineThread, ticking: Callable[[], bool]) -> None:
+        from IPython.display import DisplayHandle
+
+        self._lock = threading.Lock()
+        self._ended = False
+        self._shown: dict[str, str] = {}
+        # The kernel finds the cell that an output belongs to by the context.
+        paint = partial(contextvars.copy_context().run, self._paint)
+        self._throttle = Throttle(engine, paint, _SECONDS_BETWEEN_UPDATES, ticking)
+        self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
+        self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
+
+    @property
+    def handle(self) -> Any:
+        """The display in the cell."""
+        return self._handle
+
+    @abstractmethod
+    def _live(self) -> dict[str, str]:
+        """Return what is shown now."""
+
+    @abstractmethod
+    def _final(self) -> dict[str, str]:
+        """Return what stays in the cell."""
+
+    def finish(self) -> None:
+        """Show how it ended; called on the thread that waited for it."""
+        self._throttle.end()
+        with self._lock:
+            self._ended = True
+            self._update(self._final())
+
+    def _paint(self) -> None:
+        bundle = self._live()
+        with self._lock:
+            if not self._ended and bundle != self._shown:
+                self._shown = bundle
+                self._update(bundle)
+
+    def _update(self, bundle: dict[str, str]) -> None:
+        self._handle.update(bundle, raw=True)  # type: ignore[no-untyped-call]
+
+
+class LiveOutput(LiveDisplay):
+    """Shows a turn while it runs.
 
     Args:
         engine: The thread on which the turn runs.
@@ -50,27 +103,13 @@ class LiveOutput:
     """
 
     def __init__(self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True) -> None:
-        from IPython.display import DisplayHandle
-
         self._turn = turn
         self._detail: Detail = detail
         self._streamed = streamed
-        self._lock = threading.Lock()
-        self._ended = False
         self._running: set[str] = set()
         self._silent = False
         self._started = 0.0
-        self._shown: dict[str, str] = {}
-        # The kernel finds the cell that an output belongs to by the context.
-        paint = partial(contextvars.copy_context().run, self._paint)
-        self._throttle = Throttle(engine, paint, _SECONDS_BETWEEN_UPDATES, lambda: bool(self._running))
-        self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
-        self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
-
-    @property
-    def handle(self) -> Any:
-        """The display in the cell."""
-        return self._handle
+        super().__init__(engine, lambda: bool(self._running))
 
     def on_event(self, event: Event) -> None:
         """Record an event; called on the engine's loop.
@@ -95,24 +134,12 @@ class LiveOutput:
                 return
         self._throttle(urgent=first_text)
 
-    def finish(self) -> None:
-        """Show the turn as it ended; called on the thread that waited for it."""
-        from casual_mcp_nb.display import turn_bundle
-
-        began = bool(self._turn.trace.of(TurnStarted))
-        self._throttle.end()
-        with self._lock:
-            self._ended = True
-            self._update(turn_bundle(self._turn, self._detail) if began else _NOTHING)
-
-    def _paint(self) -> None:
+    def _live(self) -> dict[str, str]:
         from casual_mcp_nb.display import live_bundle
 
-        bundle = live_bundle(self._turn, self._detail, time.monotonic() - self._started)
-        with self._lock:
-            if not self._ended and bundle != self._shown:
-                self._shown = bundle
-                self._update(bundle)
+        return live_bundle(self._turn, self._detail, time.monotonic() - self._started)
 
-    def _update(self, bundle: dict[str, str]) -> None:
-        self._handle.update(bundle, raw=True)  # type: ignore[no-untyped-call]
+    def _final(self) -> dict[str, str]:
+        from casual_mcp_nb.display import turn_bundle
+
+        return turn_bundle(self._turn, self._detail) if self._turn.trace.of(TurnStarted) else _NOTHING

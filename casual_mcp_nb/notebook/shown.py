@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.session import Servers, SessionStatus
 from casual_mcp_nb.types.trace import Trace, Turn
 
@@ -74,5 +75,19 @@ class ShownStatus(ShownInCell, SessionStatus):
         return SessionStatus, tuple(_values(self).values())
 
 
-def _values(status: SessionStatus) -> dict[str, Any]:
+class ShownComparison(ShownInCell, Comparison):
+    """A comparison that was shown live in its cell."""
+
+    @classmethod
+    def of(cls, comparison: Comparison, shell: Any) -> ShownComparison:
+        """Return the comparison as one that the running cell shows already."""
+        copy = cls(**_values(comparison))
+        copy._shown_in(shell)
+        return copy
+
+    def __reduce__(self) -> tuple[type[Comparison], tuple[Any, ...]]:
+        return Comparison, tuple(_values(self).values())
+
+
+def _values(status: SessionStatus | Comparison) -> dict[str, Any]:
     return {field.name: getattr(status, field.name) for field in fields(status)}

@@ -68,13 +68,21 @@ class ModelFactory:
             limit_error_bodies(self._clients[name])
         return self._clients[name]
 
+    def check(self, name: str) -> None:
+        """Raise an error if the config has no model of that name.
+
+        Raises:
+            UnknownNameError: It has none.
+        """
+        if name not in self._config.models:
+            raise unknown_model(name, self._config.models)
+
     def get_model(self, name: str) -> Model:
         """Return the casual-llm model of that name in the config. Raises the same errors as `get_client`."""
         if name not in self._models:
             from casual_llm import Model
 
-            if name not in self._config.models:
-                raise unknown_model(name, self._config.models)
+            self.check(name)
             config = self._config.models[name]
             provider = self._config.clients[config.client].provider
             base = _options(config, provider)

@@ -16,6 +16,10 @@ class Display(Protocol):
         """Return `text/plain`, `text/markdown` and `text/html` of a value."""
         ...
 
+    def page(self, noun: Any, title: str, /) -> str:
+        """Return a value as a whole HTML document."""
+        ...
+
     def frame_of(self, stats: Any, /) -> Any:
         """Return stats as a pandas DataFrame."""
         ...

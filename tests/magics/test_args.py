@@ -18,6 +18,7 @@ from casual_mcp_nb.magics.args import (
     parse_assignments,
     parse_call,
     parse_cell_line,
+    parse_compare,
     parse_line,
     parse_place,
     split_model,
@@ -159,6 +160,31 @@ def test_a_step_is_named_by_its_number_or_by_turn_and_number(rest: str, place: A
 def test_what_is_no_step_is_told_with_how_it_is_written(rest: str) -> None:
     with pytest.raises(UsageError, match=r"%mcp diff 2, or 1\.2"):
         parse_place("diff", rest)
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "options"),
+    [
+        ("What is 17 * 24?", "What is 17 * 24?", {}),
+        ("--discovery on,off What is it?", "What is it?", {"discovery": [True, False]}),
+        ('"What\'s it?" --models gpt,claude --repeats=3', "What's it?", {"models": ["gpt", "claude"], "repeats": 3}),
+        (
+            "--check '24 h' --toolsets all,numbers What is a day",
+            "What is a day",
+            {"check": "24 h", "tool_sets": [None, "numbers"]},
+        ),
+        ('"What does --help do?"', "What does --help do?", {}),
+        ("5 - 3 and -x", "5 - 3 and -x", {}),
+    ],
+)
+def test_a_comparison_has_its_options_before_or_after_the_message(line: str, message: str, options: Any) -> None:
+    assert parse_compare(line) == (message, options)
+
+
+@pytest.mark.parametrize("line", ["", "--discovery on", "--discovery yes x", "--modles a x", "--repeats two x", '""'], ids=repr)
+def test_a_comparison_that_cannot_be_read_is_refused(line: str) -> None:
+    with pytest.raises(UsageError):
+        parse_compare(line)
 
 
 def test_a_word_behind_o_that_is_no_name_is_told() -> None:

@@ -61,6 +61,7 @@ NAMES = Names(
         ("%%mcp --model gpt --m", ["--max-steps", "--max-tokens"]),
         ("%%mcp --reasoning-effort m", ["minimal", "medium", "max"]),
         ("%%mcp --delivery b", ["bridge"]),
+        ("%%mcp --strategy ", ["search", "browse"]),
         ("%%mcp --tool-choice math__a", ["math__add"]),
         ("%%mcp --system ", []),
         ("%%mcp --no-discovery --no", []),

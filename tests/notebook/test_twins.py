@@ -33,6 +33,7 @@ NAMES = [
     "unsubscribe",
     "preview",
     "evaluate",
+    "compare",
     "lint",
     "close",
     "stop",

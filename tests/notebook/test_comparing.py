@@ -1,0 +1,100 @@
+"""Comparisons in the cells of a real kernel: shown while they run, interrupted, and by `%mcp compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from kit.kernel import Kernel, Ran, started_kernel
+
+pytestmark = pytest.mark.kernel
+
+SETUP = """
+%load_ext casual_mcp_nb
+import asyncio
+from fastmcp import FastMCP
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers import call, scripted_model
+slow = FastMCP("slow")
+@slow.tool
+async def wait() -> str:
+    "Wait forever."
+    print("waiting")
+    await asyncio.Event().wait()
+    return ""
+config = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True}},
+    "tool_discovery": {"enabled": True},
+}
+session = Session.from_config(config, in_process={"slow": slow})
+session.connect();
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    with started_kernel() as kernel:
+        ran = kernel.run(SETUP)
+        assert ran.status == "ok", ran.text()
+        yield kernel
+
+
+def updates(ran: Ran) -> list[str]:
+    updates = [message for message in ran.messages if message["msg_type"] == "update_display_data"]
+    return [message["content"]["data"]["text/html"] for message in updates]
+
+
+def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
+    ran = kernel.run("session.compare('What is 17 * 23?', discovery=[False, True], repeats=2, check='391')")
+    assert ran.status == "ok", ran.text()
+    (shown,) = ran.outputs
+    assert "discovery off" in shown["data"]["text/plain"]
+    assert "<script" not in shown["data"]["text/html"]
+    drawn = [
+        message["content"]["data"]["text/html"] for message in ran.messages if message["msg_type"] == "update_display_data"
+    ]
+    assert any("running" in html for html in drawn[:-1])
+    assert "running" not in drawn[-1]
+    assert kernel.printed("print(len(session.turns), session.comparison['discovery on'].right)") == "0 2"
+
+
+def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
+    ran = kernel.run("%mcp compare --discovery on,off --check 391 What is 17 * 23? -o result")
+    assert ran.status == "ok", ran.text()
+    assert len(ran.outputs) == 1
+    assert kernel.printed("print([r.right for r in result.values()], list(result))").startswith("[1, 1]")
+    assert "discovery on" in kernel.run("result").text()
+
+
+def test_awaiting_it_shows_it_once(kernel: Kernel) -> None:
+    ran = kernel.run("await session.compare_async('What is 17 * 23?', discovery=[False, True])")
+    assert ran.status == "ok", ran.text()
+    assert len(ran.outputs) == 1
+
+
+def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
+    started = kernel.start(
+        "session.compare('Go', models=[scripted_model('fine'), scripted_model(call('slow__wait'))], repeats=2)"
+    )
+    kernel.wait(started, until="stream")
+    ran = kernel.interrupt(started)
+    assert ran.status == "error"
+    drawn = [
+        message["content"]["data"]["text/html"] for message in ran.messages if message["msg_type"] == "update_display_data"
+    ]
+    assert "stopped" in drawn[-1]
+    statuses = kernel.printed("print(*(run.status for run in session.comparison.runs), session.busy, len(session.turns))")
+    assert statuses == "done stopped stopped stopped False 0"
+
+
+def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
+    code = (
+        "stopped = asyncio.create_task(session.compare_async('Go', models=[scripted_model(call('slow__wait'))], repeats=2))\n"
+        "while not session.busy: await asyncio.sleep(0)\n"
+        "await session.stop_async()\n"
+        "result = await stopped\n"
+        "print(result.status, *(run.status for run in result.runs), session.busy)"
+    )
+    assert kernel.printed(code).splitlines()[-1] == "stopped stopped stopped False"
