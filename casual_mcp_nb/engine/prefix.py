@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.trace import Turn
 
 _MAX_NAMES = 12
-_RENDERED = ("parallel_tool_calls", "reasoning_effort")
-"""Options that providers render before the messages."""
+_DEFAULTS = {"tool_choice": "auto"}
 
 
 @dataclass
@@ -32,12 +31,14 @@ class PromptPrefix:
         response_id: The provider's id of its response, if it gave one.
         other_model: Whether another model was sent that one.
         new_selection: Whether the person's selection has changed since.
+        options: The options that the provider reads before the messages.
     """
 
     before: Request | None = None
     response_id: str | None = None
     other_model: bool = False
     new_selection: bool = False
+    options: tuple[str, ...] = ()
     _broken: bool = False
 
     @classmethod
@@ -50,14 +51,15 @@ class PromptPrefix:
             messages: The conversation without its system message. If it does not continue that turn, nothing is compared.
             new_selection: Whether the selection has changed since.
         """
+        options = model.spec.read_first
         before = turn.last_request if turn is not None else None
         if turn is None or before is None:
-            return cls()
+            return cls(options=options)
         first = next((message for message in before.messages if message.role != "system"), None)
         if before.left_out >= len(messages) or first != messages[before.left_out]:
-            return cls()
+            return cls(options=options)
         response_id = turn.last_response_id if turn.started.provider == model.provider else None
-        return cls(before, response_id, turn.started.model != model.name, new_selection)
+        return cls(before, response_id, turn.started.model != model.name, new_selection, options)
 
     def compared(
         self,
@@ -84,7 +86,7 @@ class PromptPrefix:
             # The provider adds a found tool behind the search that found it.
             found_in = (n for n, message in enumerate(request.messages[:messages]) if changed & _loaded(message))
             messages = next(found_in, messages)
-        if any(before.options.get(name) != request.options.get(name) for name in _RENDERED):
+        if self._other_options(before, request):
             messages = min(messages, sum(message.role == "system" for message in request.messages[:1]))
         self._broken = messages < len(before.messages)
         if tools == len(request.tools):
@@ -95,6 +97,10 @@ class PromptPrefix:
             tokens = definition_tokens(request.tools[:tools])
         tokens += message_tokens(messages)
         return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
+
+    def _other_options(self, before: Request, request: Request) -> bool:
+        old, new = {**_DEFAULTS, **before.options}, {**_DEFAULTS, **request.options}
+        return any(old.get(name) != new.get(name) for name in self.options)
 
     def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
         """Return the definitions that the provider adds to the part of the conversation that is the same."""
@@ -130,9 +136,7 @@ class PromptPrefix:
             cause, names = "definition", sorted(changed)
         elif not request.reused_messages:
             cause, names = self._tools(before, request, view, step)
-        elif request.reused_messages < len(request.messages) and any(
-            before.options.get(name) != request.options.get(name) for name in _RENDERED
-        ):
+        elif request.reused_messages < len(request.messages) and self._other_options(before, request):
             cause = "options"
         elif before.left_out != request.left_out:
             cause = "trimmed"

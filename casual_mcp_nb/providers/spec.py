@@ -106,6 +106,7 @@ class ProviderSpec:
         hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
         diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
+        read_first: The options that its models read before the messages, so that a change of one costs the cache of them.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
         first_used: Attributes of its client that its SDK imports on first access.
         warm_up: Makes its SDK build what it would leave for the first answer.
@@ -144,6 +145,7 @@ class ProviderSpec:
     hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     diagnose: Callable[[Any, str, str | None], dict[str, Any]] = lambda client, model, before: {}
     defers: Callable[[str], bool] = lambda model: False
+    read_first: tuple[str, ...] = ("parallel_tool_calls", "reasoning_effort")
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None

@@ -17,6 +17,7 @@ from casual_llm.messages import (
 )
 from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply
+from kit.weather import desk
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -232,3 +233,19 @@ async def test_what_a_gateway_says_of_its_cache_is_a_word_or_nothing(
     answered = await model_of(server, "anthropic", **ASKS).complete(HISTORY, TOOLS)
     assert answered.usage is not None
     assert (answered.usage.cache_miss, answered.response_id) == (None, None)
+
+
+@pytest.mark.parametrize(("provider", "causes"), [("anthropic", ["options"]), ("openai", [])])
+async def test_a_forced_tool_costs_the_cache_of_messages_only_where_it_is_read_before_them(
+    serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory], provider: str, causes: list[str]
+) -> None:
+    server = serving(answer(provider, "", ("desk__note", {"text": "a"})), *[answer(provider, "Hi.")] * 2)
+    factory = factory_for(Config.model_validate(server.config(provider)))
+    async with McpToolChat(ServerManager({}, in_process={"desk": desk()}), factory, system="Be kind.") as chat:
+        turn = await chat.run([UserMessage(content="Go.")], TurnOptions(stream=False, tool_choice="required"))
+        history = Conversation([turn]).messages
+        after = await chat.run([UserMessage(content="And?")], TurnOptions(stream=False), history=history, before=turn)
+    assert [change.cause for change in turn.prefix_changes] == causes
+    assert turn.steps[1].request.reused_messages == (1 if causes else 2)
+    # The choice was only for the first step: from then on it is the provider's default.
+    assert after.prefix_changes == ()

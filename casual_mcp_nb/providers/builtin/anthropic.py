@@ -483,6 +483,8 @@ SPEC = ProviderSpec(
     first_used=("messages",),
     diagnose=_diagnose,
     defers=claude_defers,
+    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching: what invalidates the cache.
+    read_first=("parallel_tool_calls", "reasoning_effort", "tool_choice"),
     # The first version of each, which all models have; later ones can be named.
     hosted={
         "web_search": {"type": "web_search_20250305", "name": "web_search"},
