@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from casual_mcp_nb.offline.conversation import MAX_REQUEST, PlannedCall, bridged_definitions, read_conversation
-from casual_mcp_nb.offline.planner import Plan, plan
-from casual_mcp_nb.types.event import CALL_TOOL
+from casual_mcp_nb.offline.planner import plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,13 +40,15 @@ class OfflineClient:
 
         from casual_mcp_nb.types.model_response import ModelResponse
 
-        step, first = await asyncio.to_thread(_planned, messages, options.extra.get("tools", ()))
+        # On another thread, because long messages are slow.
+        step = await asyncio.to_thread(plan, messages, options.extra.get("tools", ()))
+        first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
         calls = [
             AssistantToolCall(
                 id=f"call_{number}",
                 function=AssistantToolCallFunction(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)),
             )
-            for number, call in enumerate(step.calls, start=first)
+            for number, call in enumerate(step.calls, first)
         ]
         message = AssistantMessage(content=step.reply, tool_calls=calls or None)
         return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
@@ -65,27 +63,3 @@ class OfflineClient:
 
         answer = await self.answer(model, messages, options)
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
-
-
-def _planned(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[Plan, int]:
-    """Return the next step and the number of its first call. Called on another thread, because long messages are slow."""
-    conversation = read_conversation(messages)
-    offered = {str(tool["name"]) for tool in tools}
-    if CALL_TOOL in offered:
-        found = [tool for tool in bridged_definitions(messages) if tool["name"] not in offered]
-        step = plan(conversation, [*(tool for tool in tools if tool["name"] != CALL_TOOL), *found])
-        names = {tool["name"] for tool in found}
-        step = replace(step, calls=tuple(_bridged(call) if call.name in names else call for call in step.calls))
-    else:
-        step = plan(conversation, tools)
-    if conversation.cut and not step.calls:
-        note = (
-            f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message; "
-            f"{conversation.cut:,} were left out.)"
-        )
-        step = Plan(reply=f"{step.reply}\n\n{note}")
-    return step, conversation.call_count + 1
-
-
-def _bridged(call: PlannedCall) -> PlannedCall:
-    return PlannedCall(CALL_TOOL, {"name": call.name, "arguments": call.arguments})

@@ -26,12 +26,10 @@ class PlannedCall(NamedTuple):
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class PastCall:
-    """A completed call: the tool's wire name, the arguments, and the text of the result."""
+class PastCall(NamedTuple):
+    """A call that was made, and the text of its result."""
 
-    name: str
-    arguments: dict[str, Any]
+    call: PlannedCall
     result: str
 
     @property
@@ -49,7 +47,6 @@ class Conversation:
         last_reply: The text of the assistant's last message before it.
         calls: Calls since the request.
         earlier: Calls before it.
-        call_count: How many calls the conversation has in all.
         cut: How many characters are left out.
     """
 
@@ -57,8 +54,7 @@ class Conversation:
     last_reply: str
     calls: tuple[PastCall, ...]
     earlier: tuple[PastCall, ...]
-    call_count: int
-    cut: int = 0
+    cut: int
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
@@ -66,42 +62,31 @@ def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
     replies = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
     request = _text(messages[last].content) if last < len(messages) else ""
+    cut = max(len(request) - MAX_REQUEST, 0)
     return Conversation(
-        request=request[:MAX_REQUEST],
-        last_reply=replies[-1] if replies else "",
-        calls=_calls(messages[last:]),
-        earlier=_calls(messages[:last]),
-        call_count=sum(len(getattr(message, "tool_calls", None) or ()) for message in messages),
-        cut=max(len(request) - MAX_REQUEST, 0),
+        request[:MAX_REQUEST], replies[-1] if replies else "", _calls(messages[last:]), _calls(messages[:last]), cut
     )
 
 
 def _calls(messages: Sequence[ChatMessage]) -> tuple[PastCall, ...]:
     results = {message.tool_call_id: _text(message.content) for message in messages if message.role == "tool"}
-    calls = [
-        (read_call(call.function.name, call.function.arguments), results.get(call.id, ""))
-        for message in messages
-        if message.role == "assistant"
-        for call in message.tool_calls or ()
-    ]
-    return tuple(
-        PastCall(name, arguments if isinstance(arguments, dict) else {}, bare_result(text, name))
-        for (name, arguments, _), text in calls
-    )
+    calls = []
+    for made in (call for message in messages if message.role == "assistant" for call in message.tool_calls or ()):
+        name, arguments, _ = read_call(made.function.name, made.function.arguments)
+        call = PlannedCall(name, arguments if isinstance(arguments, dict) else {})
+        calls.append(PastCall(call, bare_result(results.get(made.id, ""), name)))
+    return tuple(calls)
 
 
 def bridged_definitions(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Return the definitions of the tools that searches have found and that are called through `call_tool`."""
     definitions: dict[str, dict[str, Any]] = {}
     for message in messages:
-        if message.role != "tool" or message.name not in FINDING:
-            continue
-        text = _text(message.content)
-        if message.name == UNLOAD_TOOLS:
-            for name in loaded_in(text):
-                definitions.pop(name, None)
-        else:
+        if message.role == "tool" and message.name in FINDING:
+            text = _text(message.content)
             definitions.update((definition["name"], definition) for definition in definitions_in(text))
+            for name in loaded_in(text) if message.name == UNLOAD_TOOLS else ():
+                definitions.pop(name, None)
     return list(definitions.values())
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from calendar import month_name
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import islice
 from typing import Any
 
-from casual_mcp_nb.offline.expressions import NUMBER, NUMBER_WORDS, find_expressions, number
+from casual_mcp_nb.offline.expressions import NUMBER, find_expressions, number
 from casual_mcp_nb.offline.places import zones_by_name
+from casual_mcp_nb.offline.wording import QUOTED
 
 Finder = Callable[[str], Iterator[tuple[int, int, Any]]]
 
@@ -50,15 +53,12 @@ _UNIT_WORDS = (
     r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
-_QUANTITY = re.compile(rf"(?<![\w.])(-?(?:{NUMBER})|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
+_QUANTITY = re.compile(rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
 _UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
 _IS_UNIT = re.compile(_UNIT_WORDS, re.I)
-_NUMBER = re.compile(rf"(?<![\w.])-?(?:{NUMBER})(?![\w:])|\b(?:{'|'.join(NUMBER_WORDS)})\b", re.I)
+_NUMBER = re.compile(rf"(?<![\w.])-?{NUMBER}(?![\w:])")
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
 _BASE = re.compile(rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I)
-_QUOTED = re.compile(
-    r"\"([^\"]{1,2000})\"|“([^”]{1,2000})”|`([^`]{1,2000})`|(?<![\w])['\u2018]((?:[^'\u2019\n]|['\u2019](?=\w)){1,500})['\u2019](?!\w)"
-)
 _URL = re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]")
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _SQL = re.compile(
@@ -67,10 +67,12 @@ _SQL = re.compile(
     re.I | re.S,
 )
 _BASE64 = re.compile(r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])")
-_MONTHS = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_MONTHS = tuple(month_name)[1:]
+_MONTH = rf"(?:{'|'.join(month[:3] for month in _MONTHS)})[a-z]*\.?"
+_WHOLE_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")
 _DATE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTHS},? \d{{4}}\b|\b{_MONTHS} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}\b",
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH},? \d{{4}}\b|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}\b",
     re.I,
 )
 _TIME = re.compile(r"\b(\d{1,2}):(\d\d)(:\d\d)?\s*([ap]\.?m\b\.?)?|\b(\d{1,2})\s*([ap]\.?m)\b\.?|\b(noon|midnight)\b", re.I)
@@ -80,8 +82,7 @@ _PATH = re.compile(
     r"|(?<![\w/.])[\w-][\w.-]{0,200}/(?!\S)"
     r"|(?<![\w/.])[\w-][\w.-]{0,200}\.(?=[a-z0-9]{1,5}(?![\w/]))[a-z0-9]*[a-z][a-z0-9]*(?!\w)"
 )
-_PLACE = re.compile(r"[^\W\d_][\w'\u2019./+-]*(?:\s[^\W\d_][\w'\u2019-]*){0,2}")
-_PLACE_MARKERS = ("in", "from", "to", "for", "at", "and", "of")
+_MARKER = re.compile(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$")
 _NEAR = 40
 """How many characters before a value are searched for the word before it."""
 
@@ -94,22 +95,15 @@ def find_mentions(text: str) -> list[Mention]:
         for start, end, value in find(text):
             if len(mentions) < MAX_MENTIONS and not any(taken[start:end]):
                 taken[start:end] = b"\1" * (end - start)
-                mentions.append(_mention(text, kind, start, end, value))
-    if not _is_conversion(text, mentions):
+                before = _MARKER.search(text[max(0, start - _NEAR) : start])
+                value, unit = value if kind == "quantity" else (value, "")
+                mentions.append(Mention(kind, value, start, end, before[1].casefold() if before else "", unit))
+    if not _is_conversion(text, [mention.kind for mention in mentions]):
         mentions = [mention for mention in mentions if mention.kind != "unit"]
     return sorted(mentions, key=lambda mention: mention.start)
 
 
-def _mention(text: str, kind: str, start: int, end: int, value: Any) -> Mention:
-    before = re.search(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$", text[max(0, start - _NEAR) : start])
-    marker = before[1].casefold() if before else ""
-    if kind == "quantity":
-        return Mention(kind, value[0], start, end, marker, value[1])
-    return Mention(kind, value, start, end, marker)
-
-
-def _is_conversion(text: str, mentions: list[Mention]) -> bool:
-    kinds = [mention.kind for mention in mentions]
+def _is_conversion(text: str, kinds: list[str]) -> bool:
     units = kinds.count("unit")
     return "date" not in kinds and (units > 1 or (units == 1 and ("quantity" in kinds or "convert" in text.casefold())))
 
@@ -163,6 +157,11 @@ def _time(match: re.Match[str]) -> str | None:
     return f"{value:02}:{minute or '00'}{second or ''}" if value < 24 else None
 
 
+def _quantities(text: str) -> Iterator[tuple[int, int, Any]]:
+    yield from _matches(_QUANTITY, _quantity)(text)
+    yield from _matches(_WHOLE_MONTH, lambda match: (_MONTHS.index(match[0]) + 1, "month"))(text)
+
+
 def _quantity(match: re.Match[str]) -> tuple[int | float, str]:
     return (1 if match[1].casefold() in ("a", "an", "one") else number(match[1])), match[2].strip()
 
@@ -172,28 +171,22 @@ def _path(match: re.Match[str]) -> str | None:
     return None if other else match[0]
 
 
+@cache
+def _zone() -> re.Pattern[str]:
+    """Return the pattern of places: in capitals, or after a word such as `in`."""
+    names = "|".join(map(re.escape, sorted(zones_by_name(), key=len, reverse=True)))
+    after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))
+    return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
+
+
 def _zones(text: str) -> Iterator[tuple[int, int, Any]]:
-    for match in re.finditer(r"(?<![\w/])[^\W\d_]", text):
-        words = _PLACE.match(text, match.start())
-        for phrase in _shorter(words[0] if words else ""):
-            zone = zones_by_name().get(phrase.casefold())
-            before = re.search(r"(\w+)\s+$", text[max(0, match.start() - _NEAR) : match.start()])
-            named = phrase[0].isupper() or (before is not None and before[1].casefold() in _PLACE_MARKERS)
-            if zone and named and not _IS_UNIT.fullmatch(phrase):
-                yield match.start(), match.start() + len(phrase), zone
-                break
-
-
-def _shorter(phrase: str) -> Iterator[str]:
-    while phrase:
-        yield phrase.rstrip(".'\u2019-")
-        phrase = phrase.rpartition(" ")[0]
+    return _matches(_zone(), lambda match: zones_by_name()[match[0].casefold()])(text)
 
 
 # The order decides which kind a span of text gets.
 _FINDERS: dict[str, Finder] = {
     "json": _json,
-    "quoted": _matches(_QUOTED, lambda match: next(group for group in match.groups() if group is not None)),
+    "quoted": _matches(QUOTED, lambda match: next(group for group in match.groups() if group is not None)),
     "encoded": _matches(_BASE64),
     "url": _matches(_URL),
     "email": _matches(_EMAIL),
@@ -204,7 +197,7 @@ _FINDERS: dict[str, Finder] = {
     "path": _matches(_PATH, _path),
     "zone": _zones,
     "expression": find_expressions,
-    "quantity": _matches(_QUANTITY, _quantity),
+    "quantity": _quantities,
     "unit": _matches(_UNIT),
     "base": _matches(_BASE, lambda match: _BASES[match[0].casefold()]),
     "number": _matches(_NUMBER, lambda match: number(match[0])),

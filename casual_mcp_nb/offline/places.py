@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import cache
 from zoneinfo import available_timezones
 
-# The first region wins if two have a city of the same name; aliases such as US/Eastern come last.
-_REGIONS = ("Europe", "America", "Asia", "Africa", "Australia", "Pacific", "Atlantic", "Indian", "Antarctica", "Arctic")
 _ORDINARY_WORDS = """
-acre casey center central currie davis east easter eastern factory general local mountain nome north pacific reunion south troll
-universal west western yukon zulu
+acre casey center central currie davis east easter eastern factory gb general local mountain nome north pacific reunion south
+troll universal west western yukon zulu
 """
 _OTHER_CITIES = {
     "Asia/Kolkata": "bangalore delhi mumbai",
@@ -28,18 +26,12 @@ _OTHER_CITIES = {
 @cache
 def zones_by_name() -> dict[str, str]:
     """Return zones by full name and by city, casefolded, with spaces instead of underscores in cities."""
-    ordinary = _ORDINARY_WORDS.split()
-    zones: dict[str, str] = {}
-    for zone in sorted(available_timezones(), key=lambda zone: (_rank(zone), zone), reverse=True):
-        city = zone.rpartition("/")[2].replace("_", " ").casefold()
-        if city not in ordinary and len(city) > 2:
-            zones[city] = zone
-        zones[zone.casefold()] = zone
-    for zone, cities in _OTHER_CITIES.items():
-        zones.update((city.replace("_", " "), zone) for city in cities.split())
-    return zones
+    zones = {zone.casefold(): zone for zone in available_timezones()}
+    # Of zones with a city of the same name, the first wins; aliases such as US/Eastern come last.
+    cities = {_city(zone): zone for zone in sorted(available_timezones(), reverse=True)}
+    zones |= {city: zone for city, zone in cities.items() if city not in _ORDINARY_WORDS.split() and len(city) > 1}
+    return zones | {city.replace("_", " "): zone for zone, names in _OTHER_CITIES.items() for city in names.split()}
 
 
-def _rank(zone: str) -> int:
-    region = zone.partition("/")[0]
-    return _REGIONS.index(region) if region in _REGIONS and "/" in zone else len(_REGIONS)
+def _city(zone: str) -> str:
+    return zone.rpartition("/")[2].replace("_", " ").casefold()

@@ -1,63 +1,75 @@
 """Decide what to do next: search for tools, call them, ask for missing values, or report.
 
-It is stateless: everything it knows is in the messages and the offered tools.
+It is stateless: everything it knows is in the messages and the offered tools. What is done for a need is a generator of calls,
+which is run from the beginning at each step, with the results of the calls that were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.offline.candidates import CERTAIN, SURE, Candidate, candidates_for
-from casual_mcp_nb.offline.conversation import Conversation, PastCall, PlannedCall
-from casual_mcp_nb.offline.finding import BROWSING, ToolFinder
+from casual_mcp_nb.discovery.manifest import servers_in
+from casual_mcp_nb.discovery.search_tools import manifest_in
+from casual_mcp_nb.offline.candidates import CERTAIN, FITS, SURE, Candidate, candidates_for
+from casual_mcp_nb.offline.conversation import (
+    MAX_REQUEST,
+    Conversation,
+    PastCall,
+    PlannedCall,
+    bridged_definitions,
+    read_conversation,
+)
+from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import Need, needs_of
-from casual_mcp_nb.offline.parameters import parameters_of
 from casual_mcp_nb.offline.replies import ask_for, asked_for, cannot, report_error, report_result
 from casual_mcp_nb.types.cards import loaded_in
-from casual_mcp_nb.types.event import LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
 from casual_mcp_nb.types.tool import ToolSpec
 
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
 _CLEARLY_BETTER = 0.25
+_MAX_LOADED = 3
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The next step: calls to make, or if there are none, the reply."""
+    """The next step: calls that can be made at the same time, or if there are none, the reply."""
 
     calls: tuple[PlannedCall, ...] = ()
     reply: str = ""
 
 
-@dataclass
-class _Progress:
-    """The candidates for one need, and what was done for it in this turn."""
-
-    need: Need
-    candidates: list[Candidate] = field(default_factory=list)
-    calls: list[PastCall] = field(default_factory=list)
-    searches: list[PastCall] = field(default_factory=list)
-
-
-def plan(conversation: Conversation, definitions: Sequence[Mapping[str, Any]]) -> Plan:
+def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> Plan:
     """Decide on the next step.
 
     Args:
-        conversation: The conversation.
-        definitions: The offered tools, with `name`, `description` and `parameters`, or the same under `function`.
-
-    Returns:
-        Calls that can be made at the same time, or the reply.
+        messages: The conversation.
+        definitions: The offered tools, with `name`, `description` and `parameters`.
     """
-    return _Planner(conversation, [_tool(definition.get("function", definition)) for definition in definitions]).next_step()
+    tools = {str(definition["name"]): _tool(definition) for definition in definitions}
+    conversation = read_conversation(messages)
+    if CALL_TOOL not in tools:
+        return _Planner(conversation, list(tools.values())).next_step()
+    del tools[CALL_TOOL]
+    found = {definition["name"]: _tool(definition) for definition in bridged_definitions(messages)}
+    step = _Planner(conversation, list((found | tools).values())).next_step()
+    bridged = found.keys() - tools.keys()
+    return Plan(
+        tuple(PlannedCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in step.calls), step.reply
+    )
 
 
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
     wire_name = str(definition["name"])
     # A tool of a server has the server in its name.
-    server, _, name = wire_name.rpartition("__") if "__" in wire_name else ("", "", wire_name)
+    server, _, name = wire_name.rpartition("__")
     description, schema = str(definition.get("description") or ""), definition.get("parameters") or {}
     return ToolSpec(server, name, description, schema, wire_name=wire_name)
 
@@ -65,109 +77,116 @@ def _tool(definition: Mapping[str, Any]) -> ToolSpec:
 class _Planner:
     def __init__(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> None:
         self.conversation = conversation
-        self.finder = ToolFinder(tools, conversation.calls)
+        own = {tool.wire_name: tool.description for tool in tools if not tool.server}
+        manifests = {name: manifest for name, text in own.items() if (manifest := manifest_in(text)) is not None}
+        self.search = next(iter(manifests), None)
+        self.deferred = servers_in(next(iter(manifests.values()), "")) or categories_in(own.get(BROWSE_TOOLKIT, ""))
+        self.toolkit = own.get(BROWSE_TOOLKIT) if LOAD_TOOLS in own else None
         # The planner never reads the rest of a cut result: it reports the beginning.
-        own = {self.finder.search, READ_RESULT, *BROWSING}
-        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in own)
+        own_names = {self.search, READ_RESULT, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
+        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in own_names)
+        self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
     def next_step(self) -> Plan:
         """Return the calls for the needs, or the reply if there are none."""
-        progress = self._progress()
-        for call in self.conversation.calls if progress else ():
-            self._attribute(call, progress)
-        steps = [self._step(one) for one in progress]
-        done = [PlannedCall(call.name, call.arguments) for call in self.conversation.calls]
-        calls: list[PlannedCall] = []
-        for step in steps:
-            # Only a load call is repeated: to load what there was no room for.
-            if isinstance(step, PlannedCall) and step not in calls and (step not in done or step.name in BROWSING):
-                calls.append(step)
+        steps = [self._replayed(self._pursue(need)) for need in self._needs()]
+        calls = [step for step in steps if isinstance(step, PlannedCall)]
         if calls:
             return Plan(tuple(_in_order(calls)))
-        replies = dict.fromkeys(step for step in steps if isinstance(step, str))
-        return Plan(reply="\n\n".join(replies) or self._cannot())
+        replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
+        if self.conversation.cut:
+            note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
+            replies.append(f"{note}; {self.conversation.cut:,} were left out.)")
+        return Plan(reply="\n\n".join(replies))
 
-    def _progress(self) -> list[_Progress]:
-        progress = [self._begin(need) for need in needs_of(self.conversation.request)]
+    def _replayed(self, steps: Generator[PlannedCall, PastCall, str]) -> PlannedCall | str:
+        """Return the first call that was not made yet, or the reply."""
+        past = list(self.conversation.calls)
+        try:
+            call = next(steps)
+            while made := next((one for one in past if one.call == call), None):
+                past.remove(made)
+                call = steps.send(made)
+        except StopIteration as end:
+            return str(end.value)
+        return call
+
+    def _needs(self) -> list[Need]:
+        needs = needs_of(self.conversation.request)
         question = asked_for(self.conversation.last_reply)
-        if question is None or not progress or _is_clear(progress[0]):
-            return progress
+        if question is None or not needs or self._is_clear(needs[0]):
+            return needs
         # The request answers our question.
         text, missing = question
         reply = self.conversation.request.strip()
-        one = self._begin(Need(f"{text} {reply}"))
-        for candidate in one.candidates if len(missing) == 1 else ():
-            _answer(candidate, missing[0], reply)
-        return [one]
+        if len(missing) == 1 and not find_mentions(reply):
+            reply = f'{missing[0]}: "{reply}"'
+        return [Need(f"{text} {reply}")]
 
-    def _begin(self, need: Need) -> _Progress:
-        return _Progress(need, [] if need.is_talk else candidates_for(need, self.index, self._last_used()))
+    def _is_clear(self, need: Need) -> bool:
+        """Return whether a reply to our question is a new request."""
+        best = next(iter(self._candidates(need)), None)
+        sure = best is not None and best.complete and best.confidence >= SURE
+        return need.is_talk or (bool(need.words) and (len(need.words) > 2 or sure))
 
-    def _last_used(self) -> dict[ToolSpec, dict[str, Any]]:
-        """Return the tool of the last call of an earlier turn that succeeded, with its arguments."""
-        loaded = {tool.wire_name: tool for tool in self.index.tools}
-        used = [call for call in self.conversation.earlier if call.name in loaded and not call.failed]
-        return {loaded[used[-1].name]: used[-1].arguments} if used else {}
+    def _candidates(self, need: Need) -> list[Candidate]:
+        used = [one.call for one in self.conversation.earlier if one.call.name in self.loaded and not one.failed]
+        return candidates_for(need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]})
 
-    def _attribute(self, call: PastCall, progress: list[_Progress]) -> None:
-        """Return the need that a call was made for: the planner would make the same call again."""
-        if call.name == self.finder.search or call.name in BROWSING:
-            for one in progress:
-                if call.name == LOAD_TOOLS or one.need.query == call.arguments.get("query"):
-                    one.searches.append(call)
-            return
-        owners = [
-            one
-            for one in progress
-            for candidate in one.candidates
-            if candidate.tool.wire_name == call.name and candidate.filling.arguments == call.arguments
-        ]
-        min(owners or progress, key=lambda one: len(one.calls)).calls.append(call)
-
-    def _step(self, one: _Progress) -> PlannedCall | str:
-        done = [call for call in one.calls if not call.failed]
-        if done:
-            request_terms = {term for word in one.need.words for term in word.terms}
-            return "\n\n".join(report_result(call.name, call.result, request_terms) for call in done)
-        if one.calls:
-            return self._after_failure(one)
-        fitting = [candidate for candidate in one.candidates if candidate.fits]
+    def _pursue(self, need: Need) -> Generator[PlannedCall, PastCall, str]:
+        """Find the tool for a need and call it; return the reply."""
+        if need.is_talk:
+            return self._cannot("")
+        fitting = [candidate for candidate in self._candidates(need) if candidate.confidence >= FITS]
         best = next((one for one in fitting if one.complete and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
-        if best is not None and best.confidence >= SURE:
-            return _call(best)
-        # The tool is certain and lacks an argument: ask the person, because no other tool would help.
+        # If a tool is certain and lacks an argument, the person is asked, because no other tool would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
-        finding = None if one.need.is_talk or lacking else self.finder.next_call(one.need, bool(one.searches))
-        if finding is not None:
-            return finding
-        if best is not None:
-            return _call(best)
-        if fitting:
-            return ask_for(one.need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
-        return self._cannot("" if one.need.is_talk else one.need.text)
+        found: list[str] | None = None
+        if not lacking and (best is None or best.confidence < SURE):
+            found = yield from self._find(need)
+        if best is None:
+            # It may have been called and unloaded since.
+            done = [one for one in self.conversation.calls if one.call.name in (found or ()) and not one.failed]
+            if done:
+                return report_result(done[0].call.name, done[0].result, need.terms)
+            return (
+                ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
+                if fitting
+                else self._cannot(need.text)
+            )
+        made = yield _call(best)
+        if made.failed and found is None and best.confidence < CERTAIN:
+            # A search may find a better tool, if it is a sure match.
+            found = yield from self._find(need)
+            others = [one for one in fitting if one.tool.wire_name in found and one.complete and one.confidence >= SURE]
+            if others and others[0] is not best:
+                made = yield _call(others[0])
+        if made.failed:
+            return report_error(made.call.name, made.result)
+        return report_result(made.call.name, made.result, need.terms)
 
-    def _after_failure(self, one: _Progress) -> PlannedCall | str:
-        """Search once for a better tool, if not done yet; it must be a certain match."""
-        failed = one.calls[-1]
-        certain = any(fit.tool.wire_name == failed.name and fit.confidence >= CERTAIN for fit in one.candidates)
-        finding = None if certain else self.finder.next_call(one.need, bool(one.searches))
-        if finding is not None:
-            return finding
-        order = self.conversation.calls.index
-        if one.searches and len(one.calls) == 1 and order(one.searches[-1]) > order(failed):
-            names = set(loaded_in(one.searches[-1].result)) - {failed.name}
-            for fit in one.candidates:
-                if fit.tool.wire_name in names and fit.complete and fit.confidence >= SURE:
-                    return _call(fit)
-        return "\n\n".join(report_error(call.name, call.result) for call in one.calls)
+    def _find(self, need: Need) -> Generator[PlannedCall, PastCall, list[str]]:
+        """Find tools that are not loaded, by a search or by browsing and loading; return their wire names."""
+        if self.search is not None:
+            made = yield PlannedCall(self.search, {"query": need.query})
+            return loaded_in(made.result)
+        if self.toolkit is None:
+            return []
+        made = yield PlannedCall(BROWSE_TOOLKIT, {"query": need.query})
+        # What was loaded in another way may have no definition here.
+        lines = [line for line in lines_in(made.result)[0] if not (line.loaded and line.name in self.loaded)]
+        names = [line.name for line in lines][:_MAX_LOADED]
+        if names:
+            made = yield PlannedCall(LOAD_TOOLS, {"names": names})
+            loaded = to_unload(made.result) if made.failed else []
+            if loaded:
+                yield PlannedCall(UNLOAD_TOOLS, {"names": loaded})
+                yield PlannedCall(LOAD_TOOLS, {"names": names[:1]})
+        return names
 
-    def _cannot(self, need: str = "") -> str:
-        counts: dict[str, int] = {}
-        for tool in self.index.tools:
-            if tool.server:
-                counts[tool.server] = counts.get(tool.server, 0) + 1
+    def _cannot(self, need: str) -> str:
         # The count of deferred tools includes those loaded since.
-        return cannot(need, counts | self.finder.servers)
+        return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred)
 
 
 def _call(candidate: Candidate) -> PlannedCall:
@@ -177,23 +196,6 @@ def _call(candidate: Candidate) -> PlannedCall:
 def _in_order(calls: Sequence[PlannedCall]) -> Iterator[PlannedCall]:
     """Yield the calls of one step: at most one load or unload, and no unload next to a call that may use the tool."""
     changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
-    others = [call for call in calls if call not in changes]
+    others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]
     yield from others
     yield from [call for call in changes[:1] if not others or call.name == LOAD_TOOLS]
-
-
-def _is_clear(one: _Progress) -> bool:
-    """Return whether a reply to our question is a new request."""
-    best = one.candidates[0] if one.candidates else None
-    sure = best is not None and best.complete and best.confidence >= SURE
-    return one.need.is_talk or (bool(one.need.words) and (len(one.need.words) > 2 or sure))
-
-
-def _answer(candidate: Candidate, name: str, reply: str) -> None:
-    """Fill the one missing argument if the reply is just its value."""
-    if candidate.filling.missing == [name]:
-        parameter = next(one for one in parameters_of(candidate.tool.input_schema) if one.name == name)
-        value = parameter.cast(reply.strip("\"'").rstrip("."))
-        if value is not None:
-            candidate.filling.arguments[name] = value
-            candidate.filling.missing.clear()

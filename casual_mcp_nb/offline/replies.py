@@ -11,6 +11,7 @@ from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import terms
 
 _MAX_TEXT = 2000
+_MAX_INLINE = 500
 _MAX_ROWS = 20
 _MAX_ITEMS = 40
 _MAX_EXAMPLES = 3
@@ -39,23 +40,15 @@ def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
         value = text
     if isinstance(value, dict) and (list(value) == ["result"] or isinstance(value.get("summary"), str)):
         value = value.get("summary", value.get("result"))
-    lead = ""
-    if isinstance(value, dict):
-        plain = [key for key, item in value.items() if not isinstance(item, dict | list)]
-        first = [key for key in plain if key == "result" or not set(terms(key)).isdisjoint(asked)]
-        lead = "\n\n".join(f"**{key}: {_scalar(value[key])}**" for key in first)
-        value = {key: item for key, item in value.items() if key not in first}
-        if not value and lead:
-            return f"{lead} (from `{_for_people(name)}`)"
-    shown = _shown(value)
-    if not lead and "\n" not in shown and len(shown) < 200:
-        return f"{shown} (from `{_for_people(name)}`)"
-    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", shown]))
-
-
-def _for_people(name: str) -> str:
-    """Return a tool's name on the wire as people write it: `server:tool`."""
-    return ":".join(name.rsplit("__", 1))
+    fields = value if isinstance(value, dict) else {}
+    first = [key for key in fields if _is_plain(fields[key]) and (key == "result" or not set(terms(key)).isdisjoint(asked))]
+    lead = "\n\n".join(f"**{key}: {_scalar(fields[key])}**" for key in first)
+    rest = _shown({key: item for key, item in fields.items() if key not in first} if first else value)
+    if lead and len(first) == len(fields):
+        return f"{lead} (from `{_for_people(name)}`)"
+    if not lead and "\n" not in rest and len(rest) < 200:
+        return f"{rest} (from `{_for_people(name)}`)"
+    return "\n\n".join(filter(None, [lead, f"From `{_for_people(name)}`:", rest]))
 
 
 def report_error(name: str, text: str) -> str:
@@ -85,10 +78,16 @@ def cannot(need: str, servers: Mapping[str, int]) -> str:
     return f"{about} This is the offline planner, not a language model: it can only use tools. {available}{tries}"
 
 
+def _for_people(name: str) -> str:
+    """Return a tool's name on the wire as people write it: `server:tool`."""
+    return ":".join(name.rsplit("__", 1))
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
+        lines = [_item(key, item) for key, item in list(value.items())[:_MAX_ITEMS]]
         more = [f"- … and {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
-        return "\n".join([*(_item(key, item) for key, item in list(value.items())[:_MAX_ITEMS]), *more]) or "Nothing."
+        return "\n".join([*lines, *more]) or "Nothing."
     return _list(value) if isinstance(value, list) else _scalar(value)
 
 
@@ -101,37 +100,32 @@ def _item(key: str, value: Any) -> str:
 
 
 def _list(items: list[Any]) -> str:
-    if not items:
-        return "None."
-    more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
     rows = items[:_MAX_ROWS]
-    if all(isinstance(item, dict) and list(item) == list(items[0]) for item in rows):
-        return _table(rows) + more
-    if all(not isinstance(item, dict | list) for item in items) and len(items) <= _MAX_ROWS:
-        return ", ".join(map(_scalar, items))
+    more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
+    if rows and all(isinstance(item, dict) and list(item) == list(rows[0]) for item in rows):
+        lines = [list(rows[0]), ["---"] * len(rows[0]), *([_inline(cell) for cell in row.values()] for row in rows)]
+        return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + more
+    if all(map(_is_plain, items)) and not more:
+        return ", ".join(map(_scalar, items)) or "None."
     return "\n".join(f"- {_inline(item)}" for item in rows) + more
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    columns = list(rows[0])
-    lines = [columns, ["---"] * len(columns), *([_inline(row[column]) for column in columns] for row in rows)]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
 def _inline(value: Any) -> str:
-    if isinstance(value, list) and all(not isinstance(item, dict | list) for item in value):
-        return _cut(", ".join(map(_scalar, value)), 500) or "none"
-    if isinstance(value, dict | list):
-        return _cut(json.dumps(value, ensure_ascii=False), 500)
-    return " ".join(_scalar(value).split("\n"))
+    if isinstance(value, list) and all(map(_is_plain, value)):
+        return _cut(", ".join(map(_scalar, value)), _MAX_INLINE) or "none"
+    return (
+        " ".join(_scalar(value).split("\n")) if _is_plain(value) else _cut(json.dumps(value, ensure_ascii=False), _MAX_INLINE)
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, dict | list)
 
 
 def _scalar(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    return _cut(str(value)) or "(empty)"
+    return f"{value:.12g}" if isinstance(value, float) else _cut(str(value)) or "(empty)"
 
 
 def _cut(text: str, limit: int = _MAX_TEXT) -> str:

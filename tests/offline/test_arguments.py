@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.offline.arguments import fill
+from casual_mcp_nb.offline.arguments import fill, parameters_of
 from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import needs_of
-from casual_mcp_nb.offline.parameters import parameters_of
+from casual_mcp_nb.offline.wording import reword
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
@@ -70,12 +70,12 @@ def test_a_request_is_split_into_its_needs_but_never_inside_a_value(request_text
     ],
 )
 def test_a_value_is_recognised_for_what_it_is(text: str, kind: str, value: Any) -> None:
-    assert (kind, value) in [(mention.kind, mention.value) for mention in find_mentions(text)]
+    assert (kind, value) in [(mention.kind, mention.value) for mention in find_mentions(reword(text))]
 
 
 @pytest.mark.parametrize("text", ["Draw a map of the east", "Is it central?", "Show the second one"])
 def test_ordinary_words_are_no_places_and_no_numbers(text: str) -> None:
-    assert find_mentions(text) == []
+    assert find_mentions(reword(text)) == []
 
 
 def test_from_and_to_decide_which_of_two_values_is_meant() -> None:
