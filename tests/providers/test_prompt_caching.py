@@ -248,4 +248,4 @@ async def test_a_forced_tool_costs_the_cache_of_messages_only_where_it_is_read_b
     assert [change.cause for change in turn.prefix_changes] == causes
     assert turn.steps[1].request.reused_messages == (1 if causes else 2)
     # The choice was only for the first step: from then on it is the provider's default.
-    assert after.prefix_changes == ()
+    assert list(after.prefix_changes) == []
