@@ -24,9 +24,11 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
         )
         for each in visible
     )
-    table = Table(columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, len(stored) - len(rows))
+    table = Table(
+        columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, max(len(stored), stored.total) - len(rows)
+    )
     problem = (Text(stored.problem),) if stored.problem else ()
-    note = words.count(len(stored), "conversation")
+    note = words.count(max(len(stored), stored.total), "conversation")
     return View("stored-conversations", "Saved conversations", (*problem, table if rows else Text("None.")), note=note)
 
 

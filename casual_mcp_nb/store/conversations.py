@@ -266,7 +266,10 @@ class ConversationStore:
             rows = connection.execute(
                 f"SELECT {_COLUMNS} FROM conversations WHERE {where} ORDER BY changed_at DESC LIMIT ?", (*values, limit)
             ).fetchall()
-        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem)
+            total = len(rows)
+            if total == limit:
+                ((total,),) = connection.execute(f"SELECT count(*) FROM conversations WHERE {where}", values).fetchall()
+        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, total)
 
     def get(self, id: str) -> StoredConversation:
         """Return what is known of a saved conversation.

@@ -64,7 +64,7 @@ def _checked(message: Any) -> ChatMessage:
             return message
     raise UsageError(
         f"A message cannot be {brief(message)}.",
-        hint="Use UserMessage, AssistantMessage and ToolResultMessage of casual_mcp_nb.",
+        hint="Use UserMessage, AssistantMessage and ToolResultMessage of casual_llm.",
     )
 
 

@@ -83,11 +83,13 @@ class StoredConversations(DisplayableList[StoredConversation]):
         conversations: The conversations.
         place: Where they are saved; empty if nothing is saved.
         problem: Why they cannot be read or written; empty if they can.
+        total: How many there are, with those that a limit leaves out.
     """
 
     conversations: tuple[StoredConversation, ...] = ()
     place: str = ""
     problem: str = ""
+    total: int = 0
 
     @property
     def _items(self) -> tuple[StoredConversation, ...]:

@@ -11,6 +11,7 @@ from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.widgets.base import SessionWidget
 from casual_mcp_nb.widgets.conversation import ConversationState
+from casual_mcp_nb.widgets.conversations import ConversationsState
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.state import SessionParts
 from casual_mcp_nb.widgets.tokens import TokensState
@@ -19,7 +20,8 @@ from casual_mcp_nb.widgets.tokens import TokensState
 class Panel(SessionWidget):
     """A chat with the session's model: message box, transcript, approvals, forms of servers, step mode, tokens.
 
-    In Python: `session.submit`, `stop`, `questions`, `step_mode`, `rerun`, `undo`, `new_conversation`.
+    In Python: `session.submit`, `stop`, `questions`, `step_mode`, `rerun`, `undo`, `new_conversation`, `resume`,
+    `store`, `unload`.
 
     Args:
         session: The session; turns of cells and of other panels show here too.
@@ -34,7 +36,14 @@ class Panel(SessionWidget):
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
         self.resources = ResourcesState(session)
-        super().__init__(session, conversation=self.conversation, tokens=self.tokens, resources=self.resources)
+        self.conversations = ConversationsState(session)
+        super().__init__(
+            session,
+            conversation=self.conversation,
+            tokens=self.tokens,
+            resources=self.resources,
+            conversations=self.conversations,
+        )
 
     def static(self) -> Conversation:
         """Return the conversation as it is now."""

@@ -77,6 +77,17 @@ theirs = Session.from_config("theirs.json")
 careful = theirs.panel()
 careful
 """
+SAVING = """
+saving = Session.from_config({
+    "servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}},
+    "tool_discovery": {"enabled": True},
+}, store="conversations.db")
+for text in ("Tides of Bergen", EVIL, "Harbours"):
+    saving.new_conversation()
+    saving.chat(text, model=scripted_model(call("search_tools", query="convert units"), "ok"), echo="none")
+keeper = saving.panel()
+keeper
+"""
 BLOCKING = "blocked = session.chat('From a cell', model=model, echo='none')"
 
 
@@ -85,7 +96,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook: a panel, then cells that await, block and sleep."""
     panel = "panel = session.panel(model=model)\npanel"
     sleeping = f"import os\nwhile not os.path.exists({str(lab.folder / 'wake up')!r}):\n    time.sleep(0.1)"
-    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS]
+    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS, SAVING]
     written(lab, BOOK, cells)
     page = browser.new_page(viewport={"width": 1200, "height": 1800})
     page.set_default_timeout(20_000)
@@ -616,6 +627,66 @@ def test_a_config_that_was_not_accepted_is_shown_and_started_with_a_click(page: 
     execute(page, "theirs.connect()")
     assert value(page, "theirs.servers['math'].state") == "ready"
     execute(page, "careful.close(); theirs.close()")
+
+
+def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path) -> None:
+    run_cell(page, 8)
+    at(page, "conversations").click()
+    focuses(page, "conversations-search")
+    listed = page.get_by_test_id("conversation")
+    sync_api.expect(listed).to_have_count(3)
+    reads(listed.nth(1), "<script>")
+    assert page.evaluate("() => document.querySelectorAll('[data-testid=conversations-list] :is(script, img)').length") == 0
+    pictured(page, "conversations")
+
+    # With the keyboard: found, opened, renamed.
+    page.keyboard.type("bergen")
+    sync_api.expect(listed).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    focuses(page, "conversation")
+    page.keyboard.press("Enter")
+    sync_api.expect(listed).to_have_attribute("aria-current", "true")
+    assert value(page, "[turn.prompt for turn in saving.turns]") == ["Tides of Bergen"]
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    at(page, "conversation-rename").press("Enter")
+    focuses(page, "conversation-title")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("Bergen, again")
+    page.keyboard.press("Enter")
+    reads(listed, "Bergen, again")
+    focuses(page, "conversations-search")
+    at(page, "conversations-search").fill("")
+    sync_api.expect(listed).to_have_count(3)
+
+    at(page, "conversation-more").click()
+    at(page, "conversation-archive").click()
+    sync_api.expect(listed).to_have_count(2)
+    at(page, "conversation-more").click()
+    at(page, "conversation-fork").click()
+    sync_api.expect(listed).to_have_count(3)
+    at(page, "conversation-more").click()
+    at(page, "conversation-delete").click()
+    focuses(page, "conversation-delete-no")
+    assert violations(page, axe, "[data-testid=conversations-list]") == []
+    at(page, "conversation-delete-yes").click()
+    sync_api.expect(listed).to_have_count(2)
+    assert value(page, "(len(saving.turns), len(saving.store.find(status='archived')))") == (0, 1)
+
+    # What is saved is left without a question.
+    listed.first.click()
+    sync_api.expect(page.get_by_test_id("tools-toggle")).to_have_count(1)
+    at(page, "tools-toggle").click()
+    found = value(page, "len(saving.discovered)")
+    assert violations(page, axe, "[data-testid=tools-part]") == []
+    at(page, "unload").click()
+    sync_api.expect(page.get_by_test_id("unload")).to_have_count(found - 1)
+    at(page, "clear", 1).click()
+    gone(page, "tools-toggle")
+    at(page, "conversations-search").press("Escape")
+    focuses(page, "conversations")
+    gone(page, "conversations-list")
+    execute(page, "keeper.close(); saving.close()")
 
 
 # --- hostile text, themes, access, what stays

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { refusal, sendable } from "../src/panel/attachments";
-import { activity, announcement, clears, questionsInOrder, replaces, turnsInOrder } from "../src/panel/conversation";
+import { activity, announcement, clears, questionsInOrder, replaces, turnsInOrder, when } from "../src/panel/conversation";
 import { atFirst, inputProps, toggled } from "../src/panel/form";
 import type { ApprovalAsked, ConversationState, Field, TurnRow } from "../src/panel/state";
 import { byTurn, partsInWords, tokensIn, tokensOut, turnInWords } from "../src/tokens/tokens";
@@ -46,6 +46,13 @@ const FIELD: Field = {
     ["b", "B"],
   ],
 };
+
+test("a conversation of today has its time, and an older one its date", () => {
+  const now = new Date(2026, 4, 3, 12);
+  assert.equal(when(new Date(2026, 4, 3, 9, 5).toISOString(), now), "09:05");
+  assert.equal(when(new Date(2026, 3, 3, 9, 5).toISOString(), now), "3 Apr");
+  assert.equal(when(new Date(2024, 3, 3, 9, 5).toISOString(), now), "3 Apr 2024");
+});
 
 test("turns and questions come in the order of their numbers, not of their keys", () => {
   const turns = { t2: { ...TURN, number: 2 }, t1: TURN };

@@ -6,13 +6,23 @@ import { TokensChart } from "../tokens/TokensChart";
 import { reusedInWords, tokensIn } from "../tokens/tokens";
 import { CallsSoFar } from "./CallsSoFar";
 import { activity } from "./conversation";
+import { DiscoveredTools } from "./DiscoveredTools";
 import type { ConversationState } from "./state";
 
+type Part = "tokens" | "calls" | "tools";
+
+interface Props {
+  conversation: ConversationState;
+  /** How many tools searches of the conversation have loaded. */
+  discovered: number;
+  tokens: TokensState;
+}
+
 /** What the conversation took so far, and what happens now. The tokens of each step unfold above it. */
-export function Foot({ conversation, tokens }: { conversation: ConversationState; tokens: TokensState }) {
-  const [shown, setShown] = useState<"tokens" | "calls" | null>(null);
+export function Foot({ conversation, discovered, tokens }: Props) {
+  const [shown, setShown] = useState<Part | null>(null);
   const id = useId();
-  const toggle = (part: "tokens" | "calls") => setShown(shown === part ? null : part);
+  const toggle = (part: Part) => setShown(shown === part ? null : part);
   const calls = conversation.calls;
   const waits = conversation.busy && Object.keys(conversation.questions).length > 0;
   return (
@@ -25,6 +35,11 @@ export function Foot({ conversation, tokens }: { conversation: ConversationState
       {shown === "calls" && (
         <div id={id} class="cmn-foot-part" data-testid="audit-part">
           <CallsSoFar count={calls} />
+        </div>
+      )}
+      {shown === "tools" && discovered > 0 && (
+        <div id={id} class="cmn-foot-part" data-testid="tools-part">
+          <DiscoveredTools busy={conversation.busy} />
         </div>
       )}
       <div class="cmn-foot-line">
@@ -53,6 +68,19 @@ export function Foot({ conversation, tokens }: { conversation: ConversationState
             onClick={() => toggle("calls")}
           >
             {counted(calls, "call")} so far
+          </button>
+        )}
+        {discovered > 0 && (
+          <button
+            type="button"
+            class="cmn-foot-button"
+            title="The deferred tools that the model found, each with a button that unloads it"
+            aria-expanded={shown === "tools"}
+            aria-controls={id}
+            data-testid="tools-toggle"
+            onClick={() => toggle("tools")}
+          >
+            {counted(discovered, "discovered tool")}
           </button>
         )}
         <span class="cmn-doing" data-waits={waits} data-testid="doing">

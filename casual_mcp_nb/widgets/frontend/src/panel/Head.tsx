@@ -2,19 +2,23 @@ import { useRef, useState } from "preact/hooks";
 import { Button, Labelled, LargeText, Select } from "../lib/controls";
 import { useBridge } from "../lib/widget";
 import { clears } from "./conversation";
-import type { ConversationState } from "./state";
+import type { ConversationState, ConversationsState } from "./state";
 
 /** No toolset can have this name. */
 const CUSTOM = "\u0000";
 
 interface Props {
   conversation: ConversationState;
+  conversations: ConversationsState;
+  /** Whether the list of conversations is shown. */
+  listed: boolean;
+  onList(): void;
   /** Called with the prompt of the turn that was removed. */
   onUndone(prompt: string): void;
 }
 
 /** What holds for the whole conversation: the toolset, going back, starting over. */
-export function Head({ conversation, onUndone }: Props) {
+export function Head({ conversation, conversations, listed, onList, onUndone }: Props) {
   const { tool_sets, tool_set, custom, busy } = conversation;
   const bridge = useBridge();
   const [asks, setAsks] = useState(false);
@@ -31,15 +35,22 @@ export function Head({ conversation, onUndone }: Props) {
     setAsks(false);
     clear.current?.querySelector("button")?.focus();
   };
+  // What is saved can be opened again.
+  const loses = turns > 0 && !conversations.saved;
   const startOver = async () => {
     await bridge.call("conversation.clear");
     leave();
   };
-  const confirms = asks && turns > 0 && !busy;
+  const confirms = asks && loses && !busy;
   return (
     <div class="cmn-head-bar">
       <div class="cmn-row">
         <strong>Chat</strong>
+        {conversations.saves && (
+          <Button testid="conversations" tone="quiet" aria-expanded={listed} onClick={onList}>
+            Conversations
+          </Button>
+        )}
         <Labelled text="Toolset">
           <Select
             testid="tool-set"
@@ -61,7 +72,7 @@ export function Head({ conversation, onUndone }: Props) {
             tone="quiet"
             aria-expanded={confirms}
             disabled={busy}
-            onClick={() => (turns ? setAsks(!asks) : void bridge.call("conversation.clear"))}
+            onClick={() => (loses ? setAsks(!asks) : void bridge.call("conversation.clear"))}
           >
             New conversation
           </Button>

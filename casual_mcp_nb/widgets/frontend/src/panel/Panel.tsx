@@ -1,9 +1,10 @@
 import "./panel.css";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { TrustCard } from "../lib/TrustCard";
 import { ErrorLine, useBridge } from "../lib/widget";
 import { useAttachments } from "./attachments";
 import { Composer, type ComposerHandle } from "./Composer";
+import { Conversations } from "./Conversations";
 import { announcement } from "./conversation";
 import { Foot } from "./Foot";
 import { Head } from "./Head";
@@ -13,7 +14,9 @@ import { Transcript, type TranscriptHandle } from "./Transcript";
 /** A chat: the transcript scrolls in the middle, and the message box stays in sight below it. */
 export function Panel() {
   const bridge = useBridge<PanelState>();
-  const { conversation, tokens } = bridge.state.value;
+  const { conversation, conversations, tokens } = bridge.state.value;
+  const [listed, setListed] = useState(false);
+  const main = useRef<HTMLDivElement>(null);
   const composer = useRef<ComposerHandle>(null);
   const transcript = useRef<TranscriptHandle>(null);
   const attachments = useAttachments(conversation.image_limits, (why) => {
@@ -31,11 +34,24 @@ export function Panel() {
     event.stopPropagation();
     void attachments.add(event.dataTransfer.files);
   };
+  // Where there is little room, the list is in place of the chat.
+  const hidesMain = () => main.current?.offsetParent === null;
+  const closeList = () => {
+    setListed(false);
+    main.current?.querySelector<HTMLElement>("[data-testid=conversations]")?.focus();
+  };
   return (
-    <div class="cmn-chat">
+    <div class="cmn-chat" data-listed={listed}>
+      {listed && <Conversations onOpened={() => hidesMain() && closeList()} onClose={closeList} />}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: the button beside the message box attaches images too */}
-      <div class="cmn-chat-main" onDragOver={onDrag} onDrop={onDrop}>
-        <Head conversation={conversation} onUndone={(prompt) => composer.current?.offer(prompt)} />
+      <div ref={main} class="cmn-chat-main" onDragOver={onDrag} onDrop={onDrop}>
+        <Head
+          conversation={conversation}
+          conversations={conversations}
+          listed={listed}
+          onList={() => setListed(!listed)}
+          onUndone={(prompt) => composer.current?.offer(prompt)}
+        />
         <Transcript handle={transcript} conversation={conversation} onDone={() => composer.current?.offer("")} />
         <TrustCard config={conversation.unaccepted} command="conversation.accept_config" />
         <ErrorLine />
@@ -45,7 +61,7 @@ export function Panel() {
           attachments={attachments}
           onSend={() => transcript.current?.toEnd()}
         />
-        <Foot conversation={conversation} tokens={tokens} />
+        <Foot conversation={conversation} discovered={conversations.discovered} tokens={tokens} />
       </div>
     </div>
   );

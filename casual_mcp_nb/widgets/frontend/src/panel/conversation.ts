@@ -27,6 +27,14 @@ export function replaces(after: number): string {
   return `This replaces this turn and removes the ${after === 1 ? "one" : after} after it.`;
 }
 
+/** When something was: the time of today, else the date. */
+export function when(iso: string, now: Date = new Date()): string {
+  const at = new Date(iso);
+  if (at.toDateString() === now.toDateString()) return at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const year = at.getFullYear() === now.getFullYear() ? {} : ({ year: "numeric" } as const);
+  return at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...year });
+}
+
 /** What starting over removes. */
 export function clears(turns: number): string {
   return `Start over? This clears ${turns === 1 ? "1 turn" : `${turns} turns`} and the tools found in ${turns === 1 ? "it" : "them"}.`;

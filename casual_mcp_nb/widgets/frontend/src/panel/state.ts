@@ -110,7 +110,40 @@ export interface ConversationState {
   unaccepted?: Unaccepted;
 }
 
+/** A saved conversation. */
+export interface ConversationRow {
+  id: string;
+  title: string;
+  /** When it last changed, as ISO 8601 with its time zone. */
+  changed: string;
+  about: string;
+}
+
+/** Conversations as `conversations.found` returns them. */
+export interface ConversationList {
+  rows: ConversationRow[];
+  /** How many there are, also those that are not among the rows. */
+  total: number;
+  /** The id of the one that is open. */
+  current?: string | null;
+}
+
+/** The saved conversations, and the tools that this one has loaded; `casual_mcp_nb/widgets/conversations.py` makes it. */
+export interface ConversationsState {
+  /** Whether there is a place for conversations. */
+  saves: boolean;
+  /** Whether this one is saved there. */
+  saved: boolean;
+  /** Where they are saved, in a sentence. */
+  note?: string;
+  /** Another number after each change. */
+  version: number;
+  discovered: number;
+  tools: string[];
+}
+
 export interface PanelState {
   conversation: ConversationState;
+  conversations: ConversationsState;
   tokens: TokensState;
 }
