@@ -996,6 +996,23 @@ class Session(Displayable):
 
     evaluate_async = awaited(evaluate)
 
+    def save_cases(self, path: str | Path) -> tuple[Case, ...]:
+        """Write a first file of cases for `evaluate`, from past conversations: this one and the last hundred saved ones.
+
+        A case is what the model searched for, with the tools that the search found and it then called; or your message, with
+        the tools that it called without a search. Read the file, and correct what the model got wrong.
+
+        Args:
+            path: A new file.
+
+        Returns:
+            The cases.
+
+        Raises:
+            UsageError: No tool was called in any of them, or the file exists or cannot be written.
+        """
+        return self.turn_service.save_cases(path)
+
     @blocking
     @spelled_out(ModelOptions)
     async def compare(

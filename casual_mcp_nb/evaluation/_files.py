@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,36 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
         UsageError: The file cannot be read, or a line is not a case; the line is named.
     """
     return tuple(_case(row, where) for where, row in _rows(path))
+
+
+def save_cases(cases: Iterable[Case], path: str | Path) -> Path:
+    """Write cases to a new file, as `load_cases` reads it.
+
+    Args:
+        cases: The cases.
+        path: Where to.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: The file exists, or cannot be written.
+    """
+    path = Path(path)
+    rows = ({"query": case.query, "gold": [_pairs(need) for need in case.needs]} for case in cases)
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    try:
+        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{shown(path)} exists already.", hint="Name another file, or delete this one.") from None
+    except OSError as error:
+        raise UsageError(f"{shown(path)} cannot be written: {error.strerror}.") from error
+    return path
+
+
+def _pairs(need: Iterable[ToolName]) -> list[list[str]]:
+    return sorted([name.server, name.tool] for name in need)
 
 
 def _rows(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -293,11 +293,15 @@ def delivery(session: Session, line: str) -> Any:
 def evaluate(session: Session, line: str) -> Any:
     """Measure how well tools are found for the cases of a file."""
     words = words_of(line)
+    new = "--new" in words
+    words = [word for word in words if word != "--new"]
     if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise UsageError(
             "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
-            hint="For example: %mcp evaluate cases.jsonl 5",
+            hint="For example: %mcp evaluate cases.jsonl 5; with --new it first writes the file from past conversations.",
         )
+    if new:
+        session.save_cases(words[0])
     return session.evaluate(words[0], k=int(words[1][:9]) if len(words) > 1 else None)
 
 
@@ -529,7 +533,7 @@ COMMANDS: dict[str, Command] = {
     "evaluate": Command(
         _TRY,
         "measure how well test cases find tools",
-        "FILE [K]",
+        "FILE [K] [--new]",
         "%mcp evaluate cases.jsonl 5",
         "cases",
         evaluate,

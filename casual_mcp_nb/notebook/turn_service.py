@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
@@ -33,6 +34,7 @@ from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.factory import unknown_model
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.evaluation import Case
 from casual_mcp_nb.types.event import Event
 from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.types.recorded_steps import recorded_steps
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Prompt = str | Sequence["ChatMessage"]
+_MAX_READ = 100
+"""The number of saved conversations that `save_cases` reads."""
 
 
 class TurnService:
@@ -258,6 +262,27 @@ class TurnService:
                 # It could not begin: the conversation is as it was.
                 saver.current = current
                 runner.replace(turns)
+
+    def save_cases(self, path: str | Path) -> tuple[Case, ...]:
+        """Write cases from past conversations, see `Session.save_cases`."""
+        from casual_mcp_nb.evaluation import cases_of, save_cases
+
+        cases = cases_of([*self.runner.turns, *self._saved_turns()])
+        if not cases:
+            raise UsageError(
+                "No tool was called in this conversation or a saved one.",
+                hint='Ask something that takes a tool, or write the file yourself: {"query": text, "gold": [[[server, tool]]]}',
+            )
+        save_cases(cases, path)
+        return cases
+
+    def _saved_turns(self) -> Iterator[Turn]:
+        """Yield the turns of other saved conversations, the last changed ones first; a damaged one has none."""
+        saver = self.runner.saver
+        for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
+            if stored.id != saver.id:
+                with suppress(UsageError):
+                    yield from saver.required.load(stored.id)
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
         """Set up the session as a conversation was, and yield what is not available any more."""
