@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from dataclasses import replace
@@ -31,13 +31,15 @@ from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.config.server_entry import ServerLike
+from casual_mcp_nb.engine.approval import checked_overrides
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import CassetteMismatchError, TrustRequiredError, UnknownNameError, UsageError
 from casual_mcp_nb.evaluation.comparison import Ways
 from casual_mcp_nb.notebook.callers import FunctionRunner
+from casual_mcp_nb.notebook.cassettes import CassetteInUse, CassetteService, config_of
 from casual_mcp_nb.notebook.comparing import ComparisonService
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.demo import demo_config
@@ -56,11 +58,12 @@ from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, 
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
-from casual_mcp_nb.store import ConversationStore
+from casual_mcp_nb.store import Cassette, ConversationStore
 from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.types.audit import Audit
 from casual_mcp_nb.types.budget import Budget
+from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.conversation import Conversation
@@ -96,7 +99,7 @@ from casual_mcp_nb.types.session import (
 )
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.stored import StoredConversations
+from casual_mcp_nb.types.stored import ConversationHead, StoredConversations
 from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 from casual_mcp_nb.types.trust import Trust
@@ -153,6 +156,7 @@ class Session(Displayable):
         tool_service: The servers, tools and toolsets, for code that shows or changes them.
         resource_service: The resources and prompts of the servers, for code that shows them.
         turn_service: What runs the turns.
+        cassettes: What records and replays, see `cassette`.
         observers: Who is told of events and changes; `observe`, `on_change` and `on_close` add to them.
         questions: What running turns wait for the person to answer: calls to approve, forms of servers, pauses of the step
             mode.
@@ -239,6 +243,8 @@ class Session(Displayable):
             self.observers,
         )
         self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
+        turns = self.turn_service
+        self.cassettes = CassetteService(self._chat, self.config, self.observers, lambda: turns.head, runner.check_free)
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
@@ -339,6 +345,43 @@ class Session(Displayable):
             quiet=quiet,
             store=store,
         )
+
+    @classmethod
+    def from_cassette(
+        cls,
+        path: str | Path,
+        *,
+        pace: float | None = None,
+        match_on: Collection[MatchOn] | None = None,
+        name: str | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        quiet: bool = False,
+        store: StoreLike = DEFAULT,
+    ) -> Self:
+        """Open a session in which models and servers answer what a cassette has: no key, no network, no server.
+
+        Models, servers, toolsets, selection and system prompt are those of the recording; see `replay`.
+
+        Args:
+            path: The cassette: a file of `cassette`, or an HTML file with one in it.
+            pace: As of `cassette`.
+            match_on: As of `cassette`; None for everything except the system prompt.
+            name: As of `Session`, and so are the others.
+            approval: See there.
+            quiet: See there.
+            store: See there.
+
+        Raises:
+            CassetteError: The file does not exist, or is not a cassette.
+        """
+        file = Path(path).expanduser().absolute()
+        cassette = Cassette.load(file)
+        system = cassette.session.system
+        session = cls(config_of(cassette, file), name=name, system=system, quiet=quiet, store=store)
+        session.cassettes.replay_only(cassette, file, pace, match_on)
+        session.turn_service.set_up(ConversationHead(session.model, system, cassette.session.selection))
+        session._chat.consent.set_overrides(checked_overrides(approval, session.servers))
+        return session
 
     @classmethod
     def demo(cls, model: str | None = None) -> Self:
@@ -537,6 +580,7 @@ class Session(Displayable):
         unregister(self)
         try:
             await self._runner.close()
+            await asyncio.to_thread(self.cassettes.close)
         finally:
             # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
@@ -1433,6 +1477,68 @@ class Session(Displayable):
     def conversation(self) -> Conversation:
         """The conversation as it is now."""
         return self._runner.conversation
+
+    def cassette(
+        self,
+        path: str | Path,
+        mode: CassetteMode = "once",
+        *,
+        pace: float | None = None,
+        match_on: Collection[MatchOn] = MATCH_ON,
+    ) -> CassetteInUse:
+        """Record what models and servers answer in a file, or let the file answer in their place.
+
+        What is recorded: answers of models, results of calls, contents of resources and prompts, progress and log messages,
+        and your approvals. Functions of the notebook, and searches for tools, are run in a replay too. Keys, headers and
+        environments of servers are never in the file.
+
+        Args:
+            path: The file, usually `.json`; an HTML file with a cassette in it can be replayed.
+            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
+                replaces the file.
+            pace: How long pauses are in a replay, in relation to the recorded ones: 1 the same, 0.5 half as long, 0 none. The
+                default is 0.5 in a notebook and 0 in a script.
+            match_on: What of a request to a model must be as it was recorded: `model`, `system`, `messages`, `tools`.
+
+        Returns:
+            A context manager; or call its `close`. Another one, or the end of the session, closes it too.
+
+        Raises:
+            CassetteError: The file does not exist (`none`), is not a cassette, or is damaged.
+            UsageError: A value is not valid, or a turn is running.
+        """
+        self.check_open()
+        return self.cassettes.begin(path, mode, pace, match_on)
+
+    @property
+    def cassette_state(self) -> CassetteState | None:
+        """Which cassette is recorded or replayed now; None if none is. `str()` of it is as in `recording lesson.json`."""
+        return self.cassettes.current.state if self.cassettes.current else None
+
+    @blocking
+    async def replay(self, *, echo: Echo = "none") -> Conversation:
+        """Run the turns of the cassette again, as they were recorded, through the same code.
+
+        Args:
+            echo: As of `chat`.
+
+        Returns:
+            Their conversation.
+
+        Raises:
+            CassetteError: No cassette is replayed.
+            CassetteMismatchError: A request differs from the recorded one; the message says how.
+        """
+        turns = []
+        for recorded in self.cassettes.recorded_turns():
+            if recorded.is_first and self.turns:
+                self.new_conversation()
+            turns.append(await self.turn_service.chat(recorded.messages, recorded.options, echo))
+            if isinstance(turns[-1].exception, CassetteMismatchError):
+                turns[-1].raise_for_status()
+        return Conversation(turns)
+
+    replay_async = awaited(replay)
 
     def export(self, path: str | Path, *, overwrite: bool = False, player: bool = False) -> Path:
         """Write the conversation to a file.

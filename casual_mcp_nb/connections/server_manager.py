@@ -95,6 +95,8 @@ class ServerManager:
         self._handlers = replace(handlers or Handlers(), changed=self.changed)
         self.worker = Worker()
         self._connections: dict[str, _ToolServer] = {}
+        self._originals: dict[str, _ToolServer] = {}
+        self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
         self._catalog = Catalog()
         self._catalog_key: tuple[tuple[str, str], ...] | None = ()
         self._closed = False
@@ -151,7 +153,7 @@ class ServerManager:
         """
         self._check_open()
         self._check_new(name)
-        self._connections = {**self._connections, name: self._new_connection(name, config, server)}
+        self._put(self._new_connection(name, config, server))
         self.changed()
 
     def attach(self, server: _ToolServer) -> None:
@@ -162,9 +164,37 @@ class ServerManager:
             ClosedError: The server manager was closed.
         """
         self._check_open()
-        if self._connections.get(server.name) is not server:
-            self._check_new(server.name)
-            self._connections = {**self._connections, server.name: server}
+        if server not in (self._connections.get(server.name), self._originals.get(server.name)):
+            if self._substitute is None or server.name in self._originals:
+                self._check_new(server.name)
+            self._put(server)
+
+    def substitute(self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()) -> None:
+        """Use other servers in place of the connections, also of those that are added later, until `restore`.
+
+        Args:
+            replace: Returns what is used in place of a connection, or the connection itself.
+            others: Servers to use in addition.
+        """
+        self.restore()
+        self._originals, self._substitute = self._connections, replace
+        self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}
+        self._catalog_key = None
+        self.changed()
+
+    def restore(self) -> None:
+        """End `substitute`."""
+        if self._substitute is not None:
+            self._connections, self._originals, self._substitute = self._originals, {}, None
+            self._catalog_key = None
+            self.changed()
+
+    def _put(self, server: _ToolServer) -> None:
+        # New dicts, because other threads may be iterating over the old ones.
+        if self._substitute is not None:
+            self._originals = {**self._originals, server.name: server}
+            server = self._substitute(server)
+        self._connections = {**self._connections, server.name: server}
 
     async def remove(self, name: str) -> None:
         """Stop and remove a server; calls that wait for it fail.
@@ -177,11 +207,13 @@ class ServerManager:
         connection = self._connection_to(name)
         # A new dict, because other threads may be iterating over the old one.
         self._connections = {other: each for other, each in self._connections.items() if each is not connection}
+        original = self._originals.get(name, connection)
+        self._originals = {other: each for other, each in self._originals.items() if each is not original}
         self._disabled.discard(name)
         # A server of the same name may be added later, with the same version of its list.
         self._catalog_key = None
         self.changed()
-        await connection.close()
+        await original.close()
 
     def log_of(self, name: str) -> ServerLog:
         """Return the end of a server's log.
@@ -300,7 +332,9 @@ class ServerManager:
     @property
     def resources(self) -> Mapping[str, ServerResources]:
         """What reads the resources and prompts of each server that is reached over MCP, in config order."""
-        return {name: each.resources for name, each in self._connections.items() if isinstance(each, Connection)}
+        # The functions of the notebook have none.
+        readers = {name: getattr(each, "resources", None) for name, each in self._connections.items()}
+        return {name: each for name, each in readers.items() if each is not None}
 
     async def list_resources(self) -> Resources:
         """Return the resources of all servers that are connected; one that fails costs the others nothing."""
@@ -339,14 +373,14 @@ class ServerManager:
         """Close all connections concurrently, in at most 5 seconds. Closing twice is harmless."""
         self._closed = True
         async with asyncio.TaskGroup() as group:
-            for connection in self._connections.values():
+            for connection in (self._connections | self._originals).values():
                 group.create_task(connection.close())
         await self.worker.aclose()
 
     def abandon(self) -> None:
         """Close without ending anything, in a forked child: processes and connections are the parent's."""
         self._closed = True
-        for connection in self._connections.values():
+        for connection in (self._connections | self._originals).values():
             connection.abandon()
 
     def _new_connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:

@@ -26,6 +26,8 @@ from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.store.player import Player
+from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
@@ -36,6 +38,7 @@ from casual_mcp_nb.types.tool import ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Turn
 
 if TYPE_CHECKING:
+    from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -63,6 +66,10 @@ class Chat(Protocol):
     last_selection: str
     mocks: Mocks
     deliveries: Deliveries
+    tape: Recorder | Player | None
+
+    async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
+        """Return a model that is ready to be called."""
 
 
 async def build_run(
@@ -93,7 +100,7 @@ async def build_run(
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
     steps = recorded.messages[len(recorded.asked) :] if recorded else []
     so_far = [*history, *messages, *steps]
-    model = await chat.models.ready(options.given.get("model"))
+    model = await chat.ready_model(options.given.get("model"))
     view = await chat.tools.connected_view(options.applied_to(chat.selection), model)
     for each in chat.tools.own:
         each.check(view.catalog)
@@ -104,6 +111,7 @@ async def build_run(
     discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
     dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog))
     model = with_turn_options(model, options.request, dispatcher)
+    system = await _system(chat, options, model, view)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
     run = Run(
         model=model,
@@ -112,7 +120,7 @@ async def build_run(
         messages=so_far,
         recorded=recorded,
         discovered=discovered,
-        system=await _system(chat, options, model, view),
+        system=with_instructions(system, view, chat.server_manager),
         limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
         emit=emit,
         stream=options.given.get("stream") is not False,
@@ -126,7 +134,10 @@ async def build_run(
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
-    emit(_turn_started(messages, model, view, discovered, recorded))
+    started = _turn_started(messages, model, view, discovered, recorded)
+    if isinstance(chat.tape, Recorder):
+        chat.tape.turn(started, system)
+    emit(started)
     texts = (*history_repairs, *repairs, *chat.notice_history.new(unsent_options, first=not history))
     on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
     on_definitions = (*view.notices, *cut_notices(discovered.values()))
@@ -190,12 +201,13 @@ def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
 
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
+    """Return the system prompt, without what servers say about their use."""
     system, template = options.given.get("system"), options.given.get("template")
     system = chat.system if system is None and template is None else system
     if system is None:
         template = model.template or DEFAULT_TEMPLATE if template is None else template
         system = await chat.templates.render_async(template, tools=view.offered, variables=options.given.get("variables"))
-    return with_instructions(system, view, chat.server_manager)
+    return system
 
 
 def _new_selection(chat: Chat, view: ToolView) -> bool:

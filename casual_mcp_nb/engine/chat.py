@@ -37,6 +37,7 @@ from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.sampling import Sampling
 from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.engine.taping import put_in_place
 from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.turn_fields import AllTurnFields, TurnFields
 from casual_mcp_nb.engine.view import ToolView
@@ -44,6 +45,8 @@ from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
+from casual_mcp_nb.store.player import Player
+from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.function_tool import read_tool
@@ -93,6 +96,7 @@ class McpToolChat:
     Attributes:
         context: Values for the injected parameters of such functions, which no model sees; a turn's own come on top.
         run_function: As given.
+        tape: Records what models and servers answer, or answers in their place, see `use_tape`.
 
     Raises:
         UsageError: The selection names something that does not exist.
@@ -147,6 +151,8 @@ class McpToolChat:
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
         self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add)
+        self.tape: Recorder | Player | None = None
+        self._asks = self.consent.approver, self.consent.can_ask
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
         self.names = ChatNames(server_manager, self.tool_sets, lambda: self.catalog)
@@ -392,6 +398,27 @@ class McpToolChat:
         other.last_selection, other._last_turn = "", None
         return other
 
+    def use_tape(self, tape: Recorder | Player | None) -> None:
+        """Have a cassette record what models and servers answer, or answer in their place; None ends that.
+
+        Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
+
+        Args:
+            tape: Records or replays.
+        """
+        if self.tape is not None:
+            self.consent.approver, self.consent.can_ask = self._asks
+            self.server_manager.restore()
+        self.tape = tape
+        if tape is None:
+            return
+        self._asks = self.consent.approver, self.consent.can_ask
+        put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
+
+    async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
+        """Return a model that is ready to be called: one of the config by name, or None for the first one."""
+        return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
+
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Return what the model sees; connect servers that are not connected yet.
 
@@ -539,9 +566,13 @@ class McpToolChat:
         return self._last_turn.stats if self._last_turn else None
 
     def _log(self, server: str, level: str, text: str) -> None:
+        if isinstance(self.tape, Recorder):
+            self.tape.log(server, {"log": level, "text": text})
         for run in tuple(self._running):
             run.logs.add(server, level, text)
 
     def _notify(self, server: str, text: str) -> None:
+        if isinstance(self.tape, Recorder):
+            self.tape.log(server, {"notice": text})
         for run in tuple(self._running):
             run.emit(Notice(text, server, run.now()))

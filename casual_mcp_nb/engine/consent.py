@@ -68,6 +68,8 @@ class Consent:
 
     Attributes:
         strict: As given.
+        approver: As given.
+        can_ask: As given.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Consent:
         self._tool_changes = tool_changes
         self._config_of = config_of
         self._overrides = dict(overrides or {})
-        self._can_ask = can_ask or (lambda: True)
+        self.can_ask = can_ask or (lambda: True)
         self._answers = _Answers()
 
     def forget(self) -> None:
@@ -109,6 +111,14 @@ class Consent:
         for tools in (answers.tools, answers.seen):
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
+
+    def set_overrides(self, overrides: Mapping[str, Policies]) -> None:
+        """Replace the policies of servers, whatever their configs say.
+
+        Args:
+            overrides: The policies by server.
+        """
+        self._overrides.update(overrides)
 
     def set_policies(self, server: str, policies: Policies) -> None:
         """Replace the policies of a server that has no config."""
@@ -155,7 +165,7 @@ class Consent:
             server: The server.
             arguments: The complete messages, the model and the limit of tokens.
         """
-        if self.approver is None or not self._can_ask():
+        if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
             by, decision = await self._answer(
@@ -177,7 +187,7 @@ class Consent:
         request = self._request(tool, arguments, answers)
         if isinstance(request, Permission):
             return request
-        if request.policy == "default" and not (self.approver and self._can_ask()):
+        if request.policy == "default" and not (self.approver and self.can_ask()):
             return _run_unasked(request, answers, on_notice)
         if self.approver is None:
             return Permission("nobody", False, reason=NO_ONE)

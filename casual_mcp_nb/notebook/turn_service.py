@@ -225,7 +225,7 @@ class TurnService:
         self.new_conversation()
         saver.current = current
         self.runner.replace(conversation)
-        return conversation, list(self._set_up(head))
+        return conversation, self.set_up(head)
 
     def fork(self, turn: int) -> Conversation:
         """Continue in a new conversation with the turns up to one of them, see `Session.fork`."""
@@ -284,8 +284,11 @@ class TurnService:
                 with suppress(UsageError):
                     yield from saver.required.load(stored.id)
 
+    def set_up(self, head: ConversationHead) -> list[str]:
+        """Set up the session as a conversation was, and return what is not available any more."""
+        return list(self._set_up(head))
+
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
-        """Set up the session as a conversation was, and yield what is not available any more."""
         if head.model in self._models:
             self.model = head.model
         elif head.model is not None:
@@ -314,7 +317,7 @@ class TurnService:
 
     async def ready_model(self, model: str | Model | ChatModel | None) -> ChatModel:
         """Return a model that is ready to be called; None for the session's."""
-        return await self._chat.models.ready(self.model if model is None else model)
+        return await self._chat.ready_model(self.model if model is None else model)
 
     async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
         """Run a turn on the engine's loop that does not become part of the conversation.

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers._options import Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
+    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.store.recorder import Recorder
     from casual_mcp_nb.types.prices import Price
 
 
@@ -39,6 +41,9 @@ class BoundModel:
         native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
         cache_diagnostics: Whether the provider is asked why its cache was missed; None if that follows from its address.
+
+    Attributes:
+        tape: Records its answers, or answers in its place; None for neither.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class BoundModel:
         self.native_deferral = native_deferral
         self.hosted_tools = tuple(hosted_tools)
         self.cache_diagnostics = cache_diagnostics
+        self.tape: Recorder | Player | None = None
 
     @property
     def wanted(self) -> RequestOptions:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
     from casual_mcp_nb.providers.limits import RateLimitWait
     from casual_mcp_nb.providers.spec import ProviderSpec
+    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.store.recorder import Recorder
     from casual_mcp_nb.types.model_response import ModelResponse
 
 
@@ -73,12 +75,36 @@ class ChatModel(BoundModel):
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
-        return await ModelRequest(self, messages, tools, found, on_event, stream, before).answer()
+        if self.tape is None:
+            return await ModelRequest(self, messages, tools, found, on_event, stream, before).answer()
+        from casual_mcp_nb.providers._tape import taped
+
+        return await taped(
+            self.tape,
+            self,
+            self.defers_natively,
+            messages,
+            tools,
+            found or (),
+            on_event,
+            lambda on_event: ModelRequest(self, messages, tools, found, on_event, stream, before).answer(),
+        )
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Return this model with other options; what is learnt about it is shared."""
         changed = copy.copy(self)
         changed.options = self.options.overlaid(options)
+        return changed
+
+    def taped(self, tape: Recorder | Player) -> ChatModel:
+        """Return this model with a cassette that records its answers, or answers in its place."""
+        changed = copy.copy(self)
+        changed.tape = tape
+        if tape.replays:
+            entry = tape.models.get(tape.model_name(self.name, self.model))
+            changed.native_deferral = entry.defers_natively if entry else None
+            if entry and self.provider == "replay":
+                changed.provider, changed.client_name = entry.provider, entry.client
         return changed
 
     def unforced(self) -> ChatModel:

@@ -13,9 +13,10 @@ from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._hosted import hosted_tools
-from casual_mcp_nb.providers._loading import touch
+from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers.base import Retries
+from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import limits_of
 from casual_mcp_nb.providers.registry import loggers, spec_of, specs
@@ -26,6 +27,9 @@ from casual_mcp_nb.types.secret import redacted
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
+
+    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.store.recorder import Recorder
 
 _ANSWER_TOKENS = 4_096
 """The default answer limit, in addition to a thinking budget."""
@@ -124,18 +128,31 @@ class ModelFactory:
         await asyncio.to_thread(touch, model.provider, model.client)
         return model
 
+    async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Player) -> ChatModel:
+        """Return the same as `ready`, with a cassette that records its answers, or answers in its place.
+
+        For a model of the config that is replayed, no client is made: it needs neither a key nor an SDK.
+        """
+        if not tape.replays or (name is not None and not isinstance(name, str)):
+            return (await self.ready(name)).taped(tape)
+        await load("casual_llm")
+        name = name if name is not None else next(iter(self._config.models), "")
+        if name not in self._config.models:
+            raise unknown_model(name, self._config.models)
+        return self._bound(name, ReplayClient(tape)).taped(tape)
+
     def _first(self, name: str | None) -> None:
         with self._making:
             model = self.chat_model(name)
             touch(model.provider, model.client)
 
-    def _bound(self, name: str) -> ChatModel:
-        model = self.get_model(name)
+    def _bound(self, name: str, replay: ReplayClient | None = None) -> ChatModel:
+        llm_client: Any = replay or self.get_model(name)._client
         config = self._config.models[name]
         client = self._config.clients[config.client]
-        return ChatModel(
-            model._client,
-            model.name,
+        bound = ChatModel(
+            llm_client,
+            config.model,
             name=name,
             client_name=config.client,
             provider=client.provider,
@@ -148,12 +165,13 @@ class ModelFactory:
             retries=Retries(client.max_retries),
             # Not the values, because this can be shown.
             secrets=lambda: self._config.secrets(),
-            price=price_of(self._config.prices, name, model.name),
+            price=price_of(self._config.prices, name, config.model),
             limits=self._limits[config.client],
             native_deferral=client.native_deferral,
             hosted_tools=hosted_tools(spec_of(client.provider), config.hosted_tools),
             cache_diagnostics=client.cache_diagnostics,
         )
+        return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
 
     async def close(self) -> None:
         """Close the connections of all clients. They are created again on next use."""

@@ -69,7 +69,7 @@ class Interaction:
     """A request, and what it was answered with.
 
     Args:
-        kind: Who was asked for what.
+        kind: Whom it went to, and what it wants.
         request: The request, as plain values; of a model, with all its messages and tools.
         response: The answer, as plain values; None if there was an error.
         error: The error, as plain values.
@@ -154,6 +154,7 @@ class ModelEntry:
         context_window: Its context window in tokens, if known.
         defers_natively: Whether its provider loads deferred tools itself.
         options: The options of its requests, without headers.
+        price: Its price, if it had one.
     """
 
     model: str
@@ -162,6 +163,7 @@ class ModelEntry:
     context_window: int | None = None
     defers_natively: bool = False
     options: Mapping[str, Plain] = field(default_factory=dict)
+    price: Mapping[str, Plain] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

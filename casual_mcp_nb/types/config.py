@@ -43,6 +43,7 @@ class ClientConfig(RemoteConfig):
             Responses API from GPT-5.6 on, at their own addresses.
         native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
             follows from the model's name, and is false with a `base_url` that is not the provider's: set it for a gateway.
+        cassette: The file with the answers, for the provider `replay`; relative to the config's folder.
     """
 
     provider: str
@@ -56,6 +57,13 @@ class ClientConfig(RemoteConfig):
     prompt_caching: StrictBool = True
     cache_diagnostics: StrictBool | None = None
     native_deferral: StrictBool | None = None
+    cassette: str | None = None
+
+    @property
+    def cassette_path(self) -> Path:
+        """The file of `cassette`."""
+        path = Path(self.cassette or "").expanduser()
+        return self._origin.path.parent / path if self._origin.path else path
 
     @property
     def key_state(self) -> Literal["set", "not set"]:

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import casual_llm
@@ -17,6 +18,7 @@ from casual_mcp_nb.config import load_config
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.providers import ChatModel, ModelFactory, OfflineClient
 from casual_mcp_nb.providers.registry import specs
+from casual_mcp_nb.store import Cassette
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -80,8 +82,9 @@ def test_a_config_without_models_says_so() -> None:
 
 
 @pytest.mark.defect("C12")
-def test_every_provider_that_a_config_can_name_can_be_made() -> None:
-    clients = {name: {"provider": name, "api_key": KEY} for name in specs()}
+def test_every_provider_that_a_config_can_name_can_be_made(tmp_path: Path) -> None:
+    Cassette().save(tmp_path / "lesson.json")
+    clients = {name: {"provider": name, "api_key": KEY, "cassette": str(tmp_path / "lesson.json")} for name in specs()}
     factory = ModelFactory(load_config({"clients": clients}))
     assert all(factory.get_client(name) for name in specs() if importlib.util.find_spec(specs()[name].sdk or "casual_mcp_nb"))
 

@@ -1,0 +1,99 @@
+"""Put a cassette in the place of servers, and of the person who approves calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Decision, NoOneToAsk
+from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.store.player import Player
+from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.store.servers import RecordedServer, ReplayedServer
+from casual_mcp_nb.toolbox import Toolbox
+from casual_mcp_nb.types.server import ServerConfig
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.connections import ServerManager
+
+
+def put_in_place(
+    tape: Recorder | Player,
+    server_manager: ServerManager,
+    consent: Consent,
+    toolbox: Toolbox,
+    log: Callable[[str, str, str], None],
+    notify: Callable[[str, str], None],
+) -> None:
+    """Have a cassette record the servers and approvals of a chat, or answer in their place.
+
+    Args:
+        tape: Records or replays.
+        server_manager: The connections.
+        consent: Asks the person.
+        toolbox: The functions of the notebook, which are run while the rest is replayed.
+        log: Called with what replayed servers log.
+        notify: Called with notices about them.
+    """
+    if isinstance(tape, Recorder):
+        server_manager.substitute(lambda server: cast("Any", _recording(server, tape)))
+        if consent.approver is not None:
+            consent.approver = _recorded(consent.approver, tape)
+        return
+    player = tape
+
+    entries = player.cassette.servers
+
+    def replaying(name: str, config: ServerConfig | None = None) -> ReplayedServer:
+        server = ReplayedServer(name, entries.get(name), player, config)
+        server.on_log, server.on_notice, server.on_change = log, notify, server_manager.changed
+        return server
+
+    others = [replaying(name) for name in entries if name not in server_manager.statuses]
+    server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
+    approver, can_ask = consent.approver, consent.can_ask
+    consent.approver = _replayed(approver, can_ask, player, toolbox)
+    if player.has("approval"):
+        consent.can_ask = lambda: True
+    else:
+        # Nobody was asked then. A function of the notebook is really run, and needs an answer where one can be given.
+        consent.can_ask = lambda: bool(toolbox.tools) and can_ask()
+
+
+def _recording(server: Any, recorder: Recorder) -> RecordedServer:
+    recorder.add(server)
+    return RecordedServer(server, recorder)
+
+
+def _request(request: ApprovalRequest) -> dict[str, Any]:
+    return {"server": request.tool.server, "tool": request.tool.name, "arguments": request.arguments}
+
+
+def _recorded(approver: Approver, recorder: Recorder) -> Approver:
+    async def ask(request: ApprovalRequest) -> Any:
+        recording = recorder.start("approval", _request(request))
+        try:
+            answer = await approver(request)
+        except BaseException as error:
+            recording.failed(error)
+            raise
+        decision = answer if isinstance(answer, Decision) else Decision(answer)
+        recording.done({"verdict": decision.verdict, "scope": decision.scope, "answered": decision.answered})
+        return answer
+
+    return ask
+
+
+def _replayed(approver: Approver | None, can_ask: Callable[[], bool], player: Player, toolbox: Toolbox) -> Approver:
+    async def ask(request: ApprovalRequest) -> Any:
+        if request.tool.server == toolbox.name and toolbox.tools:
+            if approver is None or not can_ask():
+                raise NoOneToAsk
+            return await approver(request)
+        interaction = player.find("approval", _request(request))
+        if interaction is None:
+            # Nothing is run.
+            raise NoOneToAsk
+        return Decision(*interaction.answer())
+
+    return ask

@@ -1,0 +1,342 @@
+"""The cassette of a session: recorded, or replayed in place of models and servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+from pydantic import ValidationError
+
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.turn_fields import ChatOptions
+from casual_mcp_nb.errors import CassetteError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.shell import notebook_shell
+from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
+from casual_mcp_nb.store.player import Player
+from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.event import Event, TurnFinished
+from casual_mcp_nb.types.stored import ConversationHead
+from casual_mcp_nb.types.trace import Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+logger = logging.getLogger(__name__)
+
+NOTEBOOK_PACE = 0.5
+"""The pace in a notebook, where somebody watches."""
+
+
+class CassetteInUse:
+    """A cassette that a session records or replays: a context manager, or call `close`.
+
+    Args:
+        service: The session's.
+        tape: Records or replays.
+        path: The file.
+        mode: Its mode.
+    """
+
+    def __init__(self, service: CassetteService, tape: Recorder | Player, path: Path, mode: CassetteMode) -> None:
+        self._service = service
+        self._tape = tape
+        self._saved = 0
+        self._saving = threading.Lock()
+        self.path = path
+        self.mode = mode
+        self.problem = ""
+
+    @property
+    def state(self) -> CassetteState:
+        """What is done with it."""
+        tape = self._tape
+        if isinstance(tape, Player):
+            return CassetteState(self.path, "replaying", self.mode, len(tape), len(tape.unplayed))
+        return CassetteState(self.path, "recording", self.mode, len(tape), problem=self.problem)
+
+    @property
+    def active(self) -> bool:
+        """Whether the session still records or replays it."""
+        return self._service.current is self
+
+    def save(self) -> None:
+        """Write what was recorded until now; nothing if nothing was, or if it is replayed.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        if not isinstance(self._tape, Recorder):
+            return
+        with self._saving:
+            if len(self._tape) > self._saved:
+                cassette, count = self._tape.cassette(), len(self._tape)
+                cassette.save(self.path, self._service.secrets())
+                self._saved = count
+
+    def save_quietly(self) -> None:
+        """Write what was recorded until now; the log and the state say it if that is not possible."""
+        try:
+            self.save()
+            self.problem = ""
+        except UsageError as error:
+            if not self.problem:
+                logger.warning("The cassette is not saved: %s", error)
+            self.problem = str(error)
+
+    def close(self) -> None:
+        """End it: what was recorded is in the file, and models and servers are asked again. Twice is harmless.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        self._service.end(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<CassetteInUse: {self.state if self.active else f'{self.path.name}, closed'}>"
+
+
+@dataclass(frozen=True)
+class RecordedTurn:
+    """A turn of a cassette.
+
+    Args:
+        messages: What the person sent.
+        options: The options of the turn that are not those of the session.
+        is_first: Whether it begins a conversation.
+    """
+
+    messages: Sequence[ChatMessage]
+    options: ChatOptions
+    is_first: bool
+
+
+class CassetteService:
+    """Records and replays the cassettes of a session, one at a time.
+
+    Args:
+        chat: The engine.
+        config: Has the secrets.
+        observers: Are told of changes, and tell of turns.
+        head: Returns what the conversation is set up with.
+        check_free: Raises an error while a turn is running, or if the session was closed.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        config: Config,
+        observers: Observers,
+        head: Callable[[], ConversationHead],
+        check_free: Callable[[], None],
+    ) -> None:
+        self.current: CassetteInUse | None = None
+        self.source: Player | None = None
+        self._chat = chat
+        self._config = config
+        self._observers = observers
+        self._head = head
+        self._check_free = check_free
+        self._stop_saving: Callable[[], None] = lambda: None
+
+    def secrets(self) -> Collection[str]:
+        """Return what is masked in a cassette: what is masked in results, see `Config.high_confidence_secrets`."""
+        secrets = self._config.high_confidence_secrets()
+        for name in self._chat.server_manager.statuses:
+            config = self._chat.server_manager.config_of(name)
+            secrets = secrets.union(config.high_confidence_secrets() if config else ())
+        return secrets
+
+    def replay_only(self, cassette: Cassette, path: Path, pace: float | None, match_on: Collection[MatchOn] | None) -> None:
+        """Replay a cassette for as long as the session lives, see `Session.from_cassette`.
+
+        Args:
+            cassette: The cassette.
+            path: Its file.
+            pace: As of `begin`.
+            match_on: As of `begin`; None for everything except the system prompt, which comes from the cassette.
+        """
+        match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
+        _check_values("none", pace, match_on)
+        self.source = self._player(cassette, path, pace, match_on)
+        self.current = CassetteInUse(self, self.source, path, "none")
+        self._chat.use_tape(self.source)
+
+    def begin(
+        self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON
+    ) -> CassetteInUse:
+        """Record or replay a cassette, see `Session.cassette`."""
+        file = Path(path).expanduser().absolute()
+        _check_values(mode, pace, match_on)
+        self._check_free()
+        if self.current is not None:
+            # So that a cell can be run again.
+            self.end(self.current)
+        exists = file.exists()
+        if mode == "none" and not exists:
+            raise CassetteError(f"There is no cassette {shown(file)}.", hint="Record it: session.cassette(path, mode='once').")
+        replays = exists and mode != "all"
+        tape = self._player(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
+        self.current = CassetteInUse(self, tape, file, mode)
+        self._chat.use_tape(tape)
+        if isinstance(tape, Recorder):
+            self._stop_saving = self._observers.events.add(self._save_turn)
+        self._observers.changes.notify()
+        return self.current
+
+    def end(self, cassette: CassetteInUse) -> None:
+        """End a cassette, if it is the current one.
+
+        Raises:
+            UsageError: A turn is running, or the file cannot be written.
+        """
+        if self.current is not cassette:
+            return
+        if self.source is not None:
+            raise UsageError(
+                "This session has only what its cassette has.", hint="Close the session, and open one from a config."
+            )
+        self._check_free()
+        self._finish()
+
+    def recorded_turns(self) -> Iterator[RecordedTurn]:
+        """Yield the turns of the cassette that is replayed.
+
+        Raises:
+            CassetteError: None is.
+        """
+        tape = self._chat.tape
+        if not isinstance(tape, Player):
+            raise CassetteError(
+                "No cassette is replayed.", hint="Session.from_cassette(path), or session.cassette(path, 'none')."
+            )
+        interactions = tape.cassette.interactions
+        for number, each in enumerate(interactions):
+            if each.kind == "turn":
+                first = next((later.request for later in interactions[number + 1 :] if later.kind == "model"), None)
+                sent = [message for message in first["messages"] if message.get("role") != "system"] if first else []
+                options = {name: each.request[name] for name in ("model", "tool_set", "system") if name in each.request}
+                messages = each.answer()
+                yield RecordedTurn(messages, cast("ChatOptions", options), is_first=len(sent) <= len(messages))
+
+    def close(self) -> None:
+        """End the cassette of a session that closes; a file that cannot be written is reported in the log."""
+        if self.current is None:
+            return
+        self.current.save_quietly()
+        self._stop_saving()
+        self.current = None
+
+    def _finish(self) -> None:
+        cassette, self.current = self.current, None
+        self._stop_saving()
+        self._chat.use_tape(None)
+        self._observers.changes.notify()
+        if cassette is not None:
+            cassette.save()
+
+    def _player(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Player:
+        if pace is None:
+            pace = NOTEBOOK_PACE if notebook_shell() is not None else 0.0
+        return Player(cassette, file.name, pace=pace, match_on=match_on, secrets=self.secrets)
+
+    def _recorder(self, file: Path) -> Recorder:
+        if not file.parent.is_dir():
+            raise CassetteError(f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path.")
+        head, config = self._head(), self._config
+        limit = config.tool_results.max_tokens
+        return Recorder(
+            SessionEntry(
+                head.model,
+                head.system,
+                head.selection,
+                {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
+                config.strict,
+                None if limit == type(config.tool_results)().max_tokens else limit,
+            )
+        )
+
+    def _save_turn(self, turn: Turn, event: Event) -> None:
+        if isinstance(event, TurnFinished) and self.current is not None:
+            # On another thread, because a long cassette takes long.
+            asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
+
+
+def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[MatchOn]) -> None:
+    if mode not in get_args(CassetteMode):
+        raise UnknownNameError("mode of a cassette", str(mode), get_args(CassetteMode))
+    for part in match_on:
+        if part not in MATCH_ON:
+            raise UnknownNameError("part to match on", str(part), MATCH_ON)
+    if pace is not None and (isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 <= pace <= 100):
+        raise UsageError(f"pace cannot be {brief(pace)}.", hint="It is a factor: 1 as recorded, 0.5 half as long, 0 no pauses.")
+
+
+def config_of(cassette: Cassette, path: Path) -> Config:
+    """Return a config with which a session replays a cassette. Nothing in it is ever started, reached or looked up.
+
+    Args:
+        cassette: The cassette.
+        path: Its file.
+
+    Raises:
+        CassetteError: What the cassette has of models and servers is not valid.
+    """
+    session, models = cassette.session, cassette.models
+    # The default model is the first one.
+    names = sorted(models, key=lambda name: name != session.model)
+    servers = {name: _server_config(entry) for name, entry in cassette.servers.items() if entry.way != "in-process"}
+    config: dict[str, Any] = {
+        "clients": {entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()},
+        "models": {
+            name: {
+                **entry.options,
+                "client": entry.client,
+                "model": entry.model,
+                **({"context_window": entry.context_window} if entry.context_window else {}),
+            }
+            for name in names
+            for entry in [models[name]]
+        },
+        "servers": servers,
+        "tool_sets": _only_known(session.tool_sets, servers),
+        "prices": {name: dict(entry.price) for name, entry in models.items() if entry.price},
+        "strict": session.strict,
+    }
+    if session.max_result_tokens is not None:
+        config["tool_results"] = {"max_tokens": session.max_result_tokens}
+    try:
+        # Not `load_config`, which would replace `${NAME}` by the value of a variable.
+        return Config.model_validate(config)
+    except ValidationError:
+        problem = f"{shown(path)} is damaged: its models and servers are not valid."
+    raise CassetteError(problem, hint="Record it again.")
+
+
+def _server_config(entry: ServerEntry) -> dict[str, Any]:
+    # Only whether it ships with the package matters, which decides when the person is asked.
+    way = {"bundled": entry.bundled} if entry.way == "bundled" else {"command": "replayed"}
+    return {**entry.options, **way}
+
+
+def _only_known(tool_sets: Mapping[str, Any], servers: Collection[str]) -> dict[str, Any]:
+    """Return the toolsets that name only servers of the config."""
+    return {
+        name: tool_set
+        for name, tool_set in tool_sets.items()
+        if isinstance(tool_set, Mapping) and set(tool_set.get("servers", {})) <= set(servers)
+    }

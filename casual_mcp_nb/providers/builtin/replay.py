@@ -1,0 +1,66 @@
+"""Provider that plays a cassette, which needs no key, network or SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.errors import CassetteError, UsageError, shown
+from casual_mcp_nb.providers.spec import ProviderSpec
+
+if TYPE_CHECKING:
+    from casual_llm import ChatOptions, Usage
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.types.config import ClientConfig
+    from casual_mcp_nb.types.model_response import ModelResponse
+
+__all__ = ["SPEC", "ReplayClient"]
+
+
+class ReplayClient:
+    """The client of models whose answers are in a cassette. The engine asks the cassette, and never the client.
+
+    Args:
+        tape: The cassette.
+    """
+
+    loads_found_tools = True
+    """Whether it takes what searches found apart from the tools that are always loaded, as with the delivery `native`."""
+
+    def __init__(self, tape: Player) -> None:
+        self.tape = tape
+
+    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+        """Refuse: only requests of the engine are in a cassette.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("A cassette has only what a session asked its models.", hint="Use a session or McpToolChat.")
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        return (await self.answer(model, messages, options)).message, None
+
+
+def _build(name: str, config: ClientConfig) -> Any:
+    from casual_mcp_nb.store.cassette import Cassette
+    from casual_mcp_nb.store.player import Player
+
+    if not config.cassette:
+        raise CassetteError(f"Client {shown(name)} needs a cassette.", hint=f"Set clients.{name}.cassette to the path of one.")
+    path = config.cassette_path
+    return ReplayClient(Player(Cassette.load(path), path.name, secrets=config.high_confidence_secrets))
+
+
+SPEC = ProviderSpec(
+    name="replay",
+    about="the answers of a cassette (no model is asked)",
+    place=58,
+    build=_build,
+    api="A cassette",
+    needs_key=False,
+    is_language_model=False,
+)

@@ -1,0 +1,194 @@
+"""Record a cassette: what models and servers answer, while a session runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.store.cassette import (
+    Cassette,
+    Interaction,
+    Kind,
+    ModelEntry,
+    Plain,
+    ServerEntry,
+    SessionEntry,
+    Way,
+    model_response,
+    plain_error,
+    plain_tools,
+    turn_request,
+)
+from casual_mcp_nb.types.event import TurnStarted
+from casual_mcp_nb.types.model_response import ModelResponse
+from casual_mcp_nb.types.server import ServerConfig
+from casual_mcp_nb.types.session import ServerStatus
+
+MERGE_MS = 40
+"""Pieces of a text that arrive within this time are one piece, as they are on the screen."""
+
+OPTIONS = (
+    "defer_loading",
+    "always_load",
+    "include_tools",
+    "exclude_tools",
+    "instructions",
+    "approval",
+    "max_result_tokens",
+    "pin_tools",
+    "enabled",
+)
+"""The settings of a server that decide how it is used, and have neither an address nor a secret in them."""
+
+
+def entry_of(server: Any) -> ServerEntry:
+    """Return what a cassette has of a server, as it is now."""
+    config: ServerConfig | None = server.config
+    status: ServerStatus = server.status
+    way: Way = "in-process"
+    if config is not None:
+        way = "bundled" if config.bundled else "url" if config.url else "command"
+    return ServerEntry(
+        way,
+        (config.bundled or "") if config else "",
+        config.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True) if config else {},
+        tuple(server.tools),
+        status.version,
+        status.protocol_version,
+        server.instructions,
+        status.capabilities,
+        status.error,
+    )
+
+
+class Recording:
+    """An interaction while it is recorded.
+
+    Args:
+        interaction: The interaction; it belongs to the cassette once it has ended.
+        began: When the request was made.
+        ended: Called at its end.
+    """
+
+    def __init__(self, interaction: Interaction, began: float, ended: Callable[[Recording], None]) -> None:
+        self.interaction = interaction
+        self._began = began
+        self._ended = ended
+
+    @property
+    def _ms(self) -> int:
+        return max(0, round((time.monotonic() - self._began) * 1_000))
+
+    def event(self, event: Plain) -> None:
+        """Record something that happened before the answer: a piece of its text, progress, a line of a log."""
+        events, pace, now = self.interaction.events, self.interaction.pace, self._ms
+        if isinstance(event, str) and events and isinstance(events[-1], str) and now - pace[-1] < MERGE_MS:
+            events[-1] += event
+            return
+        events.append(event)
+        pace.append(now)
+
+    def done(self, response: Plain) -> None:
+        """Record the answer."""
+        self.interaction.response = response
+        self._end()
+
+    def answered(self, response: ModelResponse) -> None:
+        """Record the answer of a model."""
+        events, content = self.interaction.events, response.message.content
+        if "".join(event for event in events if isinstance(event, str)) == content:
+            # The text itself is in the answer.
+            events[:] = [len(event) if isinstance(event, str) else event for event in events]
+        self.done(model_response(response))
+
+    def failed(self, error: BaseException) -> None:
+        """Record an error, if it is one that a replay can raise; else the request counts as not made."""
+        if isinstance(error, CasualMcpError):
+            self.interaction.error = plain_error(error)
+            self._end()
+        else:
+            self._ended(self)
+
+    def _end(self) -> None:
+        self.interaction.pace.append(self._ms)
+        self._ended(self)
+
+
+class Recorder:
+    """Records what a session asks models and servers, and what they answer.
+
+    Args:
+        session: The session.
+    """
+
+    replays: Literal[False] = False
+
+    def __init__(self, session: SessionEntry) -> None:
+        self.models: dict[str, ModelEntry] = {}
+        self._session = session
+        self._servers: dict[str, ServerEntry] = {}
+        self._versions: dict[str, str] = {}
+        self._interactions: list[Interaction] = []
+        self._running: list[Recording] = []
+
+    def __len__(self) -> int:
+        return sum(each.kind != "turn" for each in self._finished())
+
+    def add(self, server: Any) -> None:
+        """Record a server as it is now."""
+        self._servers[server.name] = entry_of(server)
+        self._versions[server.name] = server.tools_version
+
+    def start(self, kind: Kind, request: dict[str, Plain]) -> Recording:
+        """Record a request."""
+        interaction = Interaction(kind, request)
+        self._interactions.append(interaction)
+        recording = Recording(interaction, time.monotonic(), lambda ended: self._running.remove(ended))
+        self._running.append(recording)
+        return recording
+
+    def turn(self, started: TurnStarted, system: str) -> None:
+        """Record what the person sent.
+
+        Args:
+            started: How the turn started.
+            system: Its system prompt, without what servers say about their use.
+        """
+        if self._session.system is None:
+            self._session.system = system
+        request = turn_request(started, system if system != self._session.system else None)
+        self._interactions.append(Interaction("turn", request))
+
+    def log(self, server: str, event: Mapping[str, Plain]) -> None:
+        """Record what a server says while it runs a call."""
+        for recording in self._running:
+            if recording.interaction.kind == "call" and recording.interaction.request["server"] == server:
+                recording.event(event)
+                return
+
+    def saw(self, server: Any) -> None:
+        """Record what a server offers now, if that has changed.
+
+        What it offers before its first call belongs to the server, and a change after that to the last call.
+        """
+        name, version = server.name, server.tools_version
+        if self._versions.get(name) == version:
+            return
+        self._versions[name] = version
+        calls = [each for each in self._interactions if each.kind == "call" and each.request["server"] == name]
+        if not calls:
+            self._servers[name] = entry_of(server)
+            return
+        last = calls[-1]
+        last.events.append({"tools": plain_tools(server.tools)})
+        # While the call runs, the change came before its end.
+        last.pace.insert(len(last.events) - 1, last.pace[-1] if last.pace else 0)
+
+    def cassette(self) -> Cassette:
+        """Return the cassette as it is now; requests that were not answered yet are not in it."""
+        return Cassette(list(self._finished()), dict(self._servers), dict(self.models), self._session)
+
+    def _finished(self) -> Iterable[Interaction]:
+        return [each for each in self._interactions if each.kind == "turn" or each.response is not None or each.error]
