@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.loop_guard import LIMIT_SECONDS, LoopGuard
@@ -29,6 +30,20 @@ def asks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("MCP_TRUST_CONFIGS")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
     return tmp_path / "user" / "casual_mcp_nb" / "trust"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process, and all files with a browser to the same one: they share it and its JupyterLab."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+
+    return Files(config, log)
 
 
 def pytest_sessionstart() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,15 @@ from kit.lab import Lab, started_lab
 AXE = Path(__file__).resolve().parents[2] / ".third-party" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put these tests last: Playwright leaves a loop running in the main thread, and no asyncio test could start its own.
-
-    Among them the longest files come first, so that no process is left with one of them at the end.
-    """
-    tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (1, -tests[item.path]) if Path(__file__).parent in item.path.parents else (0, 0))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with started_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
+    """One for this folder: while it is open, Playwright has a loop in the main thread, and no other test can start its own."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
