@@ -50,6 +50,7 @@ from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
 from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.pauses import Pauses
 from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
 from casual_mcp_nb.notebook.saving import DEFAULT, ConversationSaver, StoreLike, store_of
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
@@ -1224,6 +1225,31 @@ class Session(Displayable):
             A future of the turn; cancelling it stops the turn.
         """
         return self._kept(self.turn_service.submit(with_images(prompt, images), options))
+
+    @spelled_out(ChatOptions)
+    def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
+        """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses before each model call.
+
+        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`; going on in
+        the loop sends it. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left early, by
+        `break` or an error, stops the turn too; what it has so far is kept and valid.
+
+        Args:
+            prompt: The text, or messages to add.
+            images: As of `chat`.
+            options: As of `chat`, without `step`.
+
+        Returns:
+            What to iterate over, once; its `turn` is complete after the loop. The turn begins with the loop.
+        """
+        return Pauses(
+            self.turn_service,
+            self.engine,
+            lambda: self.tool_service.catalog,
+            with_images(prompt, images),
+            options,
+            self,
+        )
 
     def stop(self) -> None:
         """Stop the running turn, from any thread: what it has so far stays in `turns`, marked as stopped.

@@ -6,11 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.event import FINDING, Request
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import ToolName
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.engine.view import ToolView
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,32 @@ class MessageEdit:
     call_id: str | None = None
 
 
-BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[MessageEdit] | None]]
+@dataclass(frozen=True)
+class SystemEdit:
+    """Another system prompt for the rest of the turn.
+
+    Args:
+        text: The text; empty for none.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolsEdit:
+    """Other tools for the rest of the turn.
+
+    Args:
+        off: Tools that are not offered any more.
+        loaded: Deferred tools whose definitions are sent, although no search has found them.
+    """
+
+    off: tuple[ToolName, ...] = ()
+    loaded: tuple[ToolName, ...] = ()
+
+
+RequestEdit = MessageEdit | SystemEdit | ToolsEdit
+BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[RequestEdit] | None]]
 """Called before each model call with the step and the request; returns the edits, or None to send it as it is."""
 
 
@@ -62,3 +91,28 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
         target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
         raise UsageError(f"This cannot be edited: {target}.", hint="Only what the model has not read yet can be edited.")
     return indexes[edit.call_id]
+
+
+def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
+    """Return what the model sees with other tools.
+
+    Args:
+        edit: The other tools.
+        view: What it sees now.
+        select: Returns the view under another selection.
+
+    Raises:
+        UnknownNameError: A tool to load is not there under the selection.
+    """
+    selection = view.selection.snapshot()
+    for name in edit.loaded:
+        selection.tools_off.discard(str(name))
+    for name in edit.off:
+        selection.tools_off.add(str(name))
+    selection.always_loaded = (*selection.always_loaded, *map(str, edit.loaded))
+    edited = select(selection)
+    loaded = {tool.tool_name for tool in edited.loaded}
+    for name in edit.loaded:
+        if name not in loaded:
+            raise UnknownNameError("tool", str(name), [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)])
+    return edited

@@ -126,6 +126,7 @@ async def build_run(
         stream=options.given.get("stream") is not False,
         gate=options.given.get("gate"),
         context=await chat.contexts.of(model),
+        select=chat.tools.view,
         refresh_view=chat.tools.refreshed_view,
         change_notices=chat.tools.changes.notices,
         large_results=chat.large_results,

@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.discovery import first_presented
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
-from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit, index_of
+from casual_mcp_nb.engine.before_model_call import (
+    BeforeModelCall,
+    MessageEdit,
+    RequestEdit,
+    SystemEdit,
+    ToolsEdit,
+    edited_view,
+    index_of,
+)
 from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.context import ContextWindow
 from casual_mcp_nb.engine.cut import CutAnswers
@@ -66,6 +74,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import RetryScheduled
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.model_response import ModelResponse
+    from casual_mcp_nb.types.selection import Selection
     from casual_mcp_nb.types.trace import Turn
 
 
@@ -86,6 +95,7 @@ class Run:
         gate: Awaited before each model call; None for no pause.
         clock: Returns seconds, from any start.
         context: Chooses how much of the conversation is sent.
+        select: Returns the view under another selection; None where the tools of a turn cannot be changed.
         refresh_view: Returns the view after what servers have changed meanwhile; None where nothing changes.
         change_notices: Returns the notices on tools whose definitions changed.
         notices: The notices on tools that this turn has emitted; grows.
@@ -109,6 +119,7 @@ class Run:
     gate: BeforeModelCall | None = None
     clock: Callable[[], float] = time.monotonic
     context: ContextWindow = field(default_factory=ContextWindow)
+    select: Callable[[Selection], ToolView] | None = None
     refresh_view: Callable[[ToolView], Awaitable[ToolView]] | None = None
     change_notices: Callable[[], Sequence[Notice]] = tuple
     notices: list[Notice] = field(default_factory=list)
@@ -180,7 +191,7 @@ class Run:
         request = self.request(step)
         if self.gate is not None and (edits := await self.gate(step, request)):
             for edit in edits:
-                self._edit(step, edit)
+                await self._edit(step, edit)
             request = self.request(step)
         undeferred_tokens = None if self.view is self._first_view else self.view.undeferred_tokens
         if change := self.prefix.sent(request, self.view, step, self.now()):
@@ -317,7 +328,24 @@ class Run:
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
 
-    def _edit(self, step: int, edit: MessageEdit) -> None:
+    async def _edit(self, step: int, edit: RequestEdit) -> None:
+        match edit:
+            case MessageEdit():
+                self._edit_text(step, edit)
+            case SystemEdit() if edit.text != self.system:
+                self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
+                self._notify("The system prompt was edited by hand, for the rest of this turn.")
+            case ToolsEdit() if self.select is not None and (edit.off or edit.loaded):
+                view = edited_view(edit, self.view, self.select)
+                await view.measure()
+                self._use_view(view)
+                names = [
+                    *(f"without {shown(str(name))}" for name in edit.off),
+                    *(f"with {shown(str(name))}" for name in edit.loaded),
+                ]
+                self._notify(f"The tools were changed by hand, for the rest of this turn: {', '.join(names[:_MAX_NAMES])}.")
+
+    def _edit_text(self, step: int, edit: MessageEdit) -> None:
         index = index_of(edit, self.messages)
         before = text_of(self.messages[index].content)
         text = edit.text if edit.text or edit.call_id is None else EMPTY_RESULT
@@ -344,8 +372,15 @@ class Run:
         if view is self.view:
             # Nothing changed, or another call of this step has seen it first.
             return
-        before, self.view = self.view, view
-        self.dispatcher.view = self.view
+        before = self.view
+        self._use_view(view)
+        on_definitions = unseen((*self.change_notices(), *self.view.notices), self.notices)
+        for notice in (*view_changes(before, self.view), *on_definitions):
+            self.notices.append(notice)
+            self.emit(replace(notice, at=self.now()))
+
+    def _use_view(self, view: ToolView) -> None:
+        self.view = self.dispatcher.view = view
         for name in tuple(self.discovered):
             tool = self.view.deferred_by_name.get(name)
             if tool is None:
@@ -354,10 +389,6 @@ class Run:
                 self.discovered[name] = tool
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
-        on_definitions = unseen((*self.change_notices(), *self.view.notices), self.notices)
-        for notice in (*view_changes(before, self.view), *on_definitions):
-            self.notices.append(notice)
-            self.emit(replace(notice, at=self.now()))
 
     @property
     def _can_read_on(self) -> bool:
@@ -430,6 +461,8 @@ def _next_step(recorded: Turn | None) -> int:
     started = recorded.trace.of(StepStarted) if recorded else ()
     return started[-1].step + 1 if started else 0
 
+
+_MAX_NAMES = 12
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)

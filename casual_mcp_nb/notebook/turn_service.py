@@ -184,6 +184,19 @@ class TurnService:
         turn_options, attach = self.turn_options(options), options.get("attach")
         return self._engine.submit(self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach))[0]
 
+    def paused(self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None) -> Coroutine[Any, Any, Turn]:
+        """Return the work of a turn for the engine, see `notebook.pauses`.
+
+        Args:
+            turn: The turn whose trace takes the events.
+            prompt: What is added to the conversation.
+            options: The options of the turn.
+            channel: Where the person is asked; None for that of cells that await.
+        """
+        turn_options, attach = self.turn_options(options), options.get("attach")
+        channel = channel or self._questions.channel_of_awaited_cells()
+        return self.run_turn(turn, prompt, turn_options, channel=channel, attach=attach)
+
     def submit_rerun(self, index: int, prompt: str | None, options: ChatOptions) -> Future[Turn]:
         """Run a turn again without waiting for it, see `Session.submit_rerun`."""
         index, messages = self.runner.prompt_at(index, prompt)

@@ -235,13 +235,7 @@ class StepQuestion(Question):
     def __init__(self, channel: Channel, step: int, request: Request) -> None:
         super().__init__(channel)
         self.step, self.request = step, request
-        messages = request.messages
-        self.texts: dict[str, str] = {}
-        self.labels: dict[str, str] = {}
-        for call_id, index in editable(messages).items():
-            key = call_id or ""
-            self.texts[key] = text_of(messages[index].content)
-            self.labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
+        self.texts, self.labels = editable_texts(request)
 
     @property
     def summary(self) -> str:
@@ -297,6 +291,18 @@ class StepQuestion(Question):
     def expire(self, why: str) -> None:
         """Run the turn to its end."""
         self.run()
+
+
+def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of a request that are new to the model, and their labels: the message by "", results by call."""
+    messages = request.messages
+    texts: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for call_id, index in editable(messages).items():
+        key = call_id or ""
+        texts[key] = text_of(messages[index].content)
+        labels[key] = f"result of {getattr(messages[index], 'name', '')}" if key else "your message"
+    return texts, labels
 
 
 def not_open() -> UsageError:

@@ -1,0 +1,312 @@
+"""Step mode from code: a loop over the pauses of a turn, in which each request can be read and changed before it is sent.
+
+The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the turn, and nothing that
+runs holds the iterator: when the loop ends early, the iterator is collected, which stops the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.engine.before_model_call import MessageEdit, RequestEdit, SystemEdit, ToolsEdit
+from casual_mcp_nb.engine.turn_fields import ChatOptions
+from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.callers import Caller, caller_here
+from casual_mcp_nb.notebook.interaction.questions import Channel, editable_texts
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
+from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.step import text_of
+from casual_mcp_nb.types.tool import Catalog
+from casual_mcp_nb.types.trace import Trace, Turn
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
+
+_WAKE_SECONDS = 0.05
+
+
+class Pause:
+    """A pause before a model call. Change what is to be sent, and let the loop go on, which sends it.
+
+    Args:
+        step: The step, from 0.
+        request: What would be sent.
+        catalog: The tools that are known.
+
+    Attributes:
+        texts: The texts that the model has not read yet: your message as "", results by the id of the call. Assign to change
+            one.
+        labels: What each of them is.
+        system: The system prompt, for this step and the rest of the turn.
+        tools: The tools that are offered, as `server:tool`, for this step and the rest of the turn. Remove some, or add
+            deferred ones, which loads them. Built-in tools such as `search_tools` are not in it.
+    """
+
+    def __init__(self, step: int, request: Request, catalog: Catalog) -> None:
+        self.step = step
+        self.request = request
+        self.texts, self.labels = editable_texts(request)
+        first = request.messages[0] if request.messages else None
+        self.system: str = text_of(first.content) if first is not None and first.role == "system" else ""
+        self._catalog = catalog
+        by_wire_name = {tool.wire_name: str(tool.tool_name) for tool in catalog}
+        offered = [str(definition["name"]) for definition in (*request.tools, *request.found)]
+        self.tools: list[str] = [by_wire_name[name] for name in offered if name in by_wire_name]
+        self._before = (dict(self.texts), self.system, list(self.tools))
+        self._runs_on = False
+        self.answer: Future[Sequence[RequestEdit] | None] = Future()
+
+    @property
+    def tokens(self) -> int:
+        """The estimated tokens of the request, as it would be sent without a change."""
+        return self.request.tokens.total
+
+    def run(self) -> None:
+        """Run the turn to its end without another pause; the changes of this one are sent."""
+        self._runs_on = True
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether this is the last pause."""
+        return self._runs_on
+
+    def stop(self) -> None:
+        """Stop the turn: what it has so far stays in `session.turns`, and the loop ends."""
+        with suppress(InvalidStateError):
+            self.answer.set_result(None)
+
+    def send(self) -> None:
+        """Send the request with its changes, which going on in the loop does.
+
+        Raises:
+            UsageError: A text, the system prompt or a tool cannot be that.
+        """
+        if self.answer.done():
+            return
+        edits = tuple(self._edits())
+        with suppress(InvalidStateError):
+            self.answer.set_result(edits)
+
+    def _edits(self) -> Iterator[RequestEdit]:
+        texts, system, tools = self._before
+        for key, text in self.texts.items():
+            if key not in texts:
+                raise UsageError(f"There is no text {brief(key)} to edit.", hint=f"Available: {', '.join(map(repr, texts))}.")
+            _check_text("A text", text)
+            if text != texts[key]:
+                yield MessageEdit(text, key or None)
+        _check_text("The system prompt", self.system)
+        if self.system != system:
+            yield SystemEdit(self.system)
+        old = {self._catalog.resolve(name).tool_name for name in tools}
+        new = dict.fromkeys(self._catalog.resolve(name).tool_name for name in self.tools)
+        edit = ToolsEdit(tuple(sorted(old - new.keys())), tuple(name for name in new if name not in old))
+        if edit.off or edit.loaded:
+            yield edit
+
+    def __repr__(self) -> str:
+        return f"<Pause: before step {self.step + 1}, {self.tokens:,} tokens, {len(self.tools)} tools>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self.request._repr_mimebundle_(include, exclude)
+
+
+class Pauses:
+    """The pauses of one turn, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
+
+    Args:
+        turns: Runs the turn.
+        engine: The thread of the engine.
+        catalog: Returns the tools that are known.
+        prompt: What is added to the conversation.
+        options: The options of the turn.
+        owner: Held as long as the turn runs.
+
+    Attributes:
+        turn: The turn; complete after the loop.
+    """
+
+    def __init__(
+        self,
+        turns: TurnService,
+        engine: EngineThread,
+        catalog: Callable[[], Catalog],
+        prompt: Prompt,
+        options: ChatOptions,
+        owner: object,
+    ) -> None:
+        self.turn = Turn(Trace())
+        self._turns = turns
+        self._engine = engine
+        self._catalog = catalog
+        self._prompt = prompt
+        self._options = options
+        self._owner = owner
+        self._started = False
+
+    def __iter__(self) -> Iterator[Pause]:
+        if self._engine.is_current:
+            raise UsageError("This would block the engine thread.", hint="Use `async for` there.")
+        caller = caller_here(blocking=True)
+        return _Loop(self._begin("input", caller, caller.end), caller, self._engine)
+
+    def __aiter__(self) -> AsyncIterator[Pause]:
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.set)
+
+        return _AsyncLoop(self._begin(None, caller_here(blocking=False), wake), arrived)
+
+    def _begin(self, channel: Channel | None, caller: Caller, wake: Callable[[], None]) -> _Running:
+        if self._started:
+            raise UsageError("The pauses of a turn can be iterated over once.", hint="Call session.pauses again.")
+        running = _Running(self._catalog, self._turns.runner.cancel, wake, self._owner)
+        options: ChatOptions = {**self._options, "step": running.gate}
+        work = self._turns.paused(self.turn, self._prompt, options, channel)
+        self._started = True
+        running.start(self._engine, work, caller)
+        return running
+
+    def __repr__(self) -> str:
+        return f"<Pauses: {self.turn!r}>" if len(self.turn.trace) else "<Pauses: not started>"
+
+
+class _Running:
+    """A turn that pauses, and the pause that it waits in. Held by the loop, and by the turn while that runs.
+
+    Args:
+        catalog: Returns the tools that are known.
+        stop: Stops the turn.
+        wake: Called when there is a pause or the turn has ended, on the engine's loop.
+        owner: Held too.
+    """
+
+    def __init__(
+        self, catalog: Callable[[], Catalog], stop: Callable[[], None], wake: Callable[[], None], owner: object
+    ) -> None:
+        self._catalog = catalog
+        self._stop = stop
+        self._wake = wake
+        self._owner = owner
+        self._runs_on = False
+        self._pause: Pause | None = None
+
+    def start(self, engine: EngineThread, work: Coroutine[Any, Any, Turn], caller: Caller) -> None:
+        """Start the turn."""
+        wake = self._wake
+        self._future, self._ended = engine.submit(work, caller)
+        self._future.add_done_callback(lambda _: wake())
+
+    async def gate(self, step: int, request: Request) -> Sequence[RequestEdit] | None:
+        """Wait for the person; a `BeforeModelCall`."""
+        if self._runs_on:
+            return None
+        pause = self._pause = Pause(step, request, self._catalog())
+        self._wake()
+        edits = await asyncio.wrap_future(pause.answer)
+        self._runs_on = pause.runs_on
+        if edits is None:
+            self._stop()
+            await asyncio.Event().wait()
+        return edits
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a pause, or the turn has ended."""
+        return self._pause is not None or self._future.done()
+
+    def next_pause(self) -> Pause | None:
+        """Return the pause; None if the turn has ended.
+
+        Raises:
+            UsageError: The turn could not begin.
+        """
+        pause, self._pause = self._pause, None
+        if pause is None and not self._future.cancelled():
+            self._future.result()
+        return pause
+
+    def cancel(self) -> threading.Event:
+        """Stop the turn, from any thread, and return what is set when it has ended; harmless if it has."""
+        self._future.cancel()
+        return self._ended
+
+
+class _Loop:
+    """Iterates over the pauses on a thread that does nothing else meanwhile, so that it can run the notebook's functions."""
+
+    def __init__(self, running: _Running, caller: Caller, engine: EngineThread) -> None:
+        self._running = running
+        self._caller = caller
+        self._engine = engine
+        self._pause: Pause | None = None
+
+    def __iter__(self) -> Iterator[Pause]:
+        return self
+
+    def __next__(self) -> Pause:
+        try:
+            if self._pause is not None:
+                self._pause.send()
+            while not self._running.waits:
+                self._caller.serve()
+            self._pause = self._running.next_pause()
+        except BaseException:
+            self._close()
+            raise
+        if self._pause is None:
+            raise StopIteration
+        return self._pause
+
+    def _close(self) -> None:
+        ended = self._running.cancel()
+        if not self._engine.is_current:
+            ended.wait(CLEAN_UP_SECONDS)
+
+    def __del__(self) -> None:
+        self._close()
+
+
+class _AsyncLoop:
+    """Iterates over the pauses on an event loop."""
+
+    def __init__(self, running: _Running, arrived: asyncio.Event) -> None:
+        self._running = running
+        self._arrived = arrived
+        self._pause: Pause | None = None
+
+    def __aiter__(self) -> AsyncIterator[Pause]:
+        return self
+
+    async def __anext__(self) -> Pause:
+        try:
+            if self._pause is not None:
+                self._pause.send()
+            while not self._running.waits:
+                self._arrived.clear()
+                # Woken often, so that an interrupt of the notebook is noticed.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._arrived.wait(), _WAKE_SECONDS)
+            self._pause = self._running.next_pause()
+        except BaseException:
+            ended = self._running.cancel()
+            await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
+            raise
+        if self._pause is None:
+            raise StopAsyncIteration
+        return self._pause
+
+    def __del__(self) -> None:
+        self._running.cancel()
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} cannot be {brief(value)}.", hint="It must be a string.")
