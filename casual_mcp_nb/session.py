@@ -1566,12 +1566,13 @@ class Session(Displayable):
 
     replay_async = awaited(replay)
 
-    def export(self, path: str | Path, *, overwrite: bool = False, player: bool = False) -> Path:
-        """Write the conversation to a file.
+    def export(self, path: str | Path, id: str | None = None, *, overwrite: bool = False, player: bool = False) -> Path:
+        """Write the conversation, or a saved one, to a file.
 
         Args:
             path: The file. Its extension says the format: `.html` (one page, without scripts or network access), `.md`, or
                 `.json` (everything; `Conversation.load` reads it).
+            id: The id of a saved conversation, or the beginning of it; None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, without a
                 network. Very long texts are cut in it.
@@ -1581,14 +1582,16 @@ class Session(Displayable):
 
         Raises:
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
+            UnknownNameError: There is no conversation of that id.
         """
         from casual_mcp_nb.notebook.export import export
 
+        conversation = self.conversation if id is None else self._runner.saver.required.load(id)
         if not player:
-            return export(self.conversation, Path(path), overwrite=overwrite)
+            return export(conversation, Path(path), overwrite=overwrite)
         from casual_mcp_nb.widgets.player import player_page
 
-        return export(self.conversation, Path(path), overwrite=overwrite, player=player_page)
+        return export(conversation, Path(path), overwrite=overwrite, player=player_page)
 
     def doctor(self) -> Diagnosis:
         """Check what a session needs, and say how to fix what does not work.

@@ -231,13 +231,20 @@ def preview(session: Session, line: str) -> Any:
 
 
 def export(session: Session, line: str) -> Any:
-    """Write the conversation to a file."""
+    """Write the conversation, or a saved one, to a file."""
     words = words_of(line)
-    paths = [word for word in words if word not in ("--overwrite", "--player")]
-    if len(paths) != 1:
-        text = "Which file?" if not paths else f"%mcp export takes only one file; this line has {len(paths)}."
+    named = [word for word in words if word not in ("--overwrite", "--player")]
+    if not 1 <= len(named) <= 2:
+        text = "Which file?" if not named else "%mcp export takes a file and, optionally, the id of a saved conversation."
         raise UsageError(text, hint="For example: %mcp export lesson.html")
-    return session.export(paths[0], overwrite="--overwrite" in words, player="--player" in words)
+    return session.export(*named, overwrite="--overwrite" in words, player="--player" in words)
+
+
+def import_file(session: Session, line: str) -> Any:
+    """Save a conversation from a file."""
+    from casual_mcp_nb.types.conversation import Conversation
+
+    return _store(session).add(Conversation.load(one_word("import", line, "file", "lesson.json")))
 
 
 def step_of(command: str) -> Callable[[Session, str], Step]:
@@ -558,7 +565,14 @@ COMMANDS: dict[str, Command] = {
         run=lambda session, line: step_of("diff")(session, line).diff(),
     ),
     "export": Command(
-        _TALK, "save it as .html, .md or .json", "FILE [--player] [--overwrite]", "%mcp export lesson.html --player", run=export
+        _TALK,
+        "save it, or a saved conversation, as .html, .md or .json",
+        "FILE [ID] [--player] [--overwrite]",
+        "%mcp export lesson.html --player",
+        run=export,
+    ),
+    "import": Command(
+        _TALK, "add a conversation from a .json file to the saved ones", "FILE", "%mcp import lesson.json", run=import_file
     ),
     "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
     "compare": Command(

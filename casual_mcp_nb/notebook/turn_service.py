@@ -306,7 +306,9 @@ class TurnService:
             self.model = head.model
         elif head.model is not None:
             yield f"There is no model {shown(head.model)} here: {self._model or 'none'} is used."
-        self.system = head.system
+        if head.selection:
+            # One that was added from a file has no set-up of its own.
+            self.system = head.system
         for name, value in head.selection.items():
             try:
                 setattr(self._chat.selection, name, value)

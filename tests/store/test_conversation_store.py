@@ -174,9 +174,20 @@ def test_one_from_a_file_is_added(opened: Callable[..., Session], tmp_path: Path
     session.export(tmp_path / "ship.json")
     store = session.store
     assert store is not None
+    first = session.conversation_id or ""
+    session.new_conversation()
+    session.export(tmp_path / "same.json", first[:6])
+    assert (tmp_path / "same.json").read_text() == (tmp_path / "ship.json").read_text()
+    with pytest.raises(UnknownNameError):
+        session.export(tmp_path / "none.json", "zzzz")
+    session.resume(first)
     added = store.add(Conversation.load(tmp_path / "ship.json"))
     assert store.load(added.id).to_json() == session.conversation.to_json()
     assert len(session.conversations) == 2
+    session.system = "Be brief."
+    with pytest.warns(UserWarning, match="scripted"):
+        session.resume(added.id)
+    assert session.system == "Be brief."
     with pytest.raises(UsageError):
         store.add(Conversation())
 
