@@ -35,14 +35,15 @@ class ConversationsState(State):
         self.follow(session.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return whether and where conversations are saved, and which tools this one has loaded."""
-        loaded = self._turns.runner.discovered
+        """Return whether and where conversations are saved, which tools this one has loaded, and what a cassette does."""
+        loaded, cassette = self._turns.runner.discovered, self.session.cassettes.current
         return {
             "saves": self._saver.store is not None,
             "saved": self._saver.current is not None,
             "note": self._saver.note or None,
             "version": self._version,
             "discovered": len(loaded),
+            "cassette": first(str(cassette.state), MAX_NAME) if cassette else None,
             "tools": [first(str(tool.tool_name), MAX_NAME) for tool in loaded[:MAX_TOOLS]],
         }
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
 from pydantic import ValidationError, validate_call
 
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.notebook.cassettes import CassetteService
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
@@ -40,6 +41,7 @@ class SessionParts(Protocol):
     tool_service: ToolService
     resource_service: ResourceService
     turn_service: TurnService
+    cassettes: CassetteService
 
 
 class State:

@@ -7,19 +7,19 @@ import { reusedInWords, tokensIn } from "../tokens/tokens";
 import { CallsSoFar } from "./CallsSoFar";
 import { activity } from "./conversation";
 import { DiscoveredTools } from "./DiscoveredTools";
-import type { ConversationState } from "./state";
+import type { ConversationState, ConversationsState } from "./state";
 
 type Part = "tokens" | "calls" | "tools";
 
 interface Props {
   conversation: ConversationState;
-  /** How many tools searches of the conversation have loaded. */
-  discovered: number;
+  conversations: ConversationsState;
   tokens: TokensState;
 }
 
 /** What the conversation took so far, and what happens now. The tokens of each step unfold above it. */
-export function Foot({ conversation, discovered, tokens }: Props) {
+export function Foot({ conversation, conversations, tokens }: Props) {
+  const { discovered, cassette } = conversations;
   const [shown, setShown] = useState<Part | null>(null);
   const id = useId();
   const toggle = (part: Part) => setShown(shown === part ? null : part);
@@ -82,6 +82,11 @@ export function Foot({ conversation, discovered, tokens }: Props) {
           >
             {counted(discovered, "discovered tool")}
           </button>
+        )}
+        {cassette && (
+          <span class="cmn-clip" title="In Python: session.cassette" data-testid="cassette">
+            ● {cassette}
+          </span>
         )}
         <span class="cmn-doing" data-waits={waits} data-testid="doing">
           {activity(conversation)}

@@ -61,7 +61,7 @@ export function Panel() {
           attachments={attachments}
           onSend={() => transcript.current?.toEnd()}
         />
-        <Foot conversation={conversation} discovered={conversations.discovered} tokens={tokens} />
+        <Foot conversation={conversation} conversations={conversations} tokens={tokens} />
       </div>
     </div>
   );

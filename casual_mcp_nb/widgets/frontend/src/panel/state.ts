@@ -140,6 +140,8 @@ export interface ConversationsState {
   version: number;
   discovered: number;
   tools: string[];
+  /** What is done with a cassette: "recording lesson.json". */
+  cassette?: string;
 }
 
 export interface PanelState {
