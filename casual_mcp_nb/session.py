@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from concurrent.futures import Executor, Future
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
@@ -1574,8 +1575,8 @@ class Session(Displayable):
                 `.json` (everything; `Conversation.load` reads it).
             id: The id of a saved conversation, or the beginning of it; None for this one.
             overwrite: Replace a file that exists.
-            player: Make the `.html` file a player: a page that steps through the conversation, forward and back, without a
-                network. Very long texts are cut in it.
+            player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
+                the session's tools with the same scores, without a network. Very long texts are cut in it.
 
         Returns:
             The file; it is written whole or not at all.
@@ -1591,7 +1592,8 @@ class Session(Displayable):
             return export(conversation, Path(path), overwrite=overwrite)
         from casual_mcp_nb.widgets.player import player_page
 
-        return export(conversation, Path(path), overwrite=overwrite, player=player_page)
+        page = partial(player_page, view=self.tool_service.current_view())
+        return export(conversation, Path(path), overwrite=overwrite, player=page)
 
     def doctor(self) -> Diagnosis:
         """Check what a session needs, and say how to fix what does not work.

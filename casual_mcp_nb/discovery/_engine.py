@@ -53,6 +53,12 @@ class Engine:
         asked = set(terms(readable(query)))
         return sum(term in self._scorer.bm25.vocabulary for term in asked) / len(asked) if asked else 1.0
 
+    def portable(self) -> dict[str, Any]:
+        """Return the index as plain values, without the embedding."""
+        from casual_mcp_nb.discovery._portable import portable
+
+        return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
+
     def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
         """Return the best tools and their scores, best first.
 

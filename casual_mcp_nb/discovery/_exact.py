@@ -19,17 +19,20 @@ class ExactNames:
 
     Args:
         tools: The tools; results are indices into this list.
+
+    Attributes:
+        plain: The names that are ordinary words.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._places: dict[str, list[int]] = {}
-        self._plain: set[str] = set()
+        self.plain: set[str] = set()
         self._longest = 1
         self._starts: set[str] = set()
         for index, tool in enumerate(tools):
             name = tool.name.strip().casefold()
             if name.isalpha() and (tool.name.islower() or tool.name.istitle()):
-                self._plain.add(name)
+                self.plain.add(name)
             elif " " in name:
                 words = name.split()
                 self._longest = max(self._longest, min(_MAX_WORDS, len(words)))
@@ -56,9 +59,9 @@ class ExactNames:
                     yield from self._forms(phrase, _bare(phrase))
 
     def _forms(self, chunk: str, bare: str) -> Iterator[str]:
-        if chunk not in self._plain:
+        if chunk not in self.plain:
             yield chunk
-        if bare != chunk and (bare not in self._plain or _quoted(chunk, bare)):
+        if bare != chunk and (bare not in self.plain or _quoted(chunk, bare)):
             yield bare
 
 

@@ -17,7 +17,7 @@ RELATED = 0.45
 """Weight of a synonym, or of a look-alike for a word that no tool contains."""
 SAME_TOPIC = 0.3
 """Weight of a word of the same topic."""
-_LIKE = 0.6
+LIKE = 0.6
 """Fraction of two words that must be a common prefix for them to count as look-alikes."""
 _MAX_REMEMBERED = 4_000_000
 
@@ -108,10 +108,10 @@ class Lookup:
         """Return terms with the same prefix as one that no tool contains: other forms of the word, or its correct spelling."""
         if len(term) < 5 or not term.isascii() or not term.isalpha():
             return []
-        beginning = term[: max(4, math.ceil(len(term) * _LIKE))]
+        beginning = term[: max(4, math.ceil(len(term) * LIKE))]
         places = range(bisect_left(self._sorted, beginning), len(self._sorted))
         others = takewhile(lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places))
-        return [other for other in others if len(beginning) >= _LIKE * len(other)]
+        return [other for other in others if len(beginning) >= LIKE * len(other)]
 
     @cached_property
     def _sorted(self) -> list[str]:

@@ -22,14 +22,17 @@ class Ranker:
 
     Args:
         bm25: The corpus, documents in the order in which equal scores are ranked.
+
+    Attributes:
+        copies: For each document that duplicates others, the first of them.
     """
 
     def __init__(self, bm25: FieldedBM25) -> None:
-        self._kind = _copies(bm25)
+        self.copies = _copies(bm25)
 
     def same(self, document: int, other: int) -> bool:
         """Return whether two documents are duplicates."""
-        return document == other or self._kind.get(document, document) == self._kind.get(other, other)
+        return document == other or self.copies.get(document, document) == self.copies.get(other, other)
 
     def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
         """Return the best documents with their final scores, best first.
@@ -54,7 +57,7 @@ class Ranker:
         seen: Counter[int] = Counter()
         final = []
         for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
-            kind = self._kind.get(document)
+            kind = self.copies.get(document)
             if kind is not None:
                 score *= 1.0 if document in called else COPY ** seen[kind]
                 seen[kind] += 1

@@ -11,9 +11,9 @@ from casual_mcp_nb.discovery._lookup import Entries, Lookup, TermCache
 
 SERVER = 0.4
 """What a server's match adds to its tools, as a fraction of their own score."""
-_K1 = 3.0
+K1 = 3.0
 """How quickly further matching tools of a server stop adding to its score."""
-_B = 0.75
+B = 0.75
 """How much the number of a server's tools matters."""
 
 
@@ -34,7 +34,7 @@ class ServerRanker:
         self._server_of = server_of
         self._count = count
         sizes = np.bincount(server_of, minlength=count)
-        self._norms: Floats = 1 - _B + _B * sizes / sizes.mean()
+        self._norms: Floats = 1 - B + B * sizes / sizes.mean()
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
@@ -58,4 +58,4 @@ class ServerRanker:
         servers = np.flatnonzero(spoken)
         rarity = self._lookup.idf.get(term, 1.0)
         frequency = spoken[servers] / rarity / self._norms[servers]
-        return servers, rarity * frequency * (_K1 + 1) / (frequency + _K1)
+        return servers, rarity * frequency * (K1 + 1) / (frequency + K1)

@@ -69,6 +69,15 @@ class ToolSearchIndex:
             for rank, (tool, score) in enumerate(ranked, 1)
         ]
 
+    def to_plain(self) -> dict[str, Any]:
+        """Return the index as plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
+
+        Returns:
+            See `discovery/_portable.py`. An embedding is not part of it, and so neither is what that adds to a score. Empty
+            without tools.
+        """
+        return self._engine.portable() if self._engine else {}
+
     def other_language(self, query: str) -> bool:
         """Return whether a query seems to be in another language than the descriptions.
 

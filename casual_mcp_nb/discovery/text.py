@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from itertools import chain, pairwise
+from typing import Any
 
 from casual_mcp_nb.discovery import _vocabulary
 
@@ -38,7 +39,8 @@ _SUFFIXES = {
 }  # fmt: skip
 """Suffixes to strip, longest first, each with the minimum length of the stem."""
 _ENDS = tuple(_SUFFIXES)
-_WEAK, _NUMBER = 0.4, 0.5
+WEAK, NUMBER = 0.4, 0.5
+"""Weights of filler words and of numbers in a request."""
 _IRREGULAR = {"news": "news", "apis": "api"}
 
 
@@ -158,8 +160,21 @@ def _weak_terms() -> frozenset[str]:
 def emphasis(term: str) -> float:
     """Return the weight of a term of a request, from 0 to 1: filler words and numbers count less."""
     if term in _weak_terms():
-        return _WEAK
-    return _NUMBER if term.isdigit() else 1.0
+        return WEAK
+    return NUMBER if term.isdigit() else 1.0
+
+
+def word_lists() -> dict[str, Any]:
+    """Return the words and endings that splitting and stemming need, as plain values."""
+    return {
+        "stop": sorted(_STOP_WORDS),
+        "weak": sorted(_weak_terms()),
+        "compounds": _COMPOUNDS.split("|"),
+        "suffixes": list(_SUFFIXES.items()),
+        "irregular": list(_IRREGULAR.items()),
+        "extensions": sorted(_EXTENSIONS),
+        "not_a_host": sorted(_NOT_A_HOST),
+    }
 
 
 def joined(text: str) -> list[str]:

@@ -9,14 +9,20 @@ from typing import Any
 
 from markupsafe import escape
 
+from casual_mcp_nb.display.text import first
+from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.counts import count
+from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.widgets._bundles import bundle_of
+from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
 from casual_mcp_nb.widgets._slides import TIERS, slides_of
 
 FORMAT = "casual-mcp-nb player"
 VERSION = 1
 MAX_BYTES = 900_000
 """From this size on, the texts of the page are cut shorter."""
+MAX_INDEX_BYTES = 400_000
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -38,15 +44,16 @@ img-src data:; base-uri 'none'; form-action 'none'">
 """
 
 
-def player_page(conversation: Conversation, title: str) -> str:
-    """Return a conversation as an HTML page that steps through it.
+def player_page(conversation: Conversation, title: str, view: ToolView | None = None) -> str:
+    """Return a conversation as an HTML page that steps through it and searches as its model does.
 
     Args:
         conversation: The conversation; what stays in the kernel is left out.
         title: The title of the page if the conversation has no turns.
+        view: The tools that the page can search.
     """
     script, style = bundle_of("player")
-    head = {"format": FORMAT, "version": VERSION}
+    head = {"format": FORMAT, "version": VERSION, "search": _search(view)}
     for limits in TIERS:
         document: dict[str, Any] = {**head, **slides_of(conversation, limits)}
         data = _embedded(document)
@@ -60,6 +67,30 @@ def player_page(conversation: Conversation, title: str) -> str:
         style_hash=_hash(style),
         data=data,
     )
+
+
+def _search(view: ToolView | None) -> dict[str, Any]:
+    """Return the search of a session: the index that its model searches, or why the page has none."""
+    index = None if view is None else view.index if view.deferred else view.whole_index
+    if view is None or index is None or not len(index):
+        return {"tools": [], "cut": 0, "deferred": False, "note": "No tools were connected when this page was made."}
+    data = {"cut": view.selection.max_search_results, "deferred": bool(view.deferred)}
+    plain = index.to_plain()
+    if len(_embedded(plain).encode()) > MAX_INDEX_BYTES:
+        return {**data, "tools": [], "note": f"{count(len(index), 'tool')} are too many to be searched in a page."}
+    by_name = {tool.wire_name: tool for tool in index.tools}
+    tools = [_tool(by_name[wire_name]) for _, _, wire_name in plain["tools"]]
+    note = "The index is in this page; the scores are those of the session's own search."
+    return {**data, "index": plain, "tools": tools, "note": note}
+
+
+def _tool(tool: ToolSpec) -> list[str]:
+    return [
+        first(tool.name, MAX_NAME),
+        first(tool.server, MAX_NAME),
+        tool.wire_name,
+        first(tool.description, MAX_SUMMARY),
+    ]
 
 
 def _embedded(value: Any) -> str:

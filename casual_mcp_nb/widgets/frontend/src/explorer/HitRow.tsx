@@ -1,20 +1,19 @@
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Button } from "../lib/controls";
-import { Explanation } from "./Explanation";
 import { scoreText } from "./hits";
 import type { Hit } from "./state";
 
 interface Props {
   hit: Hit;
-  query: string;
-  whole: boolean;
-  basis: string;
+  /** Why it is found: what a button shows; without it there is no such button. */
+  why?: ComponentChildren;
   /** The words of the query that matched, once they are known. */
   terms: readonly string[] | undefined;
   onOpen?: ((hit: Hit) => void) | undefined;
 }
 
-export function HitRow({ hit, query, whole, basis, terms = [], onOpen }: Props) {
+export function HitRow({ hit, why, terms = [], onOpen }: Props) {
   const [open, setOpen] = useState(false);
   const title = `${hit.server}:${hit.name}`;
   const words = terms.map((term) => `“${term}”`).join(", ");
@@ -43,20 +42,22 @@ export function HitRow({ hit, query, whole, basis, terms = [], onOpen }: Props) 
         <span class="cmn-number cmn-quiet" data-testid="score">
           {scoreText(hit.score)}
         </span>
-        <Button
-          testid="why-hit"
-          tone="quiet"
-          aria-expanded={open}
-          aria-label={`Why ${hit.name}`}
-          onClick={() => setOpen(!open)}
-        >
-          Why
-        </Button>
+        {why !== undefined && (
+          <Button
+            testid="why-hit"
+            tone="quiet"
+            aria-expanded={open}
+            aria-label={`Why ${hit.name}`}
+            onClick={() => setOpen(!open)}
+          >
+            Why
+          </Button>
+        )}
         <span class="cmn-quiet cmn-clip cmn-terms" data-testid="terms" title={words}>
           {words}
         </span>
       </div>
-      {open && <Explanation testid="why-text" query={query} name={hit.wire_name} whole={whole} basis={basis} />}
+      {open && why}
     </li>
   );
 }

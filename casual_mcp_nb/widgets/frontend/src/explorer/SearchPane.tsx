@@ -33,9 +33,7 @@ export function SearchPane({ request, onOpen }: Props) {
     <HitRow
       key={hit.wire_name}
       hit={hit}
-      query={query}
-      whole={whole}
-      basis={basis}
+      why={<Explanation testid="why-text" query={query} name={hit.wire_name} whole={whole} basis={basis} />}
       terms={terms[hit.wire_name]}
       onOpen={onOpen}
     />

@@ -3,15 +3,20 @@ import "../lib/base.css";
 import "../tokens/tokens.css";
 import "../explorer/parts.css";
 import "./player.css";
-import { Button, LargeText } from "../lib/controls";
+import { Button, LargeText, Tabs } from "../lib/controls";
 import { number } from "../lib/words";
 import { type Action, actionOf, KEYS } from "./keys";
+import { SearchTab } from "./SearchTab";
 import { SlideView } from "./SlideView";
 import { labelOf, placeIn } from "./slides";
 import type { Lesson, Slide } from "./state";
 import { Timeline } from "./Timeline";
 
 const SECONDS = 4;
+const TABS = [
+  ["steps", "Conversation"],
+  ["search", "Search"],
+] as const;
 
 /** A conversation that is stepped through. */
 export function Player({ lesson }: { lesson: Lesson }) {
@@ -19,11 +24,18 @@ export function Player({ lesson }: { lesson: Lesson }) {
   const [place, setPlace] = useState(() => placeIn(location.hash, lesson.slides.length) ?? 0);
   const [playing, setPlaying] = useState(false);
   const [help, setHelp] = useState(false);
+  const [tab, setTab] = useState<"steps" | "search">("steps");
+  const [query, setQuery] = useState("");
   const root = useRef<HTMLElement>(null);
-  const body = useRef<HTMLElement>(null);
+  const stage = useRef<HTMLDivElement>(null);
   const go = (to: number) => {
     setPlaying(false);
+    setTab("steps");
     setPlace(Math.min(last, Math.max(0, to)));
+  };
+  const onSearch = (text: string) => {
+    setQuery(text);
+    setTab("search");
   };
   const act: Record<Action, () => void> = {
     next: () => go(place + 1),
@@ -32,8 +44,10 @@ export function Player({ lesson }: { lesson: Lesson }) {
     last: () => go(last),
     play: () => {
       if (place === last) setPlace(0);
+      setTab("steps");
       setPlaying(!playing);
     },
+    search: () => setTab("search"),
     large: () => root.current?.querySelector<HTMLElement>("[data-testid=large-text]")?.click(),
     dark: toggleDark,
     help: () => setHelp(!help),
@@ -57,7 +71,7 @@ export function Player({ lesson }: { lesson: Lesson }) {
     };
   }, [last]);
   useEffect(() => {
-    body.current?.scrollTo(0, 0);
+    stage.current?.querySelector("[data-testid=panel-steps]")?.scrollTo(0, 0);
     remember(place);
   }, [place]);
   useEffect(() => {
@@ -68,6 +82,10 @@ export function Player({ lesson }: { lesson: Lesson }) {
   }, [playing, place, last]);
 
   const slide = lesson.slides[place];
+  const panel = (key: "steps" | "search") => {
+    if (key === "search") return <SearchTab search={lesson.search} query={query} onQuery={setQuery} shown={tab === "search"} />;
+    return slide ? <SlideView key={place} lesson={lesson} place={place} onSearch={onSearch} /> : <p>No turns yet.</p>;
+  };
   return (
     <main class="cmn-widget cmn-player" ref={root} data-testid="player">
       <header>
@@ -88,10 +106,9 @@ export function Player({ lesson }: { lesson: Lesson }) {
       {help && <Keys />}
       <div class="cmn-stage">
         <Timeline lesson={lesson} place={place} onGo={go} />
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard */}
-        <section class="cmn-slide-box" ref={body} tabIndex={0} aria-label="Step">
-          {slide ? <SlideView key={place} lesson={lesson} place={place} /> : <p>No turns yet.</p>}
-        </section>
+        <div class="cmn-side" ref={stage}>
+          <Tabs label="Player" tabs={TABS} shown={tab} onShow={(key) => setTab(key)} panel={panel} />
+        </div>
       </div>
       <footer>
         <Button testid="back" aria-label="Back" disabled={place === 0} onClick={act.back}>

@@ -1,3 +1,4 @@
+import { scoreText } from "../explorer/hits";
 import { Button, Verbatim } from "../lib/controls";
 import { counted, number, tokens } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
@@ -198,7 +199,7 @@ function Search({ slide, onSearch }: { slide: SearchSlide; onSearch: Props["onSe
             <span class="cmn-score-bar" aria-hidden="true">
               {score !== null && best > 0 && <i style={{ width: `${(100 * score) / best}%` }} />}
             </span>
-            <span class="cmn-number cmn-quiet">{score === null ? "" : score.toFixed(1)}</span>
+            <span class="cmn-number cmn-quiet">{score === null ? "" : scoreText(score)}</span>
             <span class="cmn-quiet cmn-terms">{why}</span>
           </li>
         ))}

@@ -5,12 +5,13 @@ export const KEYS: readonly [keys: string, does: string][] = [
   ["← or Page Up", "back"],
   ["Home, End", "first, last"],
   ["Space", "play, pause"],
+  ["/", "search"],
   ["L", "large text"],
   ["D", "dark, light"],
   ["?", "these keys"],
 ];
 
-export type Action = "next" | "back" | "first" | "last" | "play" | "large" | "dark" | "help";
+export type Action = "next" | "back" | "first" | "last" | "play" | "search" | "large" | "dark" | "help";
 
 const ACTIONS: Record<string, Action> = {
   ArrowRight: "next",
@@ -20,6 +21,7 @@ const ACTIONS: Record<string, Action> = {
   Home: "first",
   End: "last",
   " ": "play",
+  "/": "search",
   l: "large",
   d: "dark",
   "?": "help",

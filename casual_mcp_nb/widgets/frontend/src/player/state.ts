@@ -1,5 +1,6 @@
 // The data in the page, as `casual_mcp_nb/widgets/_slides.py` makes it.
 
+import type { PlainIndex } from "../search/index";
 import type { Origin } from "../tokens/state";
 
 /** What is said of a state, and its tone. */
@@ -104,7 +105,21 @@ export interface TurnRow {
   figures: string[];
 }
 
+/** The search of the session, as `casual_mcp_nb/widgets/player.py` makes it. */
+export interface SearchData {
+  /** Absent where the page cannot search; then `note` says why. */
+  index?: PlainIndex;
+  /** The tools of the index as they are shown. */
+  tools: [name: string, server: string, wireName: string, summary: string][];
+  /** How many results the model gets. */
+  cut: number;
+  /** Whether it covers the deferred tools, and not all. */
+  deferred: boolean;
+  note: string;
+}
+
 export interface Lesson {
+  search: SearchData;
   title: string;
   /** Seconds since 1970. */
   began: number | null;

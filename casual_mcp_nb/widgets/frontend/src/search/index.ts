@@ -1,0 +1,48 @@
+// The plain values of an index, as `casual_mcp_nb/discovery/_portable.py` makes them.
+
+export interface Words {
+  stop: string[];
+  weak: string[];
+  compounds: string[];
+  /** Each with the shortest stem that it may leave, longest first. */
+  suffixes: [suffix: string, left: number][];
+  irregular: [word: string, stem: string][];
+  extensions: string[];
+  not_a_host: string[];
+}
+
+export interface Constants {
+  fields: [weight: number, b: number][];
+  k1: number;
+  related: number;
+  same_topic: number;
+  like: number;
+  name_covered: number;
+  clause: number;
+  clause_power: number;
+  server: number;
+  server_k1: number;
+  server_b: number;
+  copy: number;
+  weak: number;
+  number: number;
+  max_query: number;
+  max_clauses: number;
+}
+
+export interface PlainIndex {
+  /** In the order in which equal scores are ranked. */
+  tools: [name: string, server: string, wireName: string][];
+  vocabulary: string[];
+  /** For each tool and field the numbers of its terms, with repetitions. */
+  texts: number[][][];
+  /** For each near-duplicate the first of its kind. */
+  copies: [tool: number, first: number][];
+  /** The names that are ordinary words. */
+  plain: string[];
+  /** For each term the numbers of the terms that stand for it. */
+  synonyms: Record<string, number[]>;
+  topics: Record<string, number[]>;
+  words: Words;
+  constants: Constants;
+}

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { compared, labelOf, placeIn, requestBefore, spread } from "../src/player/slides";
+import type { RequestSlide, Slide } from "../src/player/state";
+
+function request(turn: number, messages: [number, number][], tools: [number, number][]): RequestSlide {
+  return { kind: "request", turn, step: 1, words: "", parts: [100, 0, 20], origin: "estimated", messages, tools };
+}
+
+test("spans are the numbers in them", () => {
+  assert.deepEqual(
+    spread([
+      [0, 3],
+      [7, 8],
+    ]),
+    [0, 1, 2, 7],
+  );
+});
+
+test("what is new in a request is what the request before had not, in whatever turn that was", () => {
+  const slides: Slide[] = [
+    request(1, [[0, 2]], [[0, 2]]),
+    { kind: "answer", turn: 1, text: [] },
+    request(2, [[0, 4]], [[1, 3]]),
+  ];
+  const before = requestBefore(slides, 2);
+  assert.equal(before, slides[0]);
+  assert.equal(requestBefore(slides, 0), undefined);
+  assert.deepEqual(compared([[0, 4]], before?.messages), { same: [0, 1], added: [2, 3], removed: [] });
+  assert.deepEqual(compared([[1, 3]], before?.tools), { same: [1], added: [2], removed: [0] });
+  assert.deepEqual(compared([[0, 1]], undefined), { same: [], added: [0], removed: [] });
+});
+
+test("a slide is named in a few words", () => {
+  assert.deepEqual(labelOf(request(1, [], [])), ["Request", "≈ 120 in"]);
+  assert.deepEqual(labelOf({ kind: "answer", turn: 1, text: [], status: ["✗ failed", "bad"] }), ["Answer", "✗ failed"]);
+});
+
+test("an address names a slide, and nothing else does", () => {
+  assert.deepEqual(
+    ["#1", "#3", "#99", "#0", "#", "", "#x", "#1e3", "#-1"].map((hash) => placeIn(hash, 12)),
+    [0, 2, 11, null, null, null, null, null, null],
+  );
+});
