@@ -27,7 +27,7 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
     Returns:
         `tools`: name, server and wire name of each; `vocabulary`: the terms; `texts`: for each tool and field the numbers of
         its terms; `copies`: for each near-duplicate the first of its kind; `plain`: the names that are ordinary words;
-        `synonyms` and `topics`: for each term the numbers of the terms that stand for it; `words` and `constants`.
+        `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
     """
     vocabulary = bm25.vocabulary
     return {

@@ -23,13 +23,40 @@ CONFIG = {
 }
 
 
+QUERIES = [
+    "convert a time zone",
+    "add numbers and then convert the time",
+    "math:add",
+    "primes",
+    "Wochentag",
+    "calculat sqare roots",
+]
+Found = dict[str, list[tuple[str, str]]]
+
+
 @pytest.fixture(scope="module")
-def lesson(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def session() -> Session:
+    """A session that has ended, with two turns."""
     with Session.from_config(CONFIG) as session:
         steps = [call("search_tools", query="add numbers"), call("math__add", a=1, b=2), "It is **3**."]
         session.chat("Add 1 and 2.", model=scripted_model(*steps), echo="none")
         session.chat(EVIL, model=scripted_model(call(EVIL), EVIL), echo="none")
-        return session.export(tmp_path_factory.mktemp("player") / "lesson.html", player=True)
+        return session
+
+
+@pytest.fixture(scope="module")
+def lesson(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return session.export(tmp_path_factory.mktemp("player") / "lesson.html", player=True)
+
+
+@pytest.fixture(scope="module")
+def found(session: Session) -> Found:
+    """For each query what the session's own search finds, five more than the model gets, with scores as they are shown."""
+    index = session.tool_service.current_view().index
+    return {
+        query: [(str(hit.tool.tool_name), f"{hit.score:.1f}".removesuffix(".0")) for hit in index.search(query, 10)]
+        for query in QUERIES
+    }
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +111,7 @@ def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
     sync_api.expect(page.get_by_test_id("keys")).to_contain_text("play")
     page.keyboard.press("?")
     # The space bar presses a button that has the focus, as it does everywhere.
-    page.get_by_label("Step", exact=True).focus()
+    page.get_by_test_id("panel-steps").focus()
     page.keyboard.press("Space")
     sync_api.expect(page.get_by_test_id("play")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Space")
@@ -117,6 +144,25 @@ def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> Non
     assert page.evaluate("() => document.documentElement.scrollWidth <= 900")
     assert violations(page, axe, "body") == []
     page.keyboard.press("l")
+
+
+def test_the_search_moves_with_each_key_and_has_the_scores_of_the_session(page: Any, found: Found, axe: Path) -> None:
+    page.keyboard.press("/")
+    sync_api.expect(page.get_by_test_id("query")).to_be_focused()
+    for query, expected in found.items():
+        page.get_by_test_id("query").fill("")
+        sync_api.expect(page.get_by_test_id("hit-name")).to_have_count(0)
+        page.get_by_test_id("query").press_sequentially(query)
+        sync_api.expect(page.get_by_test_id("hit-name")).to_have_text([name for name, _ in expected])
+        sync_api.expect(page.get_by_test_id("score")).to_have_text([score for _, score in expected])
+    page.get_by_test_id("query").fill("add")
+    sync_api.expect(page.get_by_test_id("hit-name").first).to_have_text("math:add")
+    pictured(page, "player-search")
+    assert violations(page, axe, "body") == []
+    page.get_by_test_id("go-3").click()
+    page.get_by_test_id("same-search").click()
+    sync_api.expect(page.get_by_test_id("query")).to_have_value("add numbers")
+    sync_api.expect(page.get_by_test_id("hits").locator("li.cmn-cut")).to_have_count(1)
 
 
 def test_paper_has_every_slide(page: Any) -> None:

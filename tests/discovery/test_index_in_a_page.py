@@ -1,7 +1,7 @@
 """A page without Python ranks with the scores of the index.
 
-`ranking_in_a_page.json` has an index as the page gets it, and what Python finds with it: here it is compared with Python, and in
-`widgets/frontend/tests/search.test.ts` with the page.
+`ranking_in_a_page.json` has an index as the page gets it, and what Python finds with it. Here it is compared with Python, and
+in `tests/search.test.ts` of the front end with the page.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ QUERIES = [
     "please `search` my \"inbox\" with 'now'",
     "call Get Weather Now!",
     "GIT_LOG of the last 12 commits in 2 repos",
-    "ＧｉｔＨｕｂ ﬁles Straße ΣΊΣΥΦΟΣ İstanbul naïve café",
+    "\uff27\uff49\uff54\uff28\uff55\uff42 ﬁles Straße ΣΊΣΥΦΟΣ İstanbul naïve café",
     "東京の天気予報を調べて",
     "constructor __proto__ hasOwnProperty",
     "remember\u2028the\u00a0milk\u0085today\ufeff",
@@ -96,7 +96,9 @@ def ranked() -> dict[str, Any]:
 
 def test_the_file_that_the_page_is_compared_with_is_what_python_finds() -> None:
     written, now = json.loads(FILE.read_text(encoding="utf-8")), json.loads(json.dumps(ranked()))
-    assert (written["index"], written["queries"]) == (now["index"], now["queries"]), f"Write it again: python tests/discovery/{Path(__file__).name}"
+    assert (written["index"], written["queries"]) == (now["index"], now["queries"]), (
+        f"Write it again: python tests/discovery/{Path(__file__).name}"
+    )
     for one, other in zip(written["found"], now["found"], strict=True):
         assert [name for name, _ in one] == [name for name, _ in other]
         assert [score for _, score in one] == pytest.approx([score for _, score in other], rel=1e-9)

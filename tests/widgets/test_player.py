@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.conversation import Conversation
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.widgets._bundles import bundle_of
 from casual_mcp_nb.widgets.player import MAX_BYTES, player_page
 
@@ -149,6 +152,26 @@ def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> N
         page = page_of(session.conversation)
         assert session.turns[0].status != "done"
     assert page.slides("answer")[0]["status"][1] in ("bad", "quiet")
+
+
+def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_path: Path) -> None:
+    page = Page(session.export(tmp_path / "search.html", player=True).read_text(encoding="utf-8"))
+    search, view = page.data["search"], session.tool_service.current_view()
+    assert search["deferred"]
+    assert search["cut"] == view.selection.max_search_results
+    assert search["index"] == json.loads(json.dumps(view.index.to_plain()))
+    assert [tool[2] for tool in search["tools"]] == [tool[2] for tool in search["index"]["tools"]]
+
+
+def test_a_page_that_cannot_search_says_why() -> None:
+    tools = [ToolSpec("big", f"tool_{number}", "word " * 200 + f"w{number} v{number}") for number in range(3_000)]
+    view = ToolView(Catalog(tools), Selection(), (), tuple(tools))
+    with_many = Page(player_page(Conversation(), "", view)).data["search"]
+    without = page_of(Conversation()).data["search"]
+    for search in (with_many, without):
+        assert "index" not in search
+        assert search["note"]
+    assert "3,000" in with_many["note"]
 
 
 def test_a_conversation_without_turns_has_a_page() -> None:

@@ -40,7 +40,7 @@ export interface PlainIndex {
   copies: [tool: number, first: number][];
   /** The names that are ordinary words. */
   plain: string[];
-  /** For each term the numbers of the terms that stand for it. */
+  /** For each term the numbers of its synonyms in the vocabulary. */
   synonyms: Record<string, number[]>;
   topics: Record<string, number[]>;
   words: Words;

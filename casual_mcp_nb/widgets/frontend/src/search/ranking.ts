@@ -91,7 +91,7 @@ export class Ranking {
     return ranked.sort(better).slice(0, count);
   }
 
-  /** The words of a query that a tool matches, as they are or by a word that stands for them. */
+  /** The words of a query that a tool matches, as they are or by a synonym. */
   words(query: string, tool: number): string[] {
     const words = chunks(this.splitter.readable(query)).filter((word) =>
       this.splitter.terms(word).some((term) => this.entries(term).some(([place]) => place === tool)),
@@ -167,7 +167,7 @@ export class Ranking {
     return covered.map((value, tool) => (name_covered * value * value) / (this.nameIdf[tool] as number));
   }
 
-  /** The tools that have a term or one that stands for it, each with the best value among them. */
+  /** The tools that have a term or an expansion of it, each with the best value among them. */
   private entries(term: string): Entries {
     const cached = this.toolsOf.get(term);
     if (cached) return cached;
