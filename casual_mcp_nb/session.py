@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.evaluation.comparison import Check
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.delivery import DeliverySetting
-    from casual_mcp_nb.types.discovery_options import Strategy
+    from casual_mcp_nb.types.discovery_options import Discovery, Strategy
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
 
@@ -1065,7 +1065,7 @@ class Session(Displayable):
         self,
         prompt: str | Sequence[str],
         *,
-        discovery: bool | Sequence[bool] = (),
+        discovery: Discovery | Sequence[Discovery] = (),
         models: str | Sequence[str | Model | ChatModel] = (),
         tool_sets: str | Sequence[str | None] = (),
         strategies: Strategy | Sequence[Strategy] = (),
@@ -1084,7 +1084,7 @@ class Session(Displayable):
 
         Args:
             prompt: The text, or several texts.
-            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`.
+            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
             models: Names of models of the config, or model objects.
             tool_sets: Names of toolsets; None in the list is what the session uses.
             strategies: `search`, `browse`, or both.

@@ -40,10 +40,11 @@ class TurnOptions:
     def __init__(self, **options: Unpack[AllTurnFields]) -> None:
         self.given = options
         self.request = RequestOptions.of({name: value for name, value in options.items() if name in OPTION_NAMES})
-        for name in ("discovery", "stream"):
-            value = options.get(name)
-            if value is not None and not isinstance(value, bool):
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be True, False or None.")
+        for name, more in {"discovery": ("auto",), "stream": ()}.items():
+            value: object = options.get(name)
+            if value is not None and not isinstance(value, bool) and value not in more:
+                hint = ", ".join(("True", "False", *map(repr, more)))
+                raise UsageError(f"{name} cannot be {brief(value)}.", hint=f"It must be {hint} or None.")
         delivery: object = options.get("delivery")
         if delivery is not None and delivery not in DELIVERY_SETTINGS:
             raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.before_model_call import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.config import ToolSetConfig
-    from casual_mcp_nb.types.discovery_options import Strategy
+    from casual_mcp_nb.types.discovery_options import Discovery, Strategy
 
 
 class CommonTurnFields(ModelOptions, total=False):
@@ -22,7 +22,7 @@ class CommonTurnFields(ModelOptions, total=False):
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
     context: Mapping[str, Any] | None
-    discovery: Annotated[bool | None, Flag("send all tools with every request", name="--no-discovery", value=False)]
+    discovery: Annotated["Discovery | None", Flag("send all tools with every request", name="--no-discovery", value=False)]
     strategy: Annotated["Strategy | None", Flag("how the model finds deferred tools", "search|browse")]
     delivery: Annotated[DeliverySetting | None, Flag("how the model gets what it found", "|".join(DELIVERY_SETTINGS))]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.types.delivery import DeliverySetting
-    from casual_mcp_nb.types.discovery_options import Strategy
+    from casual_mcp_nb.types.discovery_options import Discovery, Strategy
 
 MAX_RUNS = 100
 """How many runs a comparison may have unless the person says otherwise: each calls a model."""
@@ -39,14 +39,14 @@ class Ways:
     """What differs between the runs: each field has the values of one option; empty leaves it as the session has it.
 
     Args:
-        discovery: Whether deferred tools are hidden.
+        discovery: Whether deferred tools are hidden; `auto` decides it by their size.
         models: Names of models of the config, or model objects.
         tool_sets: Names of toolsets; None is the toolset of the session.
         strategies: How the model finds deferred tools.
         deliveries: How it gets what it found.
     """
 
-    discovery: Sequence[bool] = ()
+    discovery: Sequence[Discovery] = ()
     models: Sequence[str | Model | ChatModel] = ()
     tool_sets: Sequence[str | None] = ()
     strategies: Sequence[Strategy] = ()
@@ -95,7 +95,7 @@ def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way,
         words = {
             **given,
             "tool_set": given["tool_set"] or (all_tools if ways.tool_sets else None),
-            "discovery": {True: "discovery on", False: "discovery off"}.get(given["discovery"]),
+            "discovery": {True: "discovery on", False: "discovery off", "auto": "discovery auto"}.get(given["discovery"]),
         }
         words = {name: word for name, word in words.items() if word is not None}
         differing = [word for name, word in words.items() if len(values[name]) > 1]

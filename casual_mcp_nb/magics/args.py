@@ -265,7 +265,7 @@ COMPARE_OPTIONS = {
     "--max-runs": "max_runs",
 }
 """The options of `%mcp compare`, each with its keyword argument of `Session.compare`."""
-_ON_OFF = {"on": True, "off": False}
+_DISCOVERY = {"on": True, "off": False, "auto": "auto"}
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
 _OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
@@ -307,10 +307,10 @@ def _compared(option: str, text: str) -> Any:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if option != "--discovery":
         return [None if option == "--toolsets" and name == "all" else name for name in names]
-    unknown = next((name for name in names if name not in _ON_OFF), None)
+    unknown = next((name for name in names if name not in _DISCOVERY), None)
     if unknown is not None:
-        raise UnknownNameError("value of --discovery", unknown, _ON_OFF)
-    return [_ON_OFF[name] for name in names]
+        raise UnknownNameError("value of --discovery", unknown, _DISCOVERY)
+    return [_DISCOVERY[name] for name in names]
 
 
 def is_config_file(text: str) -> bool:

@@ -578,8 +578,8 @@ COMMANDS: dict[str, Command] = {
     "compare": Command(
         _TALK,
         "answer a message in several ways: tokens, time and cost of each",
-        "[--discovery on,off] [--models A,B] [--toolsets A,B] [--strategies search,browse] [--deliveries definitions,bridge] "
-        "[--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
+        "[--discovery on,off,auto] [--models A,B] [--toolsets A,B] [--strategies search,browse] "
+        "[--deliveries definitions,bridge] [--repeats N] [--check TEXT] [--max-runs N] MESSAGE",
         "%mcp compare --discovery on,off What is 17 * 24?",
         run=compare,
     ),

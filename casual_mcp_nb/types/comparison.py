@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.delivery import DeliverySetting
-from casual_mcp_nb.types.discovery_options import Strategy
+from casual_mcp_nb.types.discovery_options import Discovery, Strategy
 from casual_mcp_nb.types.displayable import Displayable, display
 from casual_mcp_nb.types.event import FINDING, SYNTHETIC, ApprovalAnswered, ApprovalAsked, TurnStarted
 from casual_mcp_nb.types.files import write_text
@@ -50,7 +50,7 @@ class Way:
     name: str
     model: str | None = None
     tool_set: str | None = None
-    discovery: bool | None = None
+    discovery: Discovery | None = None
     strategy: Strategy | None = None
     delivery: DeliverySetting | None = None
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
+from kit.provider import Provider, answer
 from kit.weather import desk, weather
 
 from casual_mcp_nb import McpToolChat, Session
@@ -75,6 +76,7 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     ]
     assert names(session, models=["planner"], strategies=["search", "browse"]) == ["search", "browse"]
     assert names(session, models=["planner"]) == ["planner"]
+    assert names(session, discovery=["auto", True]) == ["discovery auto", "discovery on"]
     assert names(session, tool_sets=[None, "numbers"]) == ["all tools", "numbers"]
     assert len(names(session, models=["planner", "second"], discovery=[False, True], tool_sets=[None, "numbers"])) == 8
 
@@ -308,6 +310,26 @@ def test_costs_decide_where_all_ways_have_one() -> None:
     assert one.cheapest.way.name == "b"
     assert one["b"].figure("cost") is None
     assert of(measured("a", cost=cheap), measured("a", cost=Cost(1, "EUR")))["a"].figure("cost") is None
+
+
+def test_a_way_has_its_cost_from_the_price_table_and_its_tokens_from_the_provider() -> None:
+    prices = {"m-1": {"input": 1_000, "output": 10_000, "currency": "EUR"}}
+    with (
+        Provider(answer("openai", "Hi.")) as server,
+        Session(server.config("openai"), in_process={}, prices=prices, quiet=True) as session,
+    ):
+        free = scripted_model("Hi.")
+        paid = session.compare("Hello", repeats=2)
+        mixed = session.compare("Hello", models=[next(iter(session.models)), free])
+    (result,) = paid.values()
+    cost = result.figure("cost")
+    assert cost is not None
+    assert (cost.mean, result.currency, result.origin) == (pytest.approx(0.1), "EUR", "reported")
+    assert [run.output_tokens for run in paid.runs] == [7, 7]
+    assert "0.1000 EUR" in paid._repr_html_()
+    # Without a cost for each way, tokens decide.
+    assert mixed["scripted"].figure("cost") is None
+    assert mixed.cheapest is not None
 
 
 def test_only_prompts_that_all_ways_answered_are_compared() -> None:
