@@ -19,9 +19,23 @@ from kit.loop_guard import LIMIT_SECONDS, LoopGuard
 # Python is slower by far where each line is traced, as for its coverage.
 GUARD = LoopGuard(LIMIT_SECONDS * (10 if sys.gettrace() else 1))
 
+# jsonschema would import it for a check of formats that nobody makes; it takes seconds in each process.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
 # Also for the processes that tests start.
 os.environ["MCP_TRUST_CONFIGS"] = "1"
 os.environ["MCP_STORE"] = "off"
+
+
+@pytest.fixture
+def demo_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the servers of the demo run in this process: to start seven takes longer than a hundred tests."""
+    from casual_mcp_nb.notebook.demo import demo_config
+
+    config = demo_config()
+    for server in config["servers"].values():
+        server["transport"] = "in-process"
+    monkeypatch.setattr("casual_mcp_nb.session.demo_config", lambda: config)
 
 
 @pytest.fixture

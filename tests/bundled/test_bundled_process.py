@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from kit.beside import write_beside
 
 from casual_mcp_nb.bundled import BUNDLED, build, command
 
@@ -27,12 +28,14 @@ def _start(name: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.defect("A11")
 @pytest.mark.parametrize("name", BUNDLED)
-async def test_each_server_runs_over_stdio_and_lists_its_tools(name: str, tmp_path: Path) -> None:
+async def test_each_server_runs_over_stdio_and_lists_its_tools_whatever_files_are_beside_it(name: str, tmp_path: Path) -> None:
+    write_beside(tmp_path)
     log = tmp_path / "stderr.txt"
     first, *rest = command(name)
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    transport = StdioTransport(first, rest, env=environment, keep_alive=False, log_file=log)
+    transport = StdioTransport(first, rest, env=environment, cwd=str(tmp_path), keep_alive=False, log_file=log)
     async with Client(transport) as client:
         over_stdio = [tool.name for tool in await client.list_tools()]
     server = build(name)

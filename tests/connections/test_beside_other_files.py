@@ -6,31 +6,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.beside import write_beside
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.bundled import BUNDLED
-
-NAMES = ("random", "http", "email", "string", "calendar", "types", "mcp", "fastmcp", "casual_mcp_nb")
 
 
 @pytest.fixture
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with a file for each of these names that does not even load."""
-    for name in NAMES:
-        (tmp_path / f"{name}.py").write_text("raise SystemExit(f'{__file__} was loaded')\n")
+    write_beside(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.defect("A11")
-def test_files_beside_the_notebook_do_not_keep_bundled_servers_from_starting(beside: Path) -> None:
-    servers = {name: {"bundled": name, "transport": "stdio", "init_timeout": 90} for name in BUNDLED}
-    with Session({"mcpServers": servers}) as session:
-        assert {name: status.error for name, status in session.servers.items()} == dict.fromkeys(BUNDLED)
-
-
-@pytest.mark.defect("A11")
-def test_a_bundled_server_gets_no_path_that_would_reach_the_programs_that_it_starts() -> None:
+def test_a_session_starts_a_bundled_server_without_them_and_without_a_path_for_the_programs_that_it_starts(
+    beside: Path,
+) -> None:
     servers = {"shell": {"bundled": "shell", "transport": "stdio", "init_timeout": 60}}
     with Session({"mcpServers": servers}) as session:
         assert "PYTHONPATH" not in session.call_tool("shell:run_command", command="env").result

@@ -72,7 +72,7 @@ def test_a_magic_shows_something_before_it_has_imported_anything_and_its_status_
     assert len(ran.outputs) == 1
     assert "Session" in ran.text()
     assert kernel.run("%mcp connect nowhere.json").status == "error"
-    quiet = kernel.run("%mcp demo;")
+    quiet = kernel.run("%mcp connect bundled:math;")
     assert pictures(quiet)[-1] == ""
 
 

@@ -23,14 +23,14 @@ def note(event, args):
 sys.addaudithook(note)
 """
 
-IMPORTS = """
-import importlib, json, pkgutil
+ASKING = """
+import asyncio, importlib, json, pkgutil
 import casual_mcp_nb.providers as room
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.types.config import Config
 for found in pkgutil.walk_packages(room.__path__, "casual_mcp_nb.providers."):
     importlib.import_module(found.name)
-names = json.loads(sys.argv[1])
+names, configs = json.loads(sys.argv[1])
 config = Config.model_validate({
     "clients": {name: {"provider": name, "api_key": "k"} for name in names},
     "models": {name: {"client": name, "model": "m"} for name in names},
@@ -38,16 +38,11 @@ config = Config.model_validate({
 factory = ModelFactory(config)
 for name in names:
     factory.chat_model(name)
-print(json.dumps(sorted(asked)))
-"""
+at_import = sorted(asked)
 
-ASKING = """
-import asyncio, json
 from casual_llm.messages import UserMessage
-from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.types.config import Config
 async def main():
-    for config in json.loads(sys.argv[1]):
+    for config in configs:
         factory = ModelFactory(Config.model_validate(config))
         model = factory.chat_model()
         for stream in (False, True):
@@ -55,28 +50,21 @@ async def main():
             assert got.message.content == "Hello"
         await factory.close()
 asyncio.run(main())
-print(json.dumps(sorted(asked)))
+print(json.dumps([at_import, sorted(asked)]))
 """
 
 NAMES = [*PROVIDERS, "offline", *(["litellm"] if importlib.util.find_spec("litellm") else [])]
 
 
-def run(code: str, argument: Any) -> list[str]:
-    """Where a process of its own connected to while it ran the code."""
-    command = [sys.executable, "-W", "ignore", "-c", WATCH + code, json.dumps(argument)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    asked: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return asked
-
-
-def test_importing_everything_and_making_every_client_asks_nobody() -> None:
-    assert run(IMPORTS, NAMES) == []
-
-
-def test_every_client_asks_the_address_of_its_config_and_no_other(serving: Callable[..., Any]) -> None:
+def test_nobody_is_asked_at_import_and_every_client_asks_the_address_of_its_config_and_no_other(
+    serving: Callable[..., Any],
+) -> None:
     names = [name for name in NAMES if name != "offline"]
     wires = [name if name in PROVIDERS else "openai" for name in names]
     servers = [serving(answer(wire, "Hello"), reply(wire, streamed(wire, ("Hello",)))) for wire in wires]
-    assert run(ASKING, [server.config(name) for server, name in zip(servers, names, strict=True)]) == ["127.0.0.1"]
+    configs = [server.config(name) for server, name in zip(servers, names, strict=True)]
+    command = [sys.executable, "-W", "ignore", "-c", WATCH + ASKING, json.dumps([NAMES, configs])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[], ["127.0.0.1"]]
     assert [len(server.seen) for server in servers] == [2] * len(names)
