@@ -320,7 +320,7 @@ def test_a_way_has_its_cost_from_the_price_table_and_its_tokens_from_the_provide
     ):
         free = scripted_model("Hi.")
         paid = session.compare("Hello", repeats=2)
-        mixed = session.compare("Hello", models=[next(iter(session.models)), free])
+        mixed = session.compare("Hello", models=[*session.config.models, free])
     (result,) = paid.values()
     cost = result.figure("cost")
     assert cost is not None
