@@ -263,13 +263,13 @@ class ConversationStore:
             values += [pattern, _like(json.dumps(words.strip(), ensure_ascii=False)[1:-1])]
         where = " AND ".join(conditions)
         with self._reading() as connection:
+            # One scan for all of them, since that takes most of the time, and the whole rows only of those that are returned.
+            ids = connection.execute(f"SELECT id FROM conversations WHERE {where} ORDER BY changed_at DESC", values).fetchall()
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM conversations WHERE {where} ORDER BY changed_at DESC LIMIT ?", (*values, limit)
+                f"SELECT {_COLUMNS} FROM conversations WHERE id IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
+                (json.dumps([id for (id,) in ids[:limit]]),),
             ).fetchall()
-            total = len(rows)
-            if total == limit:
-                ((total,),) = connection.execute(f"SELECT count(*) FROM conversations WHERE {where}", values).fetchall()
-        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, total)
+        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
 
     def get(self, id: str) -> StoredConversation:
         """Return what is known of a saved conversation.

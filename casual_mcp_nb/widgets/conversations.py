@@ -11,6 +11,7 @@ from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.stored import StoredConversation
+from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.widgets._rows import MAX_NAME
 from casual_mcp_nb.widgets.state import SessionParts, State, command
 
@@ -32,11 +33,15 @@ class ConversationsState(State):
         self._turns = session.turn_service
         self._saver = self._turns.runner.saver
         self._version = 0
+        self._loaded: list[ToolSpec] | None = None
         self.follow(session.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
         """Return whether and where conversations are saved, which tools this one has loaded, and what a cassette does."""
-        loaded, cassette = self._turns.runner.discovered, self.session.cassettes.current
+        if self._loaded is None:
+            # The whole conversation is read for that, and a running turn is drawn many times.
+            self._loaded = self._turns.runner.discovered
+        loaded, cassette = self._loaded, self.session.cassettes.current
         return {
             "saves": self._saver.store is not None,
             "saved": self._saver.current is not None,
@@ -116,6 +121,7 @@ class ConversationsState(State):
 
     def _on_change(self) -> None:
         self._version += 1
+        self._loaded = None
         self.changed()
 
 
