@@ -10,10 +10,11 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast, get_args
 
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
+from casual_mcp_nb.types.cassette import CassetteMode
 from casual_mcp_nb.types.model_options import Flag, flags_of
 
 ECHO = ("none", "text", "output", "all")
@@ -269,6 +270,51 @@ _DISCOVERY = {"on": True, "off": False, "auto": "auto"}
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
 _OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
+
+
+@dataclass(frozen=True)
+class CassetteArgs:
+    """The words of a command about a cassette; an empty path where it names none."""
+
+    path: str
+    mode: CassetteMode | None = None
+    pace: float | None = None
+
+
+def parse_cassette(command: str, line: str) -> CassetteArgs:
+    """Read the file and the options of `%mcp cassette`, `replay` or `test`.
+
+    Args:
+        command: The command.
+        line: What follows it.
+
+    Raises:
+        UsageError: There are several files, or an option is not valid.
+    """
+    allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
+    words, files, values = words_of(line), list[str](), dict[str, str]()
+    while words:
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if not name.startswith("--"):
+            files.append(word)
+        elif name not in allowed:
+            raise UnknownNameError(f"option of %mcp {command}", name, allowed)
+        elif equals or words:
+            values[name] = value if equals else words.pop(0)
+        else:
+            raise UsageError(f"{name} needs a value.", hint=f"See %mcp help {command}.")
+    if len(files) > 1 or (not files and (values or command != "cassette")):
+        text = f"%mcp {command} takes one file; this line has {len(files)}."
+        raise UsageError(text, hint=f"For example: %mcp {command} lesson.json")
+    mode = values.get("--mode")
+    if mode is not None and mode not in get_args(CassetteMode):
+        raise UnknownNameError("mode of a cassette", mode, get_args(CassetteMode))
+    try:
+        pace = float(values["--pace"]) if "--pace" in values else None
+    except ValueError:
+        raise UsageError(f"--pace is a number, not {shown(values['--pace'])}.", hint="For example: --pace 0.5") from None
+    return CassetteArgs(files[0] if files else "", cast("CassetteMode | None", mode), pace)
 
 
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:

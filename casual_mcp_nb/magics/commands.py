@@ -13,6 +13,7 @@ from casual_mcp_nb.magics.args import (
     one_word,
     parse_assignments,
     parse_call,
+    parse_cassette,
     parse_compare,
     parse_fork,
     parse_place,
@@ -247,6 +248,20 @@ def import_file(session: Session, line: str) -> Any:
     return _store(session).add(Conversation.load(one_word("import", line, "file", "lesson.json")))
 
 
+def cassette(session: Session, line: str) -> Any:
+    """Record or replay a cassette, end it, or say what is done with it."""
+    args = parse_cassette("cassette", line)
+    current = session.cassettes.current
+    if args.path == "off":
+        if current is None:
+            raise UsageError("No cassette is in use.", hint="For example: %mcp cassette lesson.json")
+        current.close()
+        return f"{current.path.name} is closed."
+    if args.path:
+        return str(session.cassette(args.path, args.mode or "once", pace=args.pace).state)
+    return str(session.cassette_state or "No cassette is in use.")
+
+
 def step_of(command: str) -> Callable[[Session, str], Step]:
     """Return the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
 
@@ -440,6 +455,12 @@ COMMANDS: dict[str, Command] = {
         run=add,
     ),
     "remove": Command(_START, "stop a server and forget it", "SERVER", "%mcp remove memory", "servers", remove),
+    "replay": Command(
+        _START,
+        "open a session in which a cassette answers: no key, no network, no server",
+        "FILE [--pace FACTOR]",
+        "%mcp replay lesson.json",
+    ),
     "close": Command(_START, "stop all servers"),
     "trust": Command(
         _START,
@@ -574,6 +595,13 @@ COMMANDS: dict[str, Command] = {
     "import": Command(
         _TALK, "add a conversation from a .json file to the saved ones", "FILE", "%mcp import lesson.json", run=import_file
     ),
+    "cassette": Command(
+        _TALK,
+        "record what models and servers answer, or replay it; `off` ends that",
+        "[FILE [--mode once|none|all] [--pace FACTOR] | off]",
+        "%mcp cassette lesson.json",
+        run=cassette,
+    ),
     "plan": Command(_TALK, "what the model would call, without running it", "MESSAGE", "%mcp plan What is 17 * 24?", run=plan),
     "compare": Command(
         _TALK,
@@ -608,6 +636,7 @@ COMMANDS: dict[str, Command] = {
         _TALK, "unload a tool that a search has loaded", "TOOL", "%mcp unload units:convert_units", "tools", unload
     ),
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
+    "test": Command(_TROUBLE, "replay all turns of a cassette, and say what differs", "FILE", "%mcp test lesson.json"),
     "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
     "log": Command(_TROUBLE, "what a server wrote: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),

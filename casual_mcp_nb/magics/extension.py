@@ -20,6 +20,7 @@ from casual_mcp_nb.magics.args import (
     fill_in,
     is_config_file,
     one_word,
+    parse_cassette,
     parse_cell_line,
     parse_line,
     split_model,
@@ -244,6 +245,25 @@ class McpMagics(Magics):
         what = f"the servers of {Path(file).name}" if is_file else "the server" if target else "the session"
         note = "The session before it was closed, with its conversation. %mcp add adds a server and keeps both."
         return self._start(f"Starting {what} …", make, lambda: note if replaced else "")
+
+    def _replay(self, line: str) -> Any:
+        args = parse_cassette("replay", line)
+
+        def make() -> Session:
+            from casual_mcp_nb.session import Session
+
+            return Session.from_cassette(args.path, pace=args.pace)
+
+        return self._start(f"Opening {Path(args.path).name} …", make)
+
+    def _test(self, line: str) -> str:
+        from casual_mcp_nb.notebook.cassettes import tested
+        from casual_mcp_nb.session import Session
+
+        args = parse_cassette("test", line)
+        with Session.from_cassette(args.path, pace=0, name=f"test of {args.path}", quiet=True, store=None) as session:
+            turns = session.replay()
+            return tested(turns, session.cassette_state)
 
     def _close(self, line: str) -> None:
         self._session().close()

@@ -15,15 +15,17 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import CassetteError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.store.player import Player
-from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.store.recorder import OPTIONS, Recorder
 from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.event import Event, TurnFinished
+from casual_mcp_nb.types.options import OPTION_NAMES
 from casual_mcp_nb.types.stored import ConversationHead
 from casual_mcp_nb.types.trace import Turn
 
@@ -276,6 +278,23 @@ class CassetteService:
             asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
 
 
+def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
+    """Return in words that the turns of a cassette are as they were recorded.
+
+    Args:
+        turns: The turns that were run again.
+        state: The cassette after that.
+
+    Raises:
+        CassetteMismatchError: Recorded requests were not made.
+    """
+    assert state is not None
+    if state.unplayed:
+        text = f"{state.unplayed} of {count(state.interactions, 'recorded request')} of {shown(state.path.name)} were not made."
+        raise CassetteMismatchError(text, hint="Calls that you made yourself are not part of a turn; else record it again.")
+    return f"{state.path.name}: {count(len(turns), 'turn')}, {count(state.interactions, 'request')} as recorded."
+
+
 def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[MatchOn]) -> None:
     if mode not in get_args(CassetteMode):
         raise UnknownNameError("mode of a cassette", str(mode), get_args(CassetteMode))
@@ -304,7 +323,7 @@ def config_of(cassette: Cassette, path: Path) -> Config:
         "clients": {entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()},
         "models": {
             name: {
-                **entry.options,
+                **{name: value for name, value in entry.options.items() if name in OPTION_NAMES},
                 "client": entry.client,
                 "model": entry.model,
                 **({"context_window": entry.context_window} if entry.context_window else {}),
@@ -330,7 +349,7 @@ def config_of(cassette: Cassette, path: Path) -> Config:
 def _server_config(entry: ServerEntry) -> dict[str, Any]:
     # Only whether it ships with the package matters, which decides when the person is asked.
     way = {"bundled": entry.bundled} if entry.way == "bundled" else {"command": "replayed"}
-    return {**entry.options, **way}
+    return {name: entry.options[name] for name in OPTIONS if name in entry.options} | way
 
 
 def _only_known(tool_sets: Mapping[str, Any], servers: Collection[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,9 @@ def _tell(event: Plain, tell: OnEvent) -> None:
         return
     for name, kind in _EVENTS.items():
         if name in event:
-            tell(kind(**event[name]))
+            # In a file that somebody edited, fields can be missing.
+            with suppress(TypeError):
+                tell(kind(**event[name]))
 
 
 def _entry_of(model: BoundModel, native: bool) -> ModelEntry:

@@ -54,6 +54,8 @@ VERSION = 1
 ELEMENT_ID = "cassette"
 """The id of the element of an HTML file that has a cassette in it."""
 MAX_BYTES = 200_000_000
+MAX_MESSAGES = 1_000_000
+"""How many messages the requests of a cassette may have in all."""
 MAX_LINE = 120
 """How long a list or an object in the file may be to be written on one line."""
 
@@ -295,7 +297,7 @@ class Cassette:
                 {str(name): _validated(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
                 _validated(SessionEntry, document.get("session", {})),
             )
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise CassetteError(f"{name} is damaged: its contents are not those of a cassette.", hint=_HINT) from None
 
     @classmethod
@@ -464,6 +466,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
     before: list[Plain] = []
     tools: list[Plain] = []
     found: list[Plain] = []
+    expanded = 0
     named = {key: {"name": _name_of(key), **fields} for key, fields in definitions.items()}
     for row in rows:
         if row["kind"] not in get_args(Kind):
@@ -475,6 +478,9 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if not isinstance(keep, int) or not 0 <= keep <= len(before) or not isinstance(request["messages"], list):
                 raise ValueError("Messages that are not there.")
             messages = [*before[:keep], *request["messages"]]
+            expanded += len(messages)
+            if expanded > MAX_MESSAGES:
+                raise ValueError("Too many messages.")
             if "tools" in request:
                 tools, found = ([named[key] for key in request.get(name, ())] for name in ("tools", "found"))
             request = {"model": str(request["model"]), "messages": messages, "tools": tools}
@@ -482,13 +488,25 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
                 request["found"] = found
             before = _continued(messages, row.get("response"))
         interaction = Interaction(row["kind"], request, row.get("response"), row.get("error"))
-        interaction.events = list(row.get("events", ()))
+        interaction.events = list(map(_checked_event, row.get("events", ())))
         interaction.pace = [int(ms) for ms in row.get("pace", ())]
         if interaction.error is None:
             interaction.answer()
         else:
             _error_of(interaction.error, ServerError)
         yield interaction
+
+
+def _checked_event(event: Plain) -> Plain:
+    if isinstance(event, int | str) and not isinstance(event, bool):
+        return event
+    if not isinstance(event, Mapping):
+        raise ValueError("Not an event.")
+    if "progress" in event:
+        _validated(ToolProgress, {"call_id": "", **event})
+    elif "tools" in event:
+        read_tools("", event["tools"])
+    return dict(event)
 
 
 def _continued(messages: list[Plain], response: Plain) -> list[Plain]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -128,7 +129,8 @@ class Player:
 
     def _key(self, kind: Kind, request: Mapping[str, Plain]) -> str:
         compared = self._compared(request) if kind == "model" else request
-        return json.dumps([kind, compared], sort_keys=True, default=str)
+        text = json.dumps([kind, compared], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
     def _compared(self, request: Mapping[str, Plain]) -> Mapping[str, Plain]:
         messages = request["messages"]

@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-OPTIONAL = {"anthropic", "google", "httpx", "litellm", "matplotlib", "ollama", "openai", "psutil", "tiktoken"}
-"""Imported inside a function, where the package does without it or says what to install, or for type checkers only."""
+OPTIONAL = {"anthropic", "google", "httpx", "litellm", "matplotlib", "ollama", "openai", "psutil", "pytest", "tiktoken"}
+"""Imported inside a function, where the package does without it or says what to install, for type checkers only, or in
+what only that package loads."""
 
 
 def imported() -> set[str]:

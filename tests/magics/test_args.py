@@ -11,12 +11,14 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,
     ECHO,
+    CassetteArgs,
     CellArgs,
     Line,
     fill_in,
     is_config_file,
     parse_assignments,
     parse_call,
+    parse_cassette,
     parse_cell_line,
     parse_compare,
     parse_line,
@@ -251,3 +253,36 @@ def test_values_of_a_prompt_are_read_with_quotes() -> None:
 def test_values_without_a_name_are_refused(line: str) -> None:
     with pytest.raises(UsageError):
         parse_assignments("prompt", line, "prompt", "docs:compare")
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "parsed"),
+    [
+        ("cassette", "", CassetteArgs("")),
+        ("cassette", "lesson.json", CassetteArgs("lesson.json")),
+        ("cassette", "--mode all 'my lesson.json' --pace=0.5", CassetteArgs("my lesson.json", "all", 0.5)),
+        ("replay", "lesson.html --pace 1", CassetteArgs("lesson.html", None, 1.0)),
+        ("test", "lesson.html", CassetteArgs("lesson.html")),
+    ],
+)
+def test_a_cassette_is_read_with_its_options(command: str, line: str, parsed: CassetteArgs) -> None:
+    assert parse_cassette(command, line) == parsed
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("cassette", "a.json b.json"),
+        ("cassette", "--mode all"),
+        ("cassette", "a.json --mode onec"),
+        ("cassette", "a.json --pace quick"),
+        ("cassette", "a.json --pace"),
+        ("cassette", "a.json --made up"),
+        ("replay", ""),
+        ("replay", "a.json --mode all"),
+        ("test", ""),
+    ],
+)
+def test_a_wrong_line_about_a_cassette_is_refused(command: str, line: str) -> None:
+    with pytest.raises(UsageError):
+        parse_cassette(command, line)

@@ -84,6 +84,10 @@ def test_secrets_are_masked_in_texts_keys_and_numbers(cassette: Cassette) -> Non
         lambda document: document["interactions"][2]["response"].update(content=[{"kind": "image", "data": "?"}]),
         lambda document: document["interactions"][2].update(error={"message": "x"}),
         lambda document: document["interactions"][2].update(pace=["soon"]),
+        lambda document: document["interactions"][2].update(pace=[float("inf")]),
+        lambda document: document["interactions"][2].update(events=[None]),
+        lambda document: document["interactions"][2].update(events=[{"progress": "half"}]),
+        lambda document: document["interactions"][2].update(events=[{"tools": [{}]}]),
     ],
 )
 def test_a_damaged_file_is_refused(cassette: Cassette, change: Any, tmp_path: Path) -> None:

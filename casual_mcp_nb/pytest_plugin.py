@@ -1,0 +1,87 @@
+"""A pytest plugin that plays cassettes: the marker `cassette`, the fixture `cassette_session`, the option `--cassette-mode`.
+
+```python
+@pytest.mark.cassette("lesson.json")
+def test_the_lesson(cassette_session):
+    turn = cassette_session.chat("Where is Fram?")
+    assert turn.tool_calls[0].tool.tool == "berth"
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.session import Session
+    from casual_mcp_nb.types.cassette import CassetteMode
+
+FOLDER = "cassettes"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option `--cassette-mode`."""
+    group = parser.getgroup("casual_mcp_nb")
+    group.addoption(
+        "--cassette-mode",
+        choices=("none", "once", "all"),
+        default="none",
+        help="none: only replay cassettes (the default); once: record those that do not exist; all: record all again",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker `cassette`."""
+    config.addinivalue_line(
+        "markers",
+        "cassette(path=None, pace=0, match_on=...): the cassette of cassette_session, relative to the file of the test; "
+        "the default is cassettes/MODULE/TEST.json beside it",
+    )
+
+
+@pytest.fixture
+def cassette_config() -> Any:
+    """The config with which `cassette_session` records: a path, a dict, or arguments of `Session` in a dict with `config`.
+
+    Override it in your conftest. It is not used in a replay.
+    """
+    return None
+
+
+@pytest.fixture
+def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session whose models and servers answer what the cassette of the test has; see `Session.from_cassette`.
+
+    With `--cassette-mode=once` or `all` it records, with `cassette_config`.
+    """
+    from casual_mcp_nb.session import Session
+
+    path, options = _cassette_of(request)
+    mode = cast("CassetteMode", request.config.getoption("--cassette-mode"))
+    if mode == "none" or (mode == "once" and path.exists()):
+        with Session.from_cassette(path, pace=options.pop("pace", 0), quiet=True, store=None, **options) as session:
+            yield session
+        return
+    config = request.getfixturevalue("cassette_config")
+    if config is None:
+        pytest.fail("To record a cassette, override the fixture cassette_config: return a path or a dict.", pytrace=False)
+    arguments = dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Session(**{"quiet": True, "store": None, **arguments}) as session, session.cassette(path, "all"):
+        yield session
+
+
+def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
+    """Return the cassette of a test, and the other arguments of its marker."""
+    marker = request.node.get_closest_marker("cassette")
+    options = dict(marker.kwargs) if marker else {}
+    named = marker.args[0] if marker and marker.args else options.pop("path", None)
+    folder = Path(request.node.path).parent
+    if named is not None:
+        return folder / named, options
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.name)
+    return folder / FOLDER / Path(request.node.path).stem / f"{name}.json", options
