@@ -8,6 +8,7 @@ from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from casual_mcp_nb.bundled._server import ToolError, closest
+from casual_mcp_nb.types.time_zones import zones_by_name
 
 _FORMATS = (
     "%d %B %Y",
@@ -66,28 +67,20 @@ def time_zone(name: str) -> tzinfo:
     Raises:
         ToolError: There is none; the message names the closest ones.
     """
-    wanted = name.strip().replace(" ", "_").casefold()
-    if wanted in ("utc", "z", "gmt"):
-        return UTC
-    zone = _zones_by_name().get(wanted)
+    zones, wanted = zones_by_name(), name.strip().casefold()
+    zone = zones.get(wanted) or zones.get(wanted.replace("_", " ")) or zones.get(wanted.replace(" ", "_"))
     try:
         if zone is not None:
-            return ZoneInfo(zone)
+            return UTC if zone == "UTC" else ZoneInfo(zone)
     except (ZoneInfoNotFoundError, OSError, ValueError) as error:
         raise ToolError(f"The time zone {zone} cannot be read on this system.") from error
-    raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(_zones_by_name()))}")
+    raise ToolError(f"Unknown time zone {name[:80]!r}. {closest(wanted, list(zones))}")
 
 
 @cache
 def zone_names() -> list[str]:
     """Return the names of all time zones that this system knows, in order."""
     return sorted(available_timezones())
-
-
-@cache
-def _zones_by_name() -> dict[str, str]:
-    cities = {name.rpartition("/")[2].casefold(): name for name in reversed(zone_names())}
-    return {**cities, **{name.casefold(): name for name in zone_names()}}
 
 
 def _written(text: str) -> datetime:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.expressions import number
-from casual_mcp_nb.offline.mentions import Mention
+from casual_mcp_nb.offline.mentions import Mention, number
 from casual_mcp_nb.offline.needs import OPENS_WITH_VERB, content_words
 from casual_mcp_nb.types.schema.reader import SchemaReader
 
+Span = tuple[int, int]
+
 _MAX_TEXT = 2_000
+_NUMBERS = ("number", "integer")
 _SOURCE = {"from", "source", "src", "start", "old", "origin", "min", "minimum", "low", "first", "begin", "since", "before"}
 _TARGET = {"to", "target", "dest", "destination", "end", "new", "max", "maximum", "high", "until", "into", "after"}
 # What a string parameter needs, by a word in its name; else, for meaningless names, by its description.
@@ -36,11 +38,11 @@ _BY_NAME = {
 }
 _BY_DESCRIPTION = {
     "sql": r"\bSQL\b|\bSELECT\b",
-    "zone": r"time ?zone|IANA",
-    "url": r"\bURL\b|web address",
-    "email": r"e-?mail address",
-    "date": r"\bdates?\b|ISO 8601",
-    "path": r"\b(?:path|file ?name)\b",
+    "zone": r"(?i)time ?zone|IANA",
+    "url": r"(?i)\bURL\b|web address",
+    "email": r"(?i)e-?mail address",
+    "date": r"(?i)\bdates?\b|ISO 8601",
+    "path": r"(?i)\b(?:path|file ?name)\b",
 }
 _BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url", "url": "url"}
 # Kinds of mention that can fill each kind of parameter, best first; others only take one of their own kind.
@@ -69,41 +71,37 @@ _GENERIC = frozenset(terms("available content current describe different every l
 
 
 class Parameter(NamedTuple):
-    """A parameter of a tool.
-
-    Args:
-        name: Its name.
-        required: Whether it is required.
-        schema: Its schema, without null.
-        type: Its JSON type; `string` if unspecified.
-        kind: The meaning of a string: a kind of mention, `text`, `search`, or empty if unknown.
-        direction: Whether it is a `source` or a `target`; else empty.
-    """
+    """A parameter of a tool."""
 
     name: str
     required: bool
     schema: SchemaReader
     type: str
+    """Its JSON type; `string` if unspecified."""
     kind: str
+    """The meaning of a string: a kind of mention, `text`, `search`, or empty if unknown."""
     direction: str
+    """Whether it is a `source` or a `target`; else empty."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of mention that can fill it, best first."""
-        if self.type in ("number", "integer"):
+        if self.type in _NUMBERS:
             return ("base",) if "base" in self.name else ("number",)
+        if self.type == "object":
+            return ("json",)
         return _ACCEPTED.get(self.kind, (self.kind,))
 
     def accepted(self, value: Any) -> Any:
         """Return a value, or the text of one, as this parameter takes it; None if that is impossible."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
-        if self.type in ("number", "integer"):
+        if self.type in _NUMBERS:
             return self._number(value)
         if self.kind == "unit" and isinstance(value, str):
             value = re.sub(r"^degrees?\s+", "", value)
         if self.schema.choices:
-            return matching_option(str(value), self.schema.choices)
+            return self._option(str(value))
         if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
             return None
         if self.type == "string":
@@ -119,6 +117,16 @@ class Parameter(NamedTuple):
             return None
         least, most = self.schema.number("minimum"), self.schema.number("maximum")
         return None if (least is not None and value < least) or (most is not None and value > most) else value
+
+    def _option(self, word: str) -> str | None:
+        """Return the choice that a word means: the same word, its plural, or a clear prefix."""
+        folded = word.casefold().lstrip("°")
+        texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
+        for choice in texts:
+            if folded == choice.casefold() or (terms(folded) and terms(folded) == terms(choice)):
+                return choice
+        starts = [choice for choice in texts if choice.casefold().startswith(folded)]
+        return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
@@ -141,26 +149,22 @@ def _type(schema: SchemaReader) -> str:
 
 def _kind(words: set[str], schema: SchemaReader) -> str:
     description = schema.description[:_MAX_TEXT]
-    by_name = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
-    by_description = [kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description, re.I)]
-    is_sql = ["sql"] if re.search(_BY_DESCRIPTION["sql"], description) else []
     by_format = [_BY_FORMAT[schema.text("format")]] if schema.text("format") in _BY_FORMAT else []
-    return next(iter([*by_format, *is_sql, *by_name, *by_description]), "")
-
-
-def matching_option(word: str, options: Iterable[Any]) -> Any:
-    """Return the option that a word means: the same word, its plural, or a clear prefix; None if there is none."""
-    folded = word.casefold().lstrip("°")
-    texts = [option for option in options if isinstance(option, str)]
-    for option in texts:
-        if folded == option.casefold() or (terms(folded) and terms(folded) == terms(option)):
-            return option
-    starts = [option for option in texts if option.casefold().startswith(folded)]
-    return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
+    by_name = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
+    by_description = [kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description)]
+    # SQL is written in capitals where it is meant; other parameters, such as `query`, are known by their name first.
+    by_sql = [kind for kind in by_description if kind == "sql"]
+    return next(iter([*by_format, *by_sql, *by_name, *by_description]), "")
 
 
 class Filling:
-    """A tool's arguments as far as a request contains them; created by `fill`.
+    """A tool's arguments as far as a request contains them; optional ones only if the request mentions them.
+
+    Args:
+        text: The request.
+        mentions: The values in it.
+        parameters: The tool's parameters, required ones first.
+        known: Arguments of an earlier call, for those missing from the request.
 
     Attributes:
         arguments: The arguments.
@@ -169,14 +173,25 @@ class Filling:
         typed: How many arguments are values of the parameter's kind, not plain words.
     """
 
-    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+    def __init__(
+        self, text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
+    ) -> None:
         self.arguments: dict[str, Any] = {}
         self.missing: list[str] = []
-        self.loose: dict[str, tuple[int, int]] = {}
-        self.typed = 0
+        self.loose: dict[str, Span] = {}
         self._text = text
         self._free = list(mentions)
-        self._spans: list[tuple[int, int]] = []
+        self._spans: list[Span] = []
+        self._fill(parameters, self._named)
+        self._pair(parameters)
+        self._fill(parameters, self._values)
+        self._fill([one for one in parameters if one.kind == "filter" or (one.required and one.kind == "")], self._proper_names)
+        self.typed = len(self.arguments)
+        self.arguments = {**(known or {}), **self.arguments}
+        # Plain words come last, and only if a call is impossible without them.
+        for parameter in parameters:
+            if parameter.required and parameter.name not in self.arguments and not self._words(parameter):
+                self.missing.append(parameter.name)
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
         """Return whether this span of the request was used as a value, or `loosely` as plain words."""
@@ -187,35 +202,43 @@ class Filling:
         del self.loose[name], self.arguments[name]
         self.missing.append(name)
 
-    def _put(self, parameter: Parameter, value: Any, span: tuple[int, int]) -> bool:
-        """Use a span of the request as an argument, if there is a value."""
+    def _fill(self, parameters: Sequence[Parameter], find: Callable[[Parameter], Iterator[tuple[Any, Span]]]) -> None:
+        for parameter in parameters:
+            if parameter.name not in self.arguments:
+                any(self._put(parameter, value, span) for value, span in find(parameter))
+
+    def _put(self, parameter: Parameter, value: Any, span: Span) -> bool:
+        """Use a span of the request as an argument, if the parameter accepts the value."""
+        value = parameter.accepted(value)
         if value is None:
             return False
         self.arguments[parameter.name] = value
         self._spans.append(span)
-        self.typed += 1
-        self._free = [mention for mention in self._free if mention.end <= span[0] or mention.start >= span[1]]
+        used = [mention for mention in self._free if mention.end > span[0] and mention.start < span[1]]
+        # Another parameter still needs the number of a unit.
+        units = [replace(one, kind="number", unit="") for one in used if one.kind == "quantity" and parameter.kind == "unit"]
+        self._free = [*units, *(mention for mention in self._free if mention not in used)]
         return True
 
-    def _take(self, parameter: Parameter, mention: Mention) -> bool:
-        is_unit = mention.kind == "quantity" and parameter.kind == "unit"
-        value = parameter.accepted(mention.unit if is_unit else mention.value)
-        taken = self._put(parameter, value, (mention.start, mention.end))
-        if taken and is_unit:
-            # Another parameter still needs its number.
-            self._free.insert(0, replace(mention, kind="number", unit=""))
-        return taken
-
-    def by_name(self, parameter: Parameter) -> None:
-        """Use a value given as `name=value` or `name: value`."""
+    def _named(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
+        """Yield a value given as `name=value` or `name: value`."""
         spoken = re.escape(parameter.name).replace("_", "[_ ]")
         match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]*[^\s,;?!]))", self._text)
         if match:
-            self._put(parameter, parameter.accepted(match[match.lastindex or 0]), match.span())
+            yield match[match.lastindex or 0], match.span()
 
-    def pair(self, source: Parameter, target: Parameter) -> None:
-        """Use two values: from and to, start and end."""
-        mentions = [mention for mention in self._free if mention.kind in source.kinds]
+    def _pair(self, parameters: Sequence[Parameter]) -> None:
+        """Use two values for two parameters: from and to, start and end."""
+        for source in (one for one in parameters if one.direction == "source" and one.kinds[0] != "quoted"):
+            targets = [one for one in parameters if one.direction == "target" and one.kinds == source.kinds]
+            if targets and not {source.name, targets[0].name} & self.arguments.keys():
+                ends = self._ends([mention for mention in self._free if mention.kind in source.kinds])
+                for parameter, mention in zip((source, targets[0]), ends, strict=True):
+                    if mention is not None:
+                        self._put(parameter, _value(mention, parameter), (mention.start, mention.end))
+
+    def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
+        """Return which mention is the source, and which is the target."""
         times = [mention for mention in self._free if mention.kind == "time"]
         zones = [(abs(one.start - time.end), one) for one in mentions if one.kind == "zone" for time in times]
         first = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
@@ -227,90 +250,73 @@ class Filling:
         second = next((mention for mention in others if mention.marker in _TO_WORDS), None)
         if first is None and len(others) > 1:
             first = next(mention for mention in others if mention is not second)
-        second = second or next((mention for mention in others if mention is not first), None)
-        for parameter, mention in ((source, first), (target, second)):
-            if mention is not None:
-                self._take(parameter, mention)
+        return first, second or next((mention for mention in others if mention is not first), None)
 
-    def by_kind(self, parameter: Parameter) -> None:
-        """Use a value of the parameter's type, and of the kind that its name suggests."""
+    def _values(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
+        """Yield the values of a parameter's type, and of the kind that its name suggests, best first."""
         if parameter.schema.choices:
-            self._option(parameter)
+            words = [match for match in re.finditer(r"[^\W\d_]\w*", self._text) if parameter.required or terms(match[0])]
+            yield from ((match[0], match.span()) for match in words)
         elif parameter.type == "boolean":
-            self._boolean(parameter)
-        elif parameter.type in ("number", "integer"):
-            self._number(parameter)
+            said = {word.terms[0]: word for word in content_words(self._text)}
+            parts = terms(parameter.name)
+            if parts and all(part in said for part in parts):
+                first, last = said[parts[0]], said[parts[-1]]
+                yield not _NO.search(self._text[: first.start]), (first.start, last.end)
         elif parameter.type == "array":
-            self._array(parameter)
-        elif parameter.type == "object":
-            self._first(parameter, ("json",))
-        elif not (parameter.required or parameter.kind) or not self._first(parameter, parameter.kinds):
-            self._beside_its_name(parameter)
+            yield from self._lists(parameter)
+        else:
+            kinds = [kind for kind in parameter.kinds if kind != "quoted" or parameter.required]
+            for mention in sorted(self._free, key=lambda one: kinds.index(one.kind) if one.kind in kinds else len(kinds)):
+                if mention.kind in kinds if parameter.type not in _NUMBERS else self._counts(parameter, mention):
+                    yield _value(mention, parameter), (mention.start, mention.end)
+            if parameter.type == "string":
+                yield from self._beside_its_name(parameter)
 
-    def _first(self, parameter: Parameter, kinds: Sequence[str]) -> bool:
-        kinds = [kind for kind in kinds if kind != "quoted" or parameter.required]
-        return any(mention.kind == kind and self._take(parameter, mention) for kind in kinds for mention in self._free)
+    def _counts(self, parameter: Parameter, mention: Mention) -> bool:
+        """Return whether a mention is the number that a parameter needs."""
+        if mention.kind == "quantity":
+            unit, described = set(terms(mention.unit)), parameter.schema.description[:_MAX_TEXT]
+            return bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described)))
+        amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
+        beside = self._text[max(0, mention.start - 30) : mention.end + 30]
+        spoken = rf"\b{re.escape(parameter.name.replace('_', ' '))}\b"
+        return mention.kind == "number" and (amount or parameter.required or re.search(spoken, beside, re.I) is not None)
 
-    def _option(self, parameter: Parameter) -> None:
-        for match in re.finditer(r"[^\W\d_]\w*", self._text):
-            option = matching_option(match[0], parameter.schema.choices) if parameter.required or terms(match[0]) else None
-            if self._put(parameter, option, match.span()):
-                return
-
-    def _boolean(self, parameter: Parameter) -> None:
-        words = {word.terms[0]: word for word in content_words(self._text)}
-        parts = terms(parameter.name)
-        if parts and all(part in words for part in parts):
-            first, last = words[parts[0]], words[parts[-1]]
-            self._put(parameter, _NO.search(self._text[: first.start]) is None, (first.start, last.end))
-
-    def _number(self, parameter: Parameter) -> None:
-        spoken = re.compile(rf"\b{re.escape(parameter.name.replace('_', ' '))}\b", re.I)
+    def _lists(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
+        items, least = parameter.schema.items, parameter.schema.number("minItems") or 1
+        kinds = ("number",) if items and _type(items.without_null()) in _NUMBERS else parameter.kinds
         for mention in self._free:
-            unit = set(terms(mention.unit))
-            wanted = unit and (
-                unit <= set(terms(parameter.name)) or unit <= set(terms(parameter.schema.description[:_MAX_TEXT]))
-            )
-            if mention.kind == "number":
-                amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
-                beside = self._text[max(0, mention.start - 30) : mention.end + 30]
-                wanted = amount or parameter.required or spoken.search(beside) is not None
-            if wanted and self._take(parameter, mention):
-                return
+            if mention.kind == "json" and isinstance(mention.value, list) and len(mention.value) >= least:
+                yield mention.value, (mention.start, mention.end)
+        mentions = [mention for mention in self._free if mention.kind in kinds]
+        if parameter.required and len(mentions) >= least:
+            yield [one.value for one in mentions], (mentions[0].start, mentions[-1].end)
 
-    def _array(self, parameter: Parameter) -> None:
-        items = parameter.schema.items
-        kinds = ("number",) if items and _type(items.without_null()) in ("number", "integer") else parameter.kinds
-        mentions = [mention for mention in self._free if mention.kind in kinds] if parameter.required else []
-        lists = [one for one in self._free if one.kind == "json" and isinstance(one.value, list)]
-        values = lists[0].value if lists else [one.value for one in mentions]
-        if values and len(values) >= int(parameter.schema.number("minItems") or 1):
-            for mention in lists[:1] or mentions:
-                self._put(parameter, values, (mention.start, mention.end))
-
-    def _beside_its_name(self, parameter: Parameter) -> None:
-        """Use a value next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
+    def _beside_its_name(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
+        """Yield what is next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
         names = [parameter.name.replace("_", " ")] + (["folder", "directory", "file"] if parameter.kind == "path" else [])
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
             for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
                 match = re.search(pattern, self._text, re.I)
-                if match and (words := terms(match[1])) and words[0] not in _GENERIC:
-                    self._put(parameter, match[1], match.span(1))
-                    return
+                if match and terms(match[1])[:1] not in ([], *([word] for word in _GENERIC)):
+                    yield match[1], match.span(1)
 
-    def words(self, parameter: Parameter) -> bool:
+    def _proper_names(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
+        """Yield a name that follows a word such as `in`."""
+        match = _PROPER_NAME.search(self._text) if parameter.type == "string" and not parameter.schema.choices else None
+        if match and not self.covers(*match.span(1)):
+            end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
+            yield self._text[match.start(1) : end].strip(), (match.start(1), end)
+
+    def _words(self, parameter: Parameter) -> bool:
         """Use plain words of the request for a free text; return whether there are any."""
-        if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search", ""):
-            return False
-        if parameter.kind == "":
-            return self.proper_name(parameter)
         orders = OPENS_WITH_VERB.match(self._text)
-        markers = list((_REST_MARKER if orders else _COLON).finditer(self._text))
-        if not markers and not orders:
+        if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search"):
             return False
-        first_word = re.match(r"\W*\w+", self._text)
-        match = markers[-1 if parameter.kind == "search" else 0] if markers else first_word
+        markers = list((_REST_MARKER if orders else _COLON).finditer(self._text))
+        match = markers[-1 if parameter.kind == "search" else 0] if markers else orders and re.match(r"\W*\w+", self._text)
         following = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
         start = self._text.find(following, match.end()) if match else 0
         if not following or self.covers(start, start + len(following), loosely=True) or not content_words(following):
@@ -319,44 +325,6 @@ class Filling:
         self.loose[parameter.name] = (start, start + len(following))
         return True
 
-    def proper_name(self, parameter: Parameter) -> bool:
-        """Use a name that follows a word such as `in`; return whether there is one."""
-        match = _PROPER_NAME.search(self._text)
-        if match is None or self.covers(*match.span(1)):
-            return False
-        end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
-        return self._put(parameter, self._text[match.start(1) : end].strip(), (match.start(1), end))
 
-
-def fill(
-    text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], known: Mapping[str, Any] | None = None
-) -> Filling:
-    """Fill a tool's arguments; optional ones only if the request mentions them.
-
-    Args:
-        text: The request.
-        mentions: The values in it.
-        parameters: The tool's parameters, required ones first.
-        known: Arguments of an earlier call, for those missing from the request.
-    """
-    filling = Filling(text, mentions)
-    for parameter in parameters:
-        filling.by_name(parameter)
-    for source in _open(parameters, filling):
-        ends = (one for one in _open(parameters, filling) if one.direction == "target" and one.kinds == source.kinds)
-        if source.direction == "source" and source.kinds[0] != "quoted" and (target := next(ends, None)):
-            filling.pair(source, target)
-    for parameter in _open(parameters, filling):
-        filling.by_kind(parameter)
-    filling.arguments = {**(known or {}), **filling.arguments}
-    for parameter in _open(parameters, filling):
-        # Plain words come last, and only if a call is impossible without them.
-        if parameter.required and not filling.words(parameter):
-            filling.missing.append(parameter.name)
-        elif parameter.kind == "filter":
-            filling.proper_name(parameter)
-    return filling
-
-
-def _open(parameters: Sequence[Parameter], filling: Filling) -> list[Parameter]:
-    return [parameter for parameter in parameters if parameter.name not in filling.arguments]
+def _value(mention: Mention, parameter: Parameter) -> Any:
+    return mention.unit if mention.kind == "quantity" and parameter.kind == "unit" else mention.value

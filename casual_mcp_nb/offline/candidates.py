@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
-from casual_mcp_nb.offline.arguments import Filling, fill, parameters_of
-from casual_mcp_nb.offline.expressions import NUMBER, number
-from casual_mcp_nb.offline.mentions import Mention
+from casual_mcp_nb.offline.arguments import Filling, parameters_of
+from casual_mcp_nb.offline.conversation import PlannedCall
 from casual_mcp_nb.offline.needs import Need
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolSpec
@@ -27,24 +24,21 @@ _CHANGING = frozenset(
     )
 )
 _SAYS_LITTLE = ("parameter name", "details")
-_OPERATION = re.compile(rf"(-?{NUMBER}) (\*\*|[-+*/]) (-?{NUMBER})")
-_OPERATIONS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "**": "power"}
 
 
 class Candidate(NamedTuple):
-    """A candidate tool.
-
-    Args:
-        tool: The tool.
-        filling: Its arguments.
-        confidence: From 0 to 1: how much of the need the tool's words and parameters cover.
-        rank: The sort key of candidates.
-    """
+    """A tool that may do what is needed."""
 
     tool: ToolSpec
     filling: Filling
     confidence: float
+    """From 0 to 1: how much of the need the tool's words and parameters cover."""
     rank: float
+
+    @property
+    def call(self) -> PlannedCall:
+        """The call of it."""
+        return PlannedCall(self.tool.wire_name, self.filling.arguments)
 
     @property
     def complete(self) -> bool:
@@ -53,13 +47,7 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Return the tools for a need, best first.
-
-    Args:
-        need: The need.
-        index: The tools that are loaded.
-        used: The last used tool of the conversation with its arguments, for a need that continues from there.
-    """
+    """Return the loaded tools for a need, best first; for one that follows, `used` is the last used tool with its arguments."""
     hits = index.search(need.query, _MAX_CANDIDATES)
     candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
     for tool, arguments in used.items() if need.follows else ():
@@ -69,8 +57,8 @@ def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, M
 
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
-    mentions = [value for mention in need.mentions for value in _for_tool(mention, tool)]
-    filling = fill(need.text, mentions, parameters_of(tool.input_schema))
+    mentions = need.mentions
+    filling = Filling(need.text, mentions, parameters_of(tool.input_schema))
     # How well the tool matches each term of the request, by itself or by a synonym.
     worth = {part.asked or part.term: _SYNONYM for part in explanation.shares}
     worth |= {part.term: 1.0 for part in explanation.shares if not part.asked}
@@ -96,7 +84,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
 
 def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
     """Return the last used tool if it can use all new values: it is implied, even if no word names it."""
-    filling = fill(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
     missing = set(index.explain(need.query, tool).missing)
     strange = [word for word in need.words if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)]
     all_taken = need.mentions and all(filling.covers(one.start, one.end) for one in need.mentions)
@@ -107,15 +95,6 @@ def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
     """Return whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
     return verb in _CHANGING and (need.terms | set(terms(" ".join(need.implied)))).isdisjoint({verb, *synonyms().get(verb, ())})
-
-
-def _for_tool(mention: Mention, tool: ToolSpec) -> Sequence[Mention]:
-    """Return the mention in a form for this tool: `5 + 7` as two numbers for a tool that adds."""
-    match = _OPERATION.fullmatch(mention.value) if mention.kind == "expression" else None
-    if match is None or terms(_OPERATIONS[match[2]])[0] not in terms(tool.name):
-        return [mention]
-    first = replace(mention, kind="number", value=number(match[1]), end=mention.start + 1)
-    return [first, replace(mention, kind="number", value=number(match[3]), start=mention.end - 1)]
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.discovery._cards import definitions_in
 from casual_mcp_nb.types.bridged_call import read_call
-from casual_mcp_nb.types.cards import loaded_in
-from casual_mcp_nb.types.event import FINDING, UNLOAD_TOOLS
 from casual_mcp_nb.types.result_text import bare_result, says_failed
 
 if TYPE_CHECKING:
@@ -38,59 +34,41 @@ class PastCall(NamedTuple):
         return says_failed(self.result)
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """The parts of a conversation.
-
-    Args:
-        request: The text of the person's last message, without `cut` characters.
-        last_reply: The text of the assistant's last message before it.
-        calls: Calls since the request.
-        earlier: Calls before it.
-        cut: How many characters are left out.
-    """
+class Conversation(NamedTuple):
+    """The parts of a conversation."""
 
     request: str
-    last_reply: str
-    calls: tuple[PastCall, ...]
-    earlier: tuple[PastCall, ...]
+    """The text of the person's last message, without `cut` characters."""
     cut: int
+    last_reply: str
+    """The text of the assistant's last message before it."""
+    calls: list[PastCall]
+    """Calls since the request."""
+    earlier: list[PastCall]
+    """Calls before it."""
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
     """Split the messages of a conversation into its parts."""
     last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
-    replies = [_text(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
-    request = _text(messages[last].content) if last < len(messages) else ""
+    replies = [text_of(message) for message in messages[:last] if message.role == "assistant" and message.content]
+    request = "".join(map(text_of, messages[last : last + 1]))
     cut = max(len(request) - MAX_REQUEST, 0)
-    return Conversation(
-        request[:MAX_REQUEST], replies[-1] if replies else "", _calls(messages[last:]), _calls(messages[:last]), cut
-    )
+    return Conversation(request[:MAX_REQUEST], cut, "".join(replies[-1:]), _calls(messages[last:]), _calls(messages[:last]))
 
 
-def _calls(messages: Sequence[ChatMessage]) -> tuple[PastCall, ...]:
-    results = {message.tool_call_id: _text(message.content) for message in messages if message.role == "tool"}
+def text_of(message: ChatMessage) -> str:
+    """Return the text of a message, without its images."""
+    if isinstance(message.content, list):
+        return "\n".join(part.text for part in message.content if part.type == "text")
+    return message.content or ""
+
+
+def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
+    results = {message.tool_call_id: text_of(message) for message in messages if message.role == "tool"}
     calls = []
     for made in (call for message in messages if message.role == "assistant" for call in message.tool_calls or ()):
         name, arguments, _ = read_call(made.function.name, made.function.arguments)
         call = PlannedCall(name, arguments if isinstance(arguments, dict) else {})
         calls.append(PastCall(call, bare_result(results.get(made.id, ""), name)))
-    return tuple(calls)
-
-
-def bridged_definitions(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return the definitions of the tools that searches have found and that are called through `call_tool`."""
-    definitions: dict[str, dict[str, Any]] = {}
-    for message in messages:
-        if message.role == "tool" and message.name in FINDING:
-            text = _text(message.content)
-            definitions.update((definition["name"], definition) for definition in definitions_in(text))
-            for name in loaded_in(text) if message.name == UNLOAD_TOOLS else ():
-                definitions.pop(name, None)
-    return list(definitions.values())
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(part.text for part in content if part.type == "text")
-    return content or ""
+    return calls

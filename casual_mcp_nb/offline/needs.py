@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from casual_mcp_nb.discovery.text import terms
-from casual_mcp_nb.offline.mentions import Mention, find_mentions
+from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.wording import reword
 
 MAX_NEEDS = 6
@@ -28,16 +27,17 @@ _TRAILING = re.compile(rf"{_JOINT}$", re.I)
 _IMPLIED = {
     "count": re.compile(r"\bhow many\b", re.I),
     "list": re.compile(r"\b(?:which|what)\s+(?:\w+\s+)?\w{3,}(?<!s)s\b", re.I),
-    "current": re.compile(r"^(?!.*\b(?:when|noon|midnight)\b)\D*\bwhat(?:'s| is)?(?: the)? (?:time|date)\b\D*$", re.I),
+    "current": re.compile(
+        r"^(?!.*\b(?:when|noon|midnight)\b)\D*\bwhat(?:'s| is)?(?: the| today's| the current)? (?:time|date)\b\D*$", re.I
+    ),
     "write": re.compile(r"\b(?:create|make)\s+(?:a|an|the)\s+(?:new |text )*file\b", re.I),
 }
 _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
 # Words that say nothing about a tool, in addition to the search's stop words.
-_EMPTY = {"does", "each", "exactly", "hey", "made", "much", "now", "one", "say", "says", "still", "thanks", "value"}
+_EMPTY = "does each enough exactly hey kind left made much now one say says sort still thanks value"
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """A meaningful word of a request, with its terms and its position."""
 
     text: str
@@ -49,49 +49,35 @@ class Word:
 def content_words(text: str) -> list[Word]:
     """Return the meaningful words of a text, in order."""
     words = [Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end()) for match in _WORD.finditer(text)]
-    return [word for word in words if word.terms and word.text not in _EMPTY]
+    return [word for word in words if word.terms and word.text not in _EMPTY.split()]
 
 
-@dataclass(frozen=True)
 class Need:
-    """One thing that the person wants, in their words."""
+    """One thing that the person wants, in their words.
 
-    text: str
+    Attributes:
+        mentions: The values in it.
+        words: The words that can identify a tool, without those of values.
+        terms: The terms of these words.
+        implied: Words that the question implies: `how many` means count, `which files` means list.
+        is_talk: Whether it requests nothing: a greeting, thanks.
+        follows: Whether it continues the previous request.
+        query: The search query: the words, and the kind of tool that the values suggest.
+    """
 
-    @cached_property
-    def mentions(self) -> list[Mention]:
-        """The values in it."""
-        return find_mentions(self.text)
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.mentions = find_mentions(text)
+        spans = [(one.start, one.end) for one in self.mentions]
+        self.words = [word for word in content_words(text) if not any(a < word.end and word.start < b for a, b in spans)]
+        self.terms = {term for word in self.words for term in word.terms}
+        self.implied = [word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)]
+        self.is_talk = not self.words and not self.mentions
+        self.follows = _FOLLOWS.match(text) is not None or not self.words
+        words = [*self.implied, *self._hints(), *(word.text for word in self.words)]
+        self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
 
-    @cached_property
-    def words(self) -> list[Word]:
-        """The words that can identify a tool, without those of values."""
-        words = content_words(self.text)
-        return [word for word in words if not any(one.start < word.end and word.start < one.end for one in self.mentions)]
-
-    @cached_property
-    def implied(self) -> list[str]:
-        """Words that a question implies: `how many` means count, `which files` means list."""
-        return [word for word, pattern in _IMPLIED.items() if pattern.search(self.text)] if self.words else []
-
-    @cached_property
-    def terms(self) -> set[str]:
-        """The terms of its words."""
-        return {term for word in self.words for term in word.terms}
-
-    @property
-    def follows(self) -> bool:
-        """Whether it continues the previous request."""
-        return _FOLLOWS.match(self.text) is not None or not self.words
-
-    @property
-    def is_talk(self) -> bool:
-        """Whether it requests nothing: a greeting, thanks."""
-        return not self.words and not self.mentions
-
-    @cached_property
-    def query(self) -> str:
-        """The search query: the words, and the kind of tool that its values suggest."""
+    def _hints(self) -> list[str]:
         kinds = [mention.kind for mention in self.mentions]
         hints = {
             "calculate expression": "expression" in kinds,
@@ -104,9 +90,7 @@ class Need:
             "read": "path" in kinds and not self.words,
             "numbers": kinds.count("number") > 2,
         }
-        hinted = " ".join(hint for hint, wanted in hints.items() if wanted).split()
-        words = [word.text for word in self.words]
-        return " ".join(dict.fromkeys([*self.implied, *hinted, *words])) or self.text.strip()[:200]
+        return " ".join(hint for hint, wanted in hints.items() if wanted).split()
 
 
 def needs_of(text: str) -> list[Need]:

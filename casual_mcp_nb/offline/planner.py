@@ -8,28 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from casual_mcp_nb.discovery._cards import definitions_in
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
+from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.offline.candidates import CERTAIN, FITS, SURE, Candidate, candidates_for
-from casual_mcp_nb.offline.conversation import (
-    MAX_REQUEST,
-    Conversation,
-    PastCall,
-    PlannedCall,
-    bridged_definitions,
-    read_conversation,
-)
+from casual_mcp_nb.offline.conversation import MAX_REQUEST, Conversation, PastCall, PlannedCall, read_conversation, text_of
 from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import Need, needs_of
 from casual_mcp_nb.offline.replies import ask_for, asked_for, cannot, report_error, report_result
 from casual_mcp_nb.types.cards import loaded_in
-from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
-from casual_mcp_nb.types.tool import ToolSpec
+from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, UNLOAD_TOOLS
+from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -38,11 +32,10 @@ _CLEARLY_BETTER = 0.25
 _MAX_LOADED = 3
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The next step: calls that can be made at the same time, or if there are none, the reply."""
 
-    calls: tuple[PlannedCall, ...] = ()
+    calls: Sequence[PlannedCall] = ()
     reply: str = ""
 
 
@@ -54,16 +47,13 @@ def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any
         definitions: The offered tools, with `name`, `description` and `parameters`.
     """
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
-    conversation = read_conversation(messages)
-    if CALL_TOOL not in tools:
-        return _Planner(conversation, list(tools.values())).next_step()
-    del tools[CALL_TOOL]
-    found = {definition["name"]: _tool(definition) for definition in bridged_definitions(messages)}
-    step = _Planner(conversation, list((found | tools).values())).next_step()
-    bridged = found.keys() - tools.keys()
-    return Plan(
-        tuple(PlannedCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in step.calls), step.reply
-    )
+    bridged: dict[str, ToolSpec] = {}
+    if tools.pop(CALL_TOOL, None):
+        texts = [text_of(message) for message in messages if message.role == "tool" and message.name in FINDING]
+        found = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
+        bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(found.values()))}
+    calls, reply = _Planner(read_conversation(messages), [*tools.values(), *bridged.values()]).next_step()
+    return Plan([PlannedCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls], reply)
 
 
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
@@ -80,11 +70,11 @@ class _Planner:
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
         manifests = {name: manifest for name, text in own.items() if (manifest := manifest_in(text)) is not None}
         self.search = next(iter(manifests), None)
-        self.deferred = servers_in(next(iter(manifests.values()), "")) or categories_in(own.get(BROWSE_TOOLKIT, ""))
-        self.toolkit = own.get(BROWSE_TOOLKIT) if LOAD_TOOLS in own else None
+        self.browses = LOAD_TOOLS in own
+        self.deferred = servers_in("".join(manifests.values())) or categories_in(own.get(BROWSE_TOOLKIT, ""))
         # The planner never reads the rest of a cut result: it reports the beginning.
-        own_names = {self.search, READ_RESULT, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
-        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in own_names)
+        synthetic = {self.search, READ_RESULT, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
+        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in synthetic)
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
     def next_step(self) -> Plan:
@@ -92,7 +82,7 @@ class _Planner:
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
         calls = [step for step in steps if isinstance(step, PlannedCall)]
         if calls:
-            return Plan(tuple(_in_order(calls)))
+            return Plan(calls=list(_in_order(calls)))
         replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
         if self.conversation.cut:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
@@ -146,21 +136,19 @@ class _Planner:
             found = yield from self._find(need)
         if best is None:
             # It may have been called and unloaded since.
-            done = [one for one in self.conversation.calls if one.call.name in (found or ()) and not one.failed]
-            if done:
-                return report_result(done[0].call.name, done[0].result, need.terms)
-            return (
-                ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
-                if fitting
-                else self._cannot(need.text)
-            )
-        made = yield _call(best)
+            for made in self.conversation.calls:
+                if made.call.name in (found or ()) and not made.failed:
+                    return report_result(made.call.name, made.result, need.terms)
+            if not fitting:
+                return self._cannot(need.text)
+            return ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
+        made = yield best.call
         if made.failed and found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
             found = yield from self._find(need)
             others = [one for one in fitting if one.tool.wire_name in found and one.complete and one.confidence >= SURE]
             if others and others[0] is not best:
-                made = yield _call(others[0])
+                made = yield others[0].call
         if made.failed:
             return report_error(made.call.name, made.result)
         return report_result(made.call.name, made.result, need.terms)
@@ -170,7 +158,7 @@ class _Planner:
         if self.search is not None:
             made = yield PlannedCall(self.search, {"query": need.query})
             return loaded_in(made.result)
-        if self.toolkit is None:
+        if not self.browses:
             return []
         made = yield PlannedCall(BROWSE_TOOLKIT, {"query": need.query})
         # What was loaded in another way may have no definition here.
@@ -178,8 +166,7 @@ class _Planner:
         names = [line.name for line in lines][:_MAX_LOADED]
         if names:
             made = yield PlannedCall(LOAD_TOOLS, {"names": names})
-            loaded = to_unload(made.result) if made.failed else []
-            if loaded:
+            if made.failed and (loaded := to_unload(made.result)):
                 yield PlannedCall(UNLOAD_TOOLS, {"names": loaded})
                 yield PlannedCall(LOAD_TOOLS, {"names": names[:1]})
         return names
@@ -187,10 +174,6 @@ class _Planner:
     def _cannot(self, need: str) -> str:
         # The count of deferred tools includes those loaded since.
         return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred)
-
-
-def _call(candidate: Candidate) -> PlannedCall:
-    return PlannedCall(candidate.tool.wire_name, candidate.filling.arguments)
 
 
 def _in_order(calls: Sequence[PlannedCall]) -> Iterator[PlannedCall]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.discovery.manifest import counted
@@ -85,18 +86,20 @@ def _for_people(name: str) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        lines = [_item(key, item) for key, item in list(value.items())[:_MAX_ITEMS]]
-        more = [f"- … and {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
-        return "\n".join([*lines, *more]) or "Nothing."
+        return "\n".join(_items(value)) or "Nothing."
     return _list(value) if isinstance(value, list) else _scalar(value)
 
 
-def _item(key: str, value: Any) -> str:
-    if isinstance(value, dict) and value:
-        return f"- {key}:\n" + "\n".join(f"  - {name}: {_inline(item)}" for name, item in value.items())
-    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        return f"- {key}:\n\n{_list(value)}\n"
-    return f"- {key}: {_inline(value)}"
+def _items(fields: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in islice(fields.items(), _MAX_ITEMS):
+        if isinstance(value, dict) and value:
+            yield "\n".join([f"- {key}:", *(f"  - {name}: {_inline(item)}" for name, item in value.items())])
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            yield f"- {key}:\n\n{_list(value)}\n"
+        else:
+            yield f"- {key}: {_inline(value)}"
+    if len(fields) > _MAX_ITEMS:
+        yield f"- … and {len(fields) - _MAX_ITEMS:,} more"
 
 
 def _list(items: list[Any]) -> str:

@@ -5,8 +5,8 @@ Importing this package does not import any SDK.
 
 from __future__ import annotations
 
-from casual_mcp_nb.offline.client import OfflineClient
 from casual_mcp_nb.providers.base import RequestAdapted, Retries, RetryScheduled
+from casual_mcp_nb.providers.builtin.offline import OfflineClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.offline.arguments import fill, parameters_of
+from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.mentions import find_mentions
 from casual_mcp_nb.offline.needs import needs_of
 from casual_mcp_nb.offline.wording import reword
@@ -17,7 +17,7 @@ NUMBER = {"type": "number"}
 
 def filled(text: str, properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": list(properties) if required is None else required}
-    return fill(text, find_mentions(text), parameters_of({**schema, **more})).arguments
+    return Filling(text, find_mentions(text), parameters_of({**schema, **more})).arguments
 
 
 @pytest.mark.parametrize(

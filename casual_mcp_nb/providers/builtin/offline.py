@@ -2,11 +2,67 @@
 
 from __future__ import annotations
 
-from casual_mcp_nb.offline.client import OfflineClient
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.offline.planner import plan
 from casual_mcp_nb.providers.spec import ProviderSpec
+from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.options import OPTION_NAMES
 
-__all__ = ["SPEC", "OfflineClient"]
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from casual_llm import ChatOptions, StreamChunk, Usage
+    from casual_llm.messages import AssistantMessage, ChatMessage
+
+
+class OfflineClient:
+    """A casual-llm client backed by the planner. Its answers are deterministic."""
+
+    streams = True
+    """Whether a reply is streamed."""
+    loads_found_tools = True
+    """Whether it takes what searches found apart from the tools that are always loaded, as with the delivery `native`."""
+
+    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+        """Plan the next step of a conversation.
+
+        Args:
+            model: Ignored.
+            messages: The conversation.
+            options: Its `extra["tools"]` are the offered tools.
+
+        Returns:
+            Tool calls or a reply, without usage.
+        """
+        from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
+        # On another thread, because long messages are slow.
+        step = await asyncio.to_thread(plan, messages, options.extra.get("tools", ()))
+        first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
+        calls = [
+            AssistantToolCall(
+                id=f"call_{number}",
+                function=AssistantToolCallFunction(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)),
+            )
+            for number, call in enumerate(step.calls, first)
+        ]
+        message = AssistantMessage(content=step.reply, tool_calls=calls or None)
+        return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
+
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Usage | None]:
+        return (await self.answer(model, messages, options)).message, None
+
+    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+        from casual_llm import StreamChunk
+
+        answer = await self.answer(model, messages, options)
+        yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
+
 
 SPEC = ProviderSpec(
     name="offline",
