@@ -1694,4 +1694,4 @@ class Session(Displayable):
 
 def _several(value: Any) -> tuple[Any, ...]:
     """Return a value of which there may be several as a tuple."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)

@@ -69,6 +69,8 @@ def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way,
     for model in ways.models:
         if isinstance(model, str):
             chat.models.check(model)
+        elif not hasattr(model, "default_options"):
+            raise UsageError(f"A model cannot be {brief(model)}.", hint="Give names of models of the config, or model objects.")
     for tool_set in ways.tool_sets:
         if tool_set is not None:
             chat.names.check_tool_set(tool_set)

@@ -266,7 +266,8 @@ COMPARE_OPTIONS = {
     "--max-runs": "max_runs",
 }
 """The options of `%mcp compare`, each with its keyword argument of `Session.compare`."""
-_DISCOVERY = {"on": True, "off": False, "auto": "auto"}
+DISCOVERY = {"on": True, "off": False, "auto": "auto"}
+"""What `--discovery` of `%mcp compare` takes."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
 _OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
@@ -353,10 +354,10 @@ def _compared(option: str, text: str) -> Any:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if option != "--discovery":
         return [None if option == "--toolsets" and name == "all" else name for name in names]
-    unknown = next((name for name in names if name not in _DISCOVERY), None)
+    unknown = next((name for name in names if name not in DISCOVERY), None)
     if unknown is not None:
-        raise UnknownNameError("value of --discovery", unknown, _DISCOVERY)
-    return [_DISCOVERY[name] for name in names]
+        raise UnknownNameError("value of --discovery", unknown, DISCOVERY)
+    return [DISCOVERY[name] for name in names]
 
 
 def is_config_file(text: str) -> bool:

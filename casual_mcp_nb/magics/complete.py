@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.magics.args import CELL_OPTIONS, STRATEGIES
+from casual_mcp_nb.magics.args import CELL_OPTIONS, COMPARE_OPTIONS, DISCOVERY, STRATEGIES
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 
@@ -104,6 +104,8 @@ def last_word(text: str) -> str:
 def _of_line(words: list[str], names: Names) -> Sequence[str]:
     if not words:
         return names.commands
+    if words[0] == "compare":
+        return _of_compare(words[1:], names)
     command = COMMANDS.get(words[0])
     if command is None or not command.names:
         return ()
@@ -116,6 +118,16 @@ def _of_line(words: list[str], names: Names) -> Sequence[str]:
         given = {word.partition("=")[0] for word in words[2:]}
         return [f"{name}=" for name in names.arguments.get(words[1], ()) if name not in given]
     return candidates
+
+
+def _of_compare(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    if last == "--discovery":
+        return tuple(DISCOVERY)
+    if last in COMPARE_OPTIONS:
+        candidates: Sequence[str] = getattr(names, COMPARE_OPTIONS[last], ())
+        return candidates
+    return [option for option in COMPARE_OPTIONS if option not in words]
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:

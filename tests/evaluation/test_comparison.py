@@ -85,6 +85,8 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     "ways",
     [
         {"models": ["planer"]},
+        {"models": ["planner", 3]},
+        {"models": None},
         {"tool_sets": ["number"]},
         {"strategies": ["serch"]},
         {"deliveries": ["brige"]},
