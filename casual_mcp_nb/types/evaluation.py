@@ -52,7 +52,7 @@ class Miss:
             return "The catalog has no tool for it."
         if self.explanation is None:
             return ""
-        missing = ", ".join(self.explanation.missing)
+        missing = ", ".join(map(self.explanation.word, self.explanation.missing))
         return f"{self.explanation.verdict} It lacks: {missing}." if missing else self.explanation.verdict
 
 
