@@ -77,3 +77,34 @@ def test_the_lesson_of_own_tools_returns_payloads_and_runs_a_plan() -> None:
     assert "mock" in turn
     (payload,) = lesson["payload"].outputs
     assert payload.data["text/html"].count("<tr") == 4
+
+
+def shown(cell: Any) -> str:
+    return "".join(output.data["text/plain"] for output in cell.outputs if "data" in output)
+
+
+def test_the_lesson_of_replays_replays_the_same_and_names_what_differs() -> None:
+    lesson = cells("07_replay_and_compare.ipynb")
+    first, *_ = printed(lesson["replay"]).splitlines()
+    assert first == "True"
+    assert printed(lesson["differs"]).splitlines()[0] == "failed"
+    assert "42.195 km" in printed(lesson["forked"])
+    assert len(re.findall(r"^  discovery .* 2 of 2 ", shown(lesson["compare"]), re.MULTILINE)) == 3
+    assert "Discovery loses here" in shown(lesson["loses"])
+
+
+def test_the_lesson_for_classes_pauses_three_times_and_changes_what_the_model_reads() -> None:
+    lesson = cells("08_teaching_a_class.ipynb")
+    assert printed(lesson["pauses"]).count("Request ") == 3
+    assert printed(lesson["believes"]).startswith("392")
+    assert "None of the tools fits" in printed(lesson["without"])
+    assert printed(lesson["player"]).startswith("lesson.html: ")
+
+
+def test_the_lesson_of_evaluation_repairs_a_description() -> None:
+    lesson = cells("09_evaluate_your_catalog.ipynb")
+    assert len(printed(lesson["cases"]).split()) > 4
+    assert printed(lesson["after"]) == "found before: 0%, now: 100%\n"
+    shares = [int(share) for share in re.findall(r"(\d+)% of the needs met", printed(lesson["limit"]))]
+    assert len(shares) == 5
+    assert shares == sorted(shares)
