@@ -1576,7 +1576,8 @@ class Session(Displayable):
             id: The id of a saved conversation, or the beginning of it; None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
-                the session's tools with the same scores, without a network. Very long texts are cut in it.
+                the session's tools with the same scores, without a network. Very long texts are cut in it. It is a cassette
+                too, if that is not too large for a page: `from_cassette` replays it.
 
         Returns:
             The file; it is written whole or not at all.
@@ -1592,7 +1593,13 @@ class Session(Displayable):
             return export(conversation, Path(path), overwrite=overwrite)
         from casual_mcp_nb.widgets.player import player_page
 
-        page = partial(player_page, view=self.tool_service.current_view())
+        head = None if id is None else self._runner.saver.required.get(id).head
+        page = partial(
+            player_page,
+            view=self.tool_service.current_view(),
+            cassette=self.cassettes.of(conversation.as_in_a_file(), head),
+            secrets=self.cassettes.secrets(),
+        )
         return export(conversation, Path(path), overwrite=overwrite, player=page)
 
     def doctor(self) -> Diagnosis:

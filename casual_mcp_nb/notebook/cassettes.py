@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pydantic import ValidationError
 
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.store.player import Player
-from casual_mcp_nb.store.recorder import OPTIONS, Recorder
+from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.counts import count
@@ -163,6 +164,26 @@ class CassetteService:
             secrets = secrets.union(config.high_confidence_secrets() if config else ())
         return secrets
 
+    def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
+        """Return the cassette of turns that were not recorded, with the servers and settings that the session has now.
+
+        Args:
+            conversation: The turns.
+            head: What the conversation was set up with; None for that of the present one.
+        """
+        manager, view = self._chat.server_manager, self._chat.current_view()
+        tools = view.catalog.by_server
+        cassette = Cassette.from_conversation(conversation, head=head or self._head())
+        settings = self._settings(head or self._head())
+        if settings.system is None and cassette.session.system is not None:
+            settings.system = cassette.session.system.removesuffix(with_instructions("", view, manager)).rstrip()
+        cassette.session = replace(settings, model=cassette.session.model)
+        cassette.servers = {
+            name: entry_from(manager.config_of(name), status, tools.get(name, ()), manager.instructions.get(name, ""))
+            for name, status in manager.statuses.items()
+        }
+        return cassette
+
     def replay_only(self, cassette: Cassette, path: Path, pace: float | None, match_on: Collection[MatchOn] | None) -> None:
         """Replay a cassette for as long as the session lives, see `Session.from_cassette`.
 
@@ -259,17 +280,18 @@ class CassetteService:
     def _recorder(self, file: Path) -> Recorder:
         if not file.parent.is_dir():
             raise CassetteError(f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path.")
-        head, config = self._head(), self._config
+        return Recorder(self._settings(self._head()))
+
+    def _settings(self, head: ConversationHead) -> SessionEntry:
+        config = self._config
         limit = config.tool_results.max_tokens
-        return Recorder(
-            SessionEntry(
-                head.model,
-                head.system,
-                head.selection,
-                {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
-                config.strict,
-                None if limit == type(config.tool_results)().max_tokens else limit,
-            )
+        return SessionEntry(
+            head.model,
+            head.system,
+            head.selection,
+            {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
+            config.strict,
+            None if limit == type(config.tool_results)().max_tokens else limit,
         )
 
     def _save_turn(self, turn: Turn, event: Event) -> None:

@@ -25,6 +25,7 @@ from casual_mcp_nb.types.event import TurnStarted
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import ToolSpec
 
 MERGE_MS = 40
 """Pieces of a text that arrive within this time are one piece, as they are on the screen."""
@@ -45,8 +46,18 @@ OPTIONS = (
 
 def entry_of(server: Any) -> ServerEntry:
     """Return what a cassette has of a server, as it is now."""
-    config: ServerConfig | None = server.config
-    status: ServerStatus = server.status
+    return entry_from(server.config, server.status, server.tools, server.instructions)
+
+
+def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str) -> ServerEntry:
+    """Return what a cassette has of a server.
+
+    Args:
+        config: Its entry in the config; None for one that was added without one.
+        status: Its status.
+        tools: Its tools.
+        instructions: What it says about its use.
+    """
     way: Way = "in-process"
     if config is not None:
         way = "bundled" if config.bundled else "url" if config.url else "command"
@@ -54,10 +65,10 @@ def entry_of(server: Any) -> ServerEntry:
         way,
         (config.bundled or "") if config else "",
         config.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True) if config else {},
-        tuple(server.tools),
+        tuple(tools),
         status.version,
         status.protocol_version,
-        server.instructions,
+        instructions,
         status.capabilities,
         status.error,
     )

@@ -39,6 +39,8 @@ from casual_mcp_nb.types.trace import Turn
 MAX_TITLE = 80
 _MAX_NAME = 200
 _MAX_ROWS = 200
+_LONG = 100
+"""From how many characters on a text is in the page only once."""
 
 Row = dict[str, Any]
 
@@ -75,8 +77,9 @@ def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
         limits: How much of it.
 
     Returns:
-        `title`, `began`, `model`; `parts`, the names of the parts of a request; `turns`; `slides`, in order; and what requests
-        share: `messages` and `tools`, to which they refer by spans of numbers.
+        `title`, `began`, `model`; `parts`, the names of the parts of a request; `turns`; `slides`, in order; and what is in
+        several places: `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are
+        `{"text": number}` elsewhere.
     """
     return _Slides(conversation.as_in_a_file(), limits).document()
 
@@ -87,6 +90,7 @@ class _Slides:
         self._limits = limits
         self._images = ImageBudget(limits.images)
         self._messages, self._tools = NumberedValues(), NumberedValues()
+        self._texts: dict[str, int] = {}
 
     def document(self) -> Row:
         turns = list(self._conversation)
@@ -101,6 +105,7 @@ class _Slides:
             "slides": slides,
             "messages": [self._message(row) for row in self._messages.rows],
             "tools": [self._tool(row) for row in self._tools.rows],
+            "texts": list(self._texts),
         }
 
     def _turn_row(self, turn: Turn) -> Row:
@@ -115,7 +120,7 @@ class _Slides:
             yield {"kind": "request", **place, **self._request(step, remarks.get(step.index, ()))}
             figures: Row = {"figures": list(model_figures(step))}
             if step.text and step.tool_calls:
-                figures["said"] = prose_tree(self._text(step.text))
+                figures["said"] = prose_tree(self._cut(step.text))
             for hosted in step.hosted_calls:
                 yield {"kind": "call", **place, **figures, **self._hosted(hosted)}
                 figures = {}
@@ -188,7 +193,7 @@ class _Slides:
         last = steps[-1] if steps else None
         text = last.text if last and not last.tool_calls else ""
         status = instead_of_answer(turn, last, text)
-        row: Row = {"text": prose_tree(self._text(text))}
+        row: Row = {"text": prose_tree(self._cut(text))}
         if last and not last.tool_calls:
             row |= {"step": last.index + 1, "figures": list(model_figures(last))}
         return {**row, "status": _mark(status)} if status else row
@@ -227,8 +232,12 @@ class _Slides:
             row["definition"] = self._text(pretty(definition), self._limits.definition)
         return row
 
-    def _text(self, text: str, limit: int | None = None) -> str:
-        return cut(clean(text), self._limits.text if limit is None else limit)
+    def _cut(self, text: str) -> str:
+        return cut(clean(text), self._limits.text)
+
+    def _text(self, text: str, limit: int | None = None) -> str | dict[str, int]:
+        text = cut(clean(text), self._limits.text if limit is None else limit)
+        return text if len(text) < _LONG else {"text": self._texts.setdefault(text, len(self._texts))}
 
 
 def _mark(status: Status) -> list[str]:

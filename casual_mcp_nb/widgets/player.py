@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from markupsafe import escape
 
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.store.cassette import Cassette, scrubbed
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.tool import ToolSpec
@@ -20,8 +22,10 @@ from casual_mcp_nb.widgets._slides import TIERS, slides_of
 
 FORMAT = "casual-mcp-nb player"
 VERSION = 1
-MAX_BYTES = 900_000
-"""From this size on, the texts of the page are cut shorter."""
+MAX_BYTES = 950_000
+"""How large a page becomes."""
+MAX_DATA_BYTES = 600_000
+"""From this size of its data on, the texts of the page are cut shorter."""
 MAX_INDEX_BYTES = 400_000
 
 _PAGE = """<!DOCTYPE html>
@@ -38,35 +42,42 @@ img-src data:; base-uri 'none'; form-action 'none'">
 <div id="root"></div>
 <noscript>This page steps through a conversation with JavaScript, which is off in this browser.</noscript>
 <script type="application/json" id="player">{data}</script>
+{cassette}
 <script type="module">{script}</script>
 </body>
 </html>
 """
 
 
-def player_page(conversation: Conversation, title: str, view: ToolView | None = None) -> str:
-    """Return a conversation as an HTML page that steps through it and searches as its model does.
+def player_page(
+    conversation: Conversation,
+    title: str,
+    *,
+    view: ToolView | None = None,
+    cassette: Cassette | None = None,
+    secrets: Iterable[str] = (),
+) -> str:
+    """Return a conversation as an HTML page that steps through it, searches as its model does, and is a cassette.
 
     Args:
         conversation: The conversation; what stays in the kernel is left out.
         title: The title of the page if the conversation has no turns.
-        view: The tools that the page can search.
+        view: The tools of the session, which the page can search.
+        cassette: What replays the conversation.
+        secrets: Values to mask, wherever they occur.
     """
+    secrets = tuple(secrets)
     script, style = bundle_of("player")
-    head = {"format": FORMAT, "version": VERSION, "search": _search(view)}
+    parts = {"script": script, "script_hash": _hash(script), "style": style, "style_hash": _hash(style)}
+    element = cassette.to_element(secrets) if cassette else ""
+    fits = len(element.encode()) <= MAX_BYTES - MAX_DATA_BYTES - len(script) - len(style)
+    fixed = {"format": FORMAT, "version": VERSION, "search": _search(view), "cassette": bool(element) and fits}
     for limits in TIERS:
-        document: dict[str, Any] = {**head, **slides_of(conversation, limits)}
+        document: dict[str, Any] = scrubbed({**fixed, **slides_of(conversation, limits)}, secrets)
         data = _embedded(document)
-        if len(data.encode()) <= MAX_BYTES:
+        if len(data.encode()) <= MAX_DATA_BYTES:
             break
-    return _PAGE.format(
-        title=escape(document["title"] or title),
-        script=script,
-        script_hash=_hash(script),
-        style=style,
-        style_hash=_hash(style),
-        data=data,
-    )
+    return _PAGE.format(title=escape(document["title"] or title), data=data, cassette=element if fits else "", **parts)
 
 
 def _search(view: ToolView | None) -> dict[str, Any]:

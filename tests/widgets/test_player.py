@@ -27,6 +27,19 @@ CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
 EVIL = "</script><img src=x onerror=alert(1)><!-- \u2028 <script>alert(2)</script> ${x} {{x}} \u202e"
 
 
+def filled(value: Any, texts: list[str]) -> Any:
+    """Put the long texts of a page in their places."""
+    match value:
+        case {"text": int(number)}:
+            return texts[number]
+        case dict():
+            return {key: filled(item, texts) for key, item in value.items()}
+        case list():
+            return [filled(item, texts) for item in value]
+        case _:
+            return value
+
+
 class Page(HTMLParser):
     """The tags of a page, and its embedded data."""
 
@@ -36,7 +49,8 @@ class Page(HTMLParser):
         self._in_data = False
         self._data = ""
         self.feed(text)
-        self.data: dict[str, Any] = json.loads(self._data)
+        data = json.loads(self._data)
+        self.data: dict[str, Any] = filled(data, data["texts"])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -81,7 +95,7 @@ def test_a_page_has_a_slide_for_the_prompt_each_request_each_call_and_the_answer
     assert page.slides("answer")[0]["text"] == [["p", "It is ", ["strong", "3"], "."]]
 
 
-def test_only_the_two_scripts_that_the_policy_names_are_in_a_page(session: Session) -> None:
+def test_only_the_script_that_the_policy_names_runs_in_a_page(session: Session) -> None:
     text = player_page(session.conversation, "")
     page = Page(text)
     assert page.tags.count("script") == 2
@@ -102,11 +116,10 @@ def test_what_is_hostile_stays_data(tmp_path: Path) -> None:
         session.chat(EVIL, model=scripted_model(*steps), echo="none")
         text = session.export(tmp_path / "evil.html", player=True).read_text(encoding="utf-8")
     page = Page(text)
-    assert page.tags.count("script") == 2
+    assert page.tags.count("script") == 3
     assert "img" not in page.tags
     assert "alert(1)" in page.slides("prompt")[0]["text"]
-    assert "\u2028" not in text
-    assert "\u202e" not in text
+    assert not {"\u2028", "\u202e"} & set(json.dumps(page.data, ensure_ascii=False))
 
 
 def test_what_stays_in_the_kernel_and_what_is_secret_is_in_no_page() -> None:
@@ -137,13 +150,44 @@ def test_twenty_turns_fit_into_a_megabyte_and_very_long_ones_too(session: Sessio
     assert len(page_of(session.conversation).data["slides"]) == 10
 
 
+def test_a_page_is_a_cassette_that_replays_the_conversation(session: Session, tmp_path: Path) -> None:
+    path = session.export(tmp_path / "cassette.html", player=True)
+    with Session.from_cassette(path, quiet=True) as replayed:
+        turns = replayed.replay(echo="none")
+    assert [turn.answer for turn in turns] == [turn.answer for turn in session.turns]
+    assert [call.result for turn in turns for call in turn.tool_calls] == [
+        call.result for turn in session.turns for call in turn.tool_calls
+    ]
+    assert [row.score for row in turns[0].searches[0].rows] == [row.score for row in session.turns[0].searches[0].rows]
+
+
+def test_a_cassette_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+    with Session.from_config(CONFIG) as session:
+        session.chat("long " * 80_000, model=scripted_model("Yes."), echo="none")
+        text = session.export(tmp_path / "long.html", player=True).read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.data["cassette"] is False
+    assert page.tags.count("script") == 2
+
+
+def test_a_key_of_the_config_is_masked_in_what_somebody_said(tmp_path: Path) -> None:
+    key = "sk-proj-Zk3vQ8xW2mN5bT7yR1cL9dF4"
+    server = {"bundled": "math", "transport": "in-process"}
+    config = {"clients": {"own": {"provider": "openai", "api_key": key}}, "servers": {"math": server}}
+    with Session.from_config(config) as session:
+        session.chat(f"Is {key} a key?", model=scripted_model(f"{key} is."), echo="none")
+        text = session.export(tmp_path / "key.html", player=True).read_text(encoding="utf-8")
+    assert key not in text
+    assert "a key?" in text
+
+
 def test_many_long_texts_are_cut_shorter_until_the_page_is_small_enough() -> None:
     with Session.from_config(CONFIG) as session:
         for number in range(60):
             text = f"{number} " + "x" * 30_000
             session.chat(text, model=scripted_model(text), echo="none")
         page = player_page(session.conversation, "")
-    assert len(page.encode()) < MAX_BYTES + 100_000
+    assert len(page.encode()) < MAX_BYTES
 
 
 def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> None:
@@ -166,7 +210,7 @@ def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_
 def test_a_page_that_cannot_search_says_why() -> None:
     tools = [ToolSpec("big", f"tool_{number}", "word " * 200 + f"w{number} v{number}") for number in range(3_000)]
     view = ToolView(Catalog(tools), Selection(), (), tuple(tools))
-    with_many = Page(player_page(Conversation(), "", view)).data["search"]
+    with_many = Page(player_page(Conversation(), "", view=view)).data["search"]
     without = page_of(Conversation()).data["search"]
     for search in (with_many, without):
         assert "index" not in search

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { compared, labelOf, placeIn, requestBefore, spread } from "../src/player/slides";
-import type { RequestSlide, Slide } from "../src/player/state";
+import { compared, labelOf, placeIn, requestBefore, spread, withTexts } from "../src/player/slides";
+import type { Lesson, RequestSlide, Slide } from "../src/player/state";
 
 function request(turn: number, messages: [number, number][], tools: [number, number][]): RequestSlide {
   return { kind: "request", turn, step: 1, words: "", parts: [100, 0, 20], origin: "estimated", messages, tools };
@@ -41,4 +41,15 @@ test("an address names a slide, and nothing else does", () => {
     ["#1", "#3", "#99", "#0", "#", "", "#x", "#1e3", "#-1"].map((hash) => placeIn(hash, 12)),
     [0, 2, 11, null, null, null, null, null, null],
   );
+});
+
+test("long texts are put in their places, and what only looks like one is left", () => {
+  const slides = [
+    { kind: "prompt", turn: 1, text: { text: 1 } },
+    { kind: "answer", turn: 1, text: [["p", "0"]] },
+  ];
+  const data = { slides, messages: [{ role: "user", text: "0", tokens: 0 }], search: { note: "" }, texts: ["zero", "one"] };
+  const lesson = withTexts(data as unknown as Lesson & { texts: string[] });
+  assert.deepEqual(lesson.slides, [{ kind: "prompt", turn: 1, text: "one" }, slides[1]]);
+  assert.deepEqual(lesson.messages, data.messages);
 });

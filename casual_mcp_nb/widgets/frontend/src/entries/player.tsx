@@ -1,9 +1,10 @@
 import { render } from "preact";
 import { followTheme, Player } from "../player/Player";
 import { Printed } from "../player/Printed";
+import { withTexts } from "../player/slides";
 import type { Lesson } from "../player/state";
 
-const lesson = JSON.parse(document.getElementById("player")?.textContent ?? "") as Lesson;
+const lesson = withTexts(JSON.parse(document.getElementById("player")?.textContent ?? "") as Lesson & { texts: string[] });
 const root = document.getElementById("root") as HTMLElement;
 followTheme();
 render(<Player lesson={lesson} />, root);

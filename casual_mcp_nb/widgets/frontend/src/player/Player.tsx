@@ -103,7 +103,7 @@ export function Player({ lesson }: { lesson: Lesson }) {
           </Button>
         </span>
       </header>
-      {help && <Keys />}
+      {help && <Keys lesson={lesson} />}
       <div class="cmn-stage">
         <Timeline lesson={lesson} place={place} onGo={go} />
         <div class="cmn-side" ref={stage}>
@@ -141,16 +141,27 @@ function aboutOf({ began, model }: Lesson): string {
   return [when, model].filter(Boolean).join(" · ");
 }
 
-function Keys() {
+function Keys({ lesson }: { lesson: Lesson }) {
   return (
-    <dl class="cmn-keys" data-testid="keys">
-      {KEYS.map(([keys, does]) => (
-        <div key={keys}>
-          <dt>{keys}</dt>
-          <dd>{does}</dd>
-        </div>
-      ))}
-    </dl>
+    <div class="cmn-help" data-testid="keys">
+      <dl>
+        {KEYS.map(([keys, does]) => (
+          <div key={keys}>
+            <dt>{keys}</dt>
+            <dd>{does}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="cmn-quiet">
+        {lesson.cassette ? (
+          <>
+            This page is a cassette too: <code>Session.from_cassette("lesson.html").replay()</code>
+          </>
+        ) : (
+          "The conversation is too large for this page to be a cassette."
+        )}
+      </p>
+    </div>
   );
 }
 

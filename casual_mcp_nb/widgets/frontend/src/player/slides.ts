@@ -3,6 +3,17 @@
 import { amount } from "../tokens/tokens";
 import type { Lesson, RequestSlide, Slide, Span } from "./state";
 
+/** Return the data of a page with its long texts in their places; the search has none. */
+export function withTexts({ search, texts, ...rest }: Lesson & { texts: string[] }): Lesson {
+  const filled = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(filled);
+    if (typeof value !== "object" || value === null) return value;
+    if ("text" in value && typeof value.text === "number") return texts[value.text];
+    return Object.fromEntries(Object.entries(value).map(([key, inside]) => [key, filled(inside)]));
+  };
+  return { ...(filled(rest) as Omit<Lesson, "search">), search };
+}
+
 /** What a slide is, and a few words on it. */
 export function labelOf(slide: Slide): [what: string, about: string] {
   switch (slide.kind) {

@@ -120,6 +120,8 @@ export interface SearchData {
 
 export interface Lesson {
   search: SearchData;
+  /** Whether the page has a cassette in it. */
+  cassette: boolean;
   title: string;
   /** Seconds since 1970. */
   began: number | null;
