@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from kit.kernel import Kernel, started_kernel
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
@@ -259,40 +258,3 @@ async def test_an_async_loop_that_is_cancelled_stops_the_turn(session: Session) 
     assert task.cancelled()
     after = await session.chat_async("And now?", model=scripted_model("fine"))
     assert (pauses.turn.status, after.answer) == ("stopped", "fine")
-
-
-SETUP = """
-from casual_mcp_nb import Session
-from casual_mcp_nb.providers import call, scripted_model
-from fastmcp import FastMCP
-import asyncio
-slow = FastMCP("slow")
-@slow.tool
-async def wait() -> str:
-    "Wait forever."
-    print("waiting")
-    await asyncio.Event().wait()
-    return ""
-session = Session.from_config({}, in_process={"slow": slow})
-session.connect();
-"""
-
-
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Kernel]:
-    with started_kernel() as kernel:
-        assert kernel.run(SETUP).status == "ok"
-        yield kernel
-
-
-@pytest.mark.kernel
-def test_in_a_cell_an_error_and_an_interrupt_stop_the_turn(kernel: Kernel) -> None:
-    ran = kernel.run("for pause in session.pauses('Go', model=scripted_model('never')): 1 / 0")
-    assert ran.status == "error"
-    assert kernel.printed("print(session.busy, session.turns[-1].status)") == "False stopped"
-    started = kernel.start("for pause in session.pauses('Go', model=scripted_model(call('slow__wait'), 'never')): pass")
-    kernel.wait(started, until="stream")
-    assert kernel.interrupt(started).status == "error"
-    assert kernel.printed("print(session.busy, session.turns[-1].status)") == "False stopped"
-    cell = "async for pause in session.pauses('Go', model=scripted_model('done')): print(pause.step)"
-    assert kernel.printed(f"{cell}\nprint(session.turns[-1].answer)").splitlines() == ["0", "done"]
