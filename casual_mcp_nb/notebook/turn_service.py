@@ -307,7 +307,7 @@ class TurnService:
         elif head.model is not None:
             yield f"There is no model {shown(head.model)} here: {self._model or 'none'} is used."
         if head.selection:
-            # One that was added from a file has no set-up of its own.
+            # One that was added from a file brings no set-up.
             self.system = head.system
         for name, value in head.selection.items():
             try:
