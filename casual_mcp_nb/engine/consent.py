@@ -112,6 +112,11 @@ class Consent:
             for name in [name for name in tools if name.server == server]:
                 del tools[name]
 
+    @property
+    def overrides(self) -> Mapping[str, Policies]:
+        """The policies by server that replace those of the configs."""
+        return self._overrides
+
     def set_overrides(self, overrides: Mapping[str, Policies]) -> None:
         """Replace the policies of servers, whatever their configs say.
 

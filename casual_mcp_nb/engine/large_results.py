@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_wi
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation import GaveUp, Worker
 from casual_mcp_nb.types.event import READ_RESULT, SYNTHETIC
-from casual_mcp_nb.types.large_result import KeptText, LargeResult, size_in_words
+from casual_mcp_nb.types.large_result import HANDLE_NOTE, KeptText, LargeResult, size_in_words
 from casual_mcp_nb.types.server import MIN_RESULT_TOKENS, ServerConfig
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import ToolSpec
@@ -57,13 +56,11 @@ DEFINITION: Mapping[str, Any] = {
 TOKENS = ToolSpec(SYNTHETIC, READ_RESULT, DEFINITION["description"], DEFINITION["parameters"], wire_name=READ_RESULT).tokens
 """Estimated tokens of the definition."""
 
-_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
-
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     """Return the handles of the large results in a conversation."""
     texts = (m.content for m in messages if m.role == "tool" and isinstance(m.content, str))
-    return {handle for text in texts for handle in _NOTE.findall(text)}
+    return {handle for text in texts for handle in HANDLE_NOTE.findall(text)}
 
 
 class LargeResults:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 from pydantic import ValidationError
 
+from casual_mcp_nb.engine.approval import checked_overrides
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
@@ -198,6 +199,10 @@ class CassetteService:
         self.source = self._player(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
         self._chat.use_tape(self.source)
+        servers = self._chat.server_manager.statuses
+        # Only what the recorded session had: an approval here lets nothing run.
+        policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
+        self._chat.consent.set_overrides(checked_overrides(policies, servers))
 
     def begin(
         self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON
@@ -292,6 +297,7 @@ class CassetteService:
             {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
             config.strict,
             None if limit == type(config.tool_results)().max_tokens else limit,
+            dict(self._chat.consent.overrides),
         )
 
     def _save_turn(self, turn: Turn, event: Event) -> None:

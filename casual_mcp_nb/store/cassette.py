@@ -36,6 +36,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
 )
 from casual_mcp_nb.types.files import write_text
+from casual_mcp_nb.types.large_result import HANDLE_NOTE
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.resource import Completions, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.types.secret import MASK, forms_of
@@ -135,6 +136,7 @@ class SessionEntry:
         tool_sets: Its toolsets.
         strict: As of `Session`.
         max_result_tokens: The limit on results; None for the usual one.
+        approval: As of `Session`.
     """
 
     model: str | None = None
@@ -143,6 +145,7 @@ class SessionEntry:
     tool_sets: Mapping[str, Plain] = field(default_factory=dict)
     strict: bool = False
     max_result_tokens: int | None = None
+    approval: Mapping[str, Plain] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -401,10 +404,12 @@ def model_request(
 
 
 def model_response(response: ModelResponse) -> dict[str, Plain]:
-    """Return the answer of a model as plain values: without ids, and without what only its provider can read."""
+    """Return the answer of a model as plain values, without what only its provider can read."""
     plain: dict[str, Plain] = {"message": plain_message(response.message)}
     if response.message.content == "":
         plain["message"]["content"] = ""
+    for plain_call, call in zip(plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True):
+        plain_call["id"] = call.id
     if response.usage is not None:
         plain["usage"] = _dumped(TokenUsage, response.usage)
     if response.finish_reason is not None:
@@ -435,7 +440,9 @@ class Definitions:
         return self._keys[text]
 
 
-def _written(interactions: Iterable[Interaction], definitions: Definitions) -> Iterator[dict[str, Plain]]:
+def _written(interactions: Sequence[Interaction], definitions: Definitions) -> Iterator[dict[str, Plain]]:
+    # They differ with each recording, and only handles depend on them.
+    with_ids = _has_handles(interactions)
     before: list[Plain] = []
     offered: tuple[list[str], list[str]] = [], []
     for each in interactions:
@@ -455,8 +462,10 @@ def _written(interactions: Iterable[Interaction], definitions: Definitions) -> I
             offered = tools, found
             before = _continued(messages, each.response)
         written: dict[str, Plain] = {"kind": each.kind, "request": request}
-        for name in ("events", "response", "error", "pace"):
-            value = getattr(each, name)
+        response = each.response
+        if each.kind == "model" and response and not with_ids:
+            response = {**response, "message": _without_ids(response["message"])}
+        for name, value in (("events", each.events), ("response", response), ("error", each.error), ("pace", each.pace)):
             if value is not None and value != []:
                 written[name] = value
         yield written
@@ -513,8 +522,21 @@ def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
     """Return what the next request usually begins with: the messages of a request, and its answer as requests have it."""
     if not response:
         return messages
-    answer = response["message"]
-    return [*messages, {name: value for name, value in answer.items() if value != ""}]
+    answer = {name: value for name, value in _without_ids(response["message"]).items() if value != ""}
+    return [*messages, answer]
+
+
+def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return an answer without the ids of its calls."""
+    calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
+    return {**message, **({"calls": calls} if calls else {})}
+
+
+def _has_handles(interactions: Iterable[Interaction]) -> bool:
+    """Return whether a model read the handle of a large result."""
+    messages = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
+    texts = (message.get("content") for message in messages if message.get("role") == "tool")
+    return any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
 
 
 def _name_of(key: str) -> str:
@@ -599,8 +621,10 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
     calls = [
-        # Without an id: the engine gives each call one that is unique in the conversation.
-        AssistantToolCall(id="", function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call)))
+        # Where it has no id, the engine gives it one that is unique in the conversation.
+        AssistantToolCall(
+            id=str(call.get("id", "")), function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call))
+        )
         for call in plain.get("calls", ())
     ]
     return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)

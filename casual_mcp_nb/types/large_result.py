@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.errors import UsageError
+
+HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
+"""How the model reads the handle of a large result, which depends on the id of its call."""
 
 
 class KeptText:

@@ -27,6 +27,7 @@ from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.store import Cassette
 from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.types.event import ToolFinished, ToolsSearched
+from casual_mcp_nb.types.large_result import HANDLE_NOTE
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.tokens import TokenUsage
 
@@ -68,6 +69,11 @@ def harbour() -> FastMCP[Any]:
     def depth() -> dict[str, float]:
         """Measure the depth of the water."""
         return {"metres": 12.5}
+
+    @server.tool
+    def log(days: int) -> str:
+        """Read the log of the harbour."""
+        return "\n".join(f"day {day}: nothing to report" for day in range(days))
 
     @server.tool
     async def open_gate(context: Context) -> str:
@@ -250,10 +256,37 @@ def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Sessi
         model = scripted_model(call("harbour__depth"), call("harbour__sink", ship="Fram"), "No.")
         session.chat("Sink it.", model=model, echo="none")
     assert asked == ["depth", "sink"]
-    with replayed(file, approval={"harbour": "always"}) as again:
+    with replayed(file) as again:
         again.replay()
         compared(session, again)
         assert [each.status for each in again.turns[0].tool_calls] == ["ok", "denied"]
+
+
+def test_a_large_result_is_kept_and_read_on_in_the_replay(opened: Callable[..., Session], file: Path) -> None:
+    session = opened()
+    model = scripted_model(
+        _with_id(call("harbour__log", days=2_000), "toolu_x7"),
+        lambda messages, tools: call("read_result", handle=_handle(messages[-1].content), find="day 1999"),
+        "It was quiet.",
+    )
+    with session.cassette(file):
+        session.chat("What happened?", model=model, echo="none")
+    assert session.turns[0].tool_calls[0].large is not None
+    with replayed(file) as again:
+        again.replay()
+        compared(session, again)
+
+
+def _with_id(made: Any, id: str) -> Any:
+    """An answer with one call that has an id as of a provider."""
+    from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
+    function = AssistantToolCallFunction(name=made.name, arguments=json.dumps(made.arguments))
+    return AssistantMessage(content=None, tool_calls=[AssistantToolCall(id=id, function=function)])
+
+
+def _handle(text: str) -> str:
+    return HANDLE_NOTE.findall(text)[0]
 
 
 def test_functions_of_the_notebook_are_run(opened: Callable[..., Session], file: Path) -> None:

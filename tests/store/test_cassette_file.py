@@ -111,6 +111,22 @@ def test_a_file_that_is_no_cassette_is_refused(data: bytes, tmp_path: Path) -> N
         Cassette.load(tmp_path / "not here.json")
 
 
+def test_a_file_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch, cassette: Cassette, tmp_path: Path) -> None:
+    file = tmp_path / "lesson.json"
+    cassette.save(file)
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(CassetteError):
+        Cassette.load(file)
+    monkeypatch.setattr("casual_mcp_nb.store.cassette.MAX_BYTES", 100)
+    with pytest.raises(CassetteError, match="MB"):
+        Cassette.load(file)
+    monkeypatch.undo()
+    cassette.save(file)
+    monkeypatch.setattr("casual_mcp_nb.store.cassette.MAX_MESSAGES", 5)
+    with pytest.raises(CassetteError):
+        Cassette.load(file)
+
+
 def test_an_error_is_one_of_ours_whatever_the_file_names(cassette: Cassette) -> None:
     document = json.loads(cassette.to_json())
     document["interactions"][2]["error"] = {"kind": "PurePath", "message": "x", "server": "harbour", "args": [1]}
