@@ -226,6 +226,9 @@ def test_a_conversation_is_exported_and_not_overwritten(kernel: Kernel, tmp_path
     assert "--overwrite" in again.text()
     assert kernel.run(f"%mcp export --overwrite '{path}'").status == "ok"
     assert json.loads(path.read_text(encoding="utf-8"))["version"] == 2
+    page = tmp_path / "talk.html"
+    assert kernel.run(f"%mcp export '{page}' --player").status == "ok"
+    assert 'id="player"' in page.read_text(encoding="utf-8")
 
 
 def test_a_config_with_mistakes_names_all_of_them_and_changes_nothing(kernel: Kernel, tmp_path: Path) -> None:
