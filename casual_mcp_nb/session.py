@@ -381,7 +381,8 @@ class Session(Displayable):
         system = cassette.session.system
         session = cls(config_of(cassette, file), name=name, system=system, quiet=quiet, store=store)
         session.cassettes.replay_only(cassette, file, pace, match_on)
-        session.turn_service.set_up(ConversationHead(session.model, system, cassette.session.selection))
+        chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
+        session.turn_service.set_up(ConversationHead(session.model, system, chosen))
         session._chat.consent.set_overrides(checked_overrides(approval, session.servers))
         return session
 

@@ -17,12 +17,13 @@ from casual_mcp_nb.engine.approval import checked_overrides
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
+from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.counts import count
@@ -199,10 +200,13 @@ class CassetteService:
         self.source = self._player(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
         self._chat.use_tape(self.source)
-        servers = self._chat.server_manager.statuses
-        # Only what the recorded session had: an approval here lets nothing run.
+        # A policy lets nothing run that is replayed; the functions of the notebook are run.
+        servers = {*self._chat.server_manager.statuses} - {NOTEBOOK}
         policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
-        self._chat.consent.set_overrides(checked_overrides(policies, servers))
+        try:
+            self._chat.consent.set_overrides(checked_overrides(policies, dict.fromkeys(servers)))
+        except ConfigError as error:
+            raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
 
     def begin(
         self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON

@@ -498,7 +498,11 @@ def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(file: Path,
     document = {
         "format": "casual-mcp-nb cassette",
         "version": 1,
-        "session": {"model": "${PLANTED}", "system": "${PLANTED} {{ 7 * 7 }}"},
+        "session": {
+            "model": "${PLANTED}",
+            "system": "${PLANTED} {{ 7 * 7 }}",
+            "selection": {"bind": 1, "__class__": 2, "tool_set": 7},
+        },
         "models": {"${PLANTED}": {"model": "${PLANTED}", "client": "c", "provider": "openai", "options": {}}},
         "servers": {
             "evil": {"way": "command", "options": {"defer_loading": True}, "tools": []},
@@ -516,6 +520,10 @@ def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(file: Path,
         assert isinstance(turn.exception, CassetteMismatchError)
         with pytest.raises(UsageError):
             session.cassettes.current.close()  # type: ignore[union-attr]
+    for approval in ({"evil": "sometimes"}, {"evil": 1}):
+        file.write_text(json.dumps({**document, "session": {"approval": approval}}))
+        with pytest.raises(CassetteError):
+            replayed(file)
     for bad in ({"command": "touch /tmp/x"}, {"command": ["x"]}, {"env": {"A": "b"}}):
         document["servers"] = {"evil": {"way": "command", "options": bad}}
         file.write_text(json.dumps(document))
