@@ -63,7 +63,6 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 _FROM_WORDS = ("from", "between", "of", "since")
 _TO_WORDS = ("to", "into", "in", "as", "until", "and")
 _REST_MARKER = re.compile(r":\s+|\b(?:of|in|that|saying|says|for|about|matching|containing)\s+", re.I)
-_COLON = re.compile(r":\s+")
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _PROPER_NAME = re.compile(r"\b(?:in|for|of|at|about|called|named)\s+((?:[A-Z][\w'\u2019-]*\s?)+)")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
@@ -158,13 +157,7 @@ def _kind(words: set[str], schema: SchemaReader) -> str:
 
 
 class Filling:
-    """A tool's arguments as far as a request contains them; optional ones only if the request mentions them.
-
-    Args:
-        text: The request.
-        mentions: The values in it.
-        parameters: The tool's parameters, required ones first.
-        known: Arguments of an earlier call, for those missing from the request.
+    """A tool's arguments as far as a request contains them, or an earlier call for those that are `known` from it.
 
     Attributes:
         arguments: The arguments.
@@ -235,7 +228,7 @@ class Filling:
                 ends = self._ends([mention for mention in self._free if mention.kind in source.kinds])
                 for parameter, mention in zip((source, targets[0]), ends, strict=True):
                     if mention is not None:
-                        self._put(parameter, _value(mention, parameter), (mention.start, mention.end))
+                        self._put(parameter, *_value(mention, parameter))
 
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
         """Return which mention is the source, and which is the target."""
@@ -269,7 +262,7 @@ class Filling:
             kinds = [kind for kind in parameter.kinds if kind != "quoted" or parameter.required]
             for mention in sorted(self._free, key=lambda one: kinds.index(one.kind) if one.kind in kinds else len(kinds)):
                 if mention.kind in kinds if parameter.type not in _NUMBERS else self._counts(parameter, mention):
-                    yield _value(mention, parameter), (mention.start, mention.end)
+                    yield _value(mention, parameter)
             if parameter.type == "string":
                 yield from self._beside_its_name(parameter)
 
@@ -300,7 +293,7 @@ class Filling:
         for name in map(re.escape, names):
             for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
                 match = re.search(pattern, self._text, re.I)
-                if match and terms(match[1])[:1] not in ([], *([word] for word in _GENERIC)):
+                if match and (words := terms(match[1])) and words[0] not in _GENERIC:
                     yield match[1], match.span(1)
 
     def _proper_names(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
@@ -315,7 +308,7 @@ class Filling:
         orders = OPENS_WITH_VERB.match(self._text)
         if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search"):
             return False
-        markers = list((_REST_MARKER if orders else _COLON).finditer(self._text))
+        markers = list(re.finditer(_REST_MARKER if orders else r":\s+", self._text))
         match = markers[-1 if parameter.kind == "search" else 0] if markers else orders and re.match(r"\W*\w+", self._text)
         following = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
         start = self._text.find(following, match.end()) if match else 0
@@ -326,5 +319,6 @@ class Filling:
         return True
 
 
-def _value(mention: Mention, parameter: Parameter) -> Any:
-    return mention.unit if mention.kind == "quantity" and parameter.kind == "unit" else mention.value
+def _value(mention: Mention, parameter: Parameter) -> tuple[Any, Span]:
+    is_unit = mention.kind == "quantity" and parameter.kind == "unit"
+    return mention.unit if is_unit else mention.value, (mention.start, mention.end)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
-from casual_mcp_nb.offline.conversation import PlannedCall
 from casual_mcp_nb.offline.needs import Need
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolSpec
@@ -17,12 +16,9 @@ FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
 """Weight of a word that matches only by an expansion."""
-_CHANGING = frozenset(
-    terms(
-        "clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set "
-        "update write"
-    )
-)
+_CHANGING = """
+clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set update write
+"""
 _SAYS_LITTLE = ("parameter name", "details")
 
 
@@ -34,16 +30,6 @@ class Candidate(NamedTuple):
     confidence: float
     """From 0 to 1: how much of the need the tool's words and parameters cover."""
     rank: float
-
-    @property
-    def call(self) -> PlannedCall:
-        """The call of it."""
-        return PlannedCall(self.tool.wire_name, self.filling.arguments)
-
-    @property
-    def complete(self) -> bool:
-        """Whether a call can be made."""
-        return not self.filling.missing
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
@@ -57,8 +43,7 @@ def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, M
 
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
-    mentions = need.mentions
-    filling = Filling(need.text, mentions, parameters_of(tool.input_schema))
+    filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
     # How well the tool matches each term of the request, by itself or by a synonym.
     worth = {part.asked or part.term: _SYNONYM for part in explanation.shares}
     worth |= {part.term: 1.0 for part in explanation.shares if not part.asked}
@@ -71,7 +56,8 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
     covered = _coverage(need, filling, explanation, worth)
-    taken = sum(filling.covers(one.start, one.end) for one in mentions) / len(mentions) if mentions else None
+    used = [filling.covers(one.start, one.end) for one in need.mentions]
+    taken = sum(used) / len(used) if used else None
     named = any(part.field == "name" and part.frequency for part in explanation.shares)
     if (filling.loose and (covered is None or not named)) or _changes_unasked(need, tool):
         confidence = 0.0
@@ -94,7 +80,8 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
     """Return whether the name begins with a verb for changing something, or for chance, that the request lacks."""
     verb = next(iter(terms(tool.name)), "")
-    return verb in _CHANGING and (need.terms | set(terms(" ".join(need.implied)))).isdisjoint({verb, *synonyms().get(verb, ())})
+    said = need.terms.union(terms(" ".join(need.implied)))
+    return verb in terms(_CHANGING) and said.isdisjoint({verb, *synonyms().get(verb, ())})
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:

@@ -34,7 +34,6 @@ _UNIT_WORDS = (
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
 _QUANTITY = re.compile(rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
 _UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
-_IS_UNIT = re.compile(_UNIT_WORDS, re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
 _BASE = re.compile(rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I)
 _URL = re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]")
@@ -69,15 +68,13 @@ _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
 _TOKENS = re.compile(_TOKEN, re.I)
 _RUN = re.compile(rf"(?<![\w.])(?:{_TOKEN}\s*){{2,100}}", re.I)
 _MAX_TRIES = 300
-"""Maximum number of attempts to parse an expression in a text."""
 _MARKER = re.compile(r"([^\W\d_]+)\s+(?:the\s+)?[\"'“(]?$")
 _NEAR = 40
-"""How many characters before a value are searched for the word before it."""
 
 
 @dataclass(frozen=True)
 class Mention:
-    """A value in a request: its kind (a key of the table of finders below), where it is, and the word before it."""
+    """A value in a request: its kind (a key of the table of finders below), where it is, the word before it, and its unit."""
 
     kind: str
     value: Any
@@ -85,7 +82,6 @@ class Mention:
     end: int
     marker: str = ""
     unit: str = ""
-    """The unit of a quantity, whose value is the number."""
 
 
 def find_mentions(text: str) -> list[Mention]:
@@ -108,28 +104,19 @@ def find_mentions(text: str) -> list[Mention]:
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the calculations in a text, such as `17 * 23 + 4`: start, end and the expression."""
-    tries = 0
     for run in _RUN.finditer(text):
         tokens = [token.span() for token in _TOKENS.finditer(text, run.start(), run.end())]
-        first, last = 0, len(tokens)
         # The longest part that can be evaluated, then what follows it.
-        while last - first > 1 and tries < _MAX_TRIES:
-            tries += 1
-            start, end = tokens[first][0], tokens[last - 1][1]
-            if expression := _calculation(text[start:end]):
+        parts = ((first[0], last[1]) for number, first in enumerate(tokens) for last in reversed(tokens[number + 1 :]))
+        taken = 0
+        for start, end in islice(parts, _MAX_TRIES):
+            if start >= taken and (expression := _calculation(text[start:end])):
                 yield start, end, expression
-            if expression or last - first == 2:
-                first, last = last if expression else first + 1, len(tokens)
-            else:
-                last -= 1
+                taken = end
 
 
 def number(text: str) -> int | float:
-    """Return a number in digits, with or without thousands separators.
-
-    Raises:
-        ValueError: The text is not a number.
-    """
+    """Return a number in digits, with or without thousands separators; raise ValueError for any other text."""
     plain = text.replace(",", "")
     return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
@@ -194,8 +181,8 @@ def _quantities(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def _path(match: re.Match[str]) -> str | None:
-    other = _IS_UNIT.fullmatch(match[0]) or match[0].casefold() == "and/or" or match[0].casefold() in zones_by_name()
-    return None if other else match[0]
+    is_unit = re.fullmatch(_UNIT_WORDS, match[0], re.I)
+    return None if is_unit or match[0].casefold() in {"and/or", *zones_by_name()} else match[0]
 
 
 @cache

@@ -53,12 +53,9 @@ def content_words(text: str) -> list[Word]:
 
 
 class Need:
-    """One thing that the person wants, in their words.
+    """One thing that the person wants, in their words: the values in it, and the words that can identify a tool.
 
     Attributes:
-        mentions: The values in it.
-        words: The words that can identify a tool, without those of values.
-        terms: The terms of these words.
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
         follows: Whether it continues the previous request.
@@ -110,16 +107,4 @@ def needs_of(text: str) -> list[Need]:
             pieces[-1] += piece
         elif piece.strip():
             pieces.append(piece)
-    needs = [Need(_TRAILING.sub("", piece.strip())) for piece in pieces]
-    return [one for need in needs for one in _each_quantity(need)][:MAX_NEEDS]
-
-
-def _each_quantity(need: Need) -> list[Need]:
-    """Split `5 miles and 3 km to feet` into two conversions."""
-    quantities = [mention for mention in need.mentions if mention.kind == "quantity"]
-    units = [mention for mention in need.mentions if mention.kind == "unit"]
-    between = [need.text[one.end : other.start].strip() for one, other in pairwise(quantities)]
-    if len(units) != 1 or not between or not all(re.fullmatch(r",|,?\s*and", text) for text in between):
-        return [need]
-    before, after = need.text[: quantities[0].start], need.text[quantities[-1].end :]
-    return [Need(f"{before}{need.text[one.start : one.end]}{after}") for one in quantities]
+    return [Need(_TRAILING.sub("", piece.strip())) for piece in pieces[:MAX_NEEDS]]

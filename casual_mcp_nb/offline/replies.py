@@ -28,13 +28,7 @@ _ASKED = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I
 
 
 def report_result(name: str, text: str, asked: Collection[str] = ()) -> str:
-    """Return a tool's result, or its `summary` if there is one.
-
-    Args:
-        name: The tool.
-        text: Its result in the conversation: plain text or JSON.
-        asked: Terms of the request; fields of the result with such a name come first.
-    """
+    """Return a tool's result, or its `summary` if there is one; fields named in the terms of the request come first."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -114,11 +108,10 @@ def _list(items: list[Any]) -> str:
 
 
 def _inline(value: Any) -> str:
-    if isinstance(value, list) and all(map(_is_plain, value)):
-        return _cut(", ".join(map(_scalar, value)), _MAX_INLINE) or "none"
-    return (
-        " ".join(_scalar(value).split("\n")) if _is_plain(value) else _cut(json.dumps(value, ensure_ascii=False), _MAX_INLINE)
-    )
+    if _is_plain(value):
+        return " ".join(_scalar(value).split("\n"))
+    listed = isinstance(value, list) and all(map(_is_plain, value))
+    return _cut(", ".join(map(_scalar, value)) or "none" if listed else json.dumps(value, ensure_ascii=False), _MAX_INLINE)
 
 
 def _is_plain(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import count
 
 from casual_mcp_nb.offline.mentions import NUMBER, QUOTED
 
@@ -82,19 +83,16 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"\bhow many (?:cpus?|cores)\b{_OF_COMPUTER}": "show cpu info",
     r"\b(?:am i|are we) (?:running|using)\b": "",
     r"\bhow (?:\w+) (?:is|are)(?= \d)": "how much is",
+    rf"\b(convert) ({NUMBER} \w+) and ({NUMBER} \w+) (?:in)?to (\w+)": r"\1 \2 to \4 and \1 \3 to \4",
 }
 _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRASES.items()]
 
 
 def reword(text: str) -> str:
     """Return a request with its phrases in the terms of tools; quotations stay as they are."""
-    quotations: list[str] = []
-
-    def stand_in(match: re.Match[str]) -> str:
-        quotations.append(match[0])
-        return chr(_FIRST_STAND_IN + len(quotations) - 1)
-
-    text = QUOTED.sub(stand_in, re.sub(_STAND_IN, " ", text))
+    text = re.sub(_STAND_IN, " ", text)
+    quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
+    text = QUOTED.sub(lambda _: next(stand_ins), text)
     for pattern, instead in _COMPILED:
         text = pattern.sub(instead, text)
     return re.sub(_STAND_IN, lambda match: quotations[ord(match[0]) - _FIRST_STAND_IN], text)

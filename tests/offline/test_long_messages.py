@@ -10,8 +10,8 @@ import pytest
 
 from casual_mcp_nb import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.offline.conversation import MAX_REQUEST
 from casual_mcp_nb.offline.mentions import MAX_MENTIONS, find_expressions, find_mentions
+from casual_mcp_nb.offline.planner import MAX_REQUEST
 from casual_mcp_nb.types.event import TextDelta
 
 CONFIG = {

@@ -40,16 +40,16 @@ class OfflineClient:
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
         # On another thread, because long messages are slow.
-        step = await asyncio.to_thread(plan, messages, options.extra.get("tools", ()))
+        planned, reply = await asyncio.to_thread(plan, messages, options.extra.get("tools", ()))
         first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
         calls = [
             AssistantToolCall(
                 id=f"call_{number}",
                 function=AssistantToolCallFunction(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)),
             )
-            for number, call in enumerate(step.calls, first)
+            for number, call in enumerate(planned, first)
         ]
-        message = AssistantMessage(content=step.reply, tool_calls=calls or None)
+        message = AssistantMessage(content=reply, tool_calls=calls or None)
         return ModelResponse(message, finish_reason="tool_calls" if calls else "stop")
 
     async def _chat(
