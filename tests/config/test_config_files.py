@@ -100,7 +100,7 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "misspelt section": ({"server": {}}, "server", "unknown key. Did you mean 'servers'?"),
     "unlike any key": ({"clients": {"c": {"provider": "openai", "zzz": 1}}}, "clients.c.zzz", "Available: 'api_key'"),
     "provider that does not exist": (
-        {"clients": {"c": {"provider": "replay"}}},
+        {"clients": {"c": {"provider": "telepathy"}}},
         "clients.c.provider",
         "'openai', 'openai-responses'",
     ),
