@@ -28,10 +28,16 @@ session.connect();
 CHATS = {"blocking": "session.chat('go')", "awaited": "await session.chat_async('go')"}
 
 
-@pytest.fixture(params=KERNELS_WITH_OPENAI)
-def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
+@pytest.fixture(scope="module", params=KERNELS_WITH_OPENAI)
+def started(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     with started_kernel(**request.param) as kernel:
         yield kernel
+
+
+@pytest.fixture
+def kernel(started: Kernel) -> Iterator[Kernel]:
+    yield started
+    started.printed("session.close()")
 
 
 def set_up(kernel: Kernel, provider: Provider, **servers: Any) -> None:

@@ -24,6 +24,12 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
         yield kernel
 
 
+@pytest.fixture(scope="module")
+def shared_kernel() -> Iterator[Kernel]:
+    with started_kernel() as kernel:
+        yield kernel
+
+
 @pytest.fixture
 def plain_kernel() -> Iterator[Kernel]:
     with started_kernel() as kernel:
@@ -58,25 +64,25 @@ def test_a_set_up_cell_run_ten_times_leaves_one_set_of_servers(kernel: Kernel, t
 
 
 @pytest.mark.fault(15)
-def test_a_config_written_in_the_cell_counts_by_what_it_says(plain_kernel: Kernel) -> None:
+def test_a_config_written_in_the_cell_counts_by_what_it_says(shared_kernel: Kernel) -> None:
     mark = new_mark()
     config = {"servers": {"raw": raw_config(mark)}}
-    plain_kernel.printed("from casual_mcp_nb import Session")
+    shared_kernel.printed("from casual_mcp_nb import Session")
     for _ in range(3):
-        assert plain_kernel.run(f"made = Session.from_config({config!r})\nmade.connect()\nmade").status == "ok"
+        assert shared_kernel.run(f"made = Session.from_config({config!r})\nmade.connect()\nmade").status == "ok"
         assert len(marked(mark)) == 1
-    assert plain_kernel.printed("print(sum(isinstance(each, Session) for each in Out.values()))") == "3"
+    assert shared_kernel.printed("print(sum(isinstance(each, Session) for each in Out.values()))") == "3"
 
 
 @pytest.mark.fault(15)
-def test_two_sessions_of_one_config_live_side_by_side_under_different_names(plain_kernel: Kernel, tmp_path: Path) -> None:
+def test_two_sessions_of_one_config_live_side_by_side_under_different_names(shared_kernel: Kernel, tmp_path: Path) -> None:
     path, mark = config_file(tmp_path, {})
-    plain_kernel.printed(
+    shared_kernel.printed(
         f"from casual_mcp_nb import Session\na = Session.from_config({str(path)!r})\n"
         f"b = Session.from_config({str(path)!r}, name='second')\na.connect(); b.connect();"
     )
     assert len(marked(mark)) == 2
-    assert plain_kernel.printed("print(a.servers['server_0'].state, b.servers['server_0'].state)") == "ready ready"
+    assert shared_kernel.printed("print(a.servers['server_0'].state, b.servers['server_0'].state)") == "ready ready"
 
 
 STUBBORN: list[dict[str, Any]] = [
@@ -118,12 +124,12 @@ def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(tmp
 
 
 @pytest.mark.fault(18)
-def test_a_server_that_died_is_back_at_its_next_use_from_a_cell(plain_kernel: Kernel, tmp_path: Path) -> None:
+def test_a_server_that_died_is_back_at_its_next_use_from_a_cell(shared_kernel: Kernel, tmp_path: Path) -> None:
     path, mark = config_file(tmp_path, {"calls": {"say": {"result": text_result("here")}}})
-    plain_kernel.printed(f"from casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})")
-    assert "here" in plain_kernel.printed("print(session.call_tool('say').result)")
+    shared_kernel.printed(f"from casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})")
+    assert "here" in shared_kernel.printed("print(session.call_tool('say').result)")
     (process,) = marked(mark)
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not marked(mark), "the end of the server")
-    assert "here" in plain_kernel.printed("print((await session.call_tool_async('say')).result)")
+    assert "here" in shared_kernel.printed("print((await session.call_tool_async('say')).result)")
     assert len(marked(mark)) == 1
