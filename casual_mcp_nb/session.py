@@ -32,7 +32,6 @@ from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
 from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.config.server_entry import ServerLike
-from casual_mcp_nb.engine.approval import checked_overrides
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
@@ -380,10 +379,9 @@ class Session(Displayable):
         cassette = Cassette.load(file)
         system = cassette.session.system
         session = cls(config_of(cassette, file), name=name, system=system, quiet=quiet, store=store)
-        session.cassettes.replay_only(cassette, file, pace, match_on)
+        session.cassettes.replay_only(cassette, file, pace, match_on, approval)
         chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
         session.turn_service.set_up(ConversationHead(session.model, system, chosen))
-        session._chat.consent.set_overrides(checked_overrides(approval, session.servers))
         return session
 
     @classmethod

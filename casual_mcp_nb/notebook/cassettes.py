@@ -29,6 +29,7 @@ from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.event import Event, TurnFinished
 from casual_mcp_nb.types.options import OPTION_NAMES
+from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.stored import ConversationHead
 from casual_mcp_nb.types.trace import Turn
 
@@ -186,7 +187,14 @@ class CassetteService:
         }
         return cassette
 
-    def replay_only(self, cassette: Cassette, path: Path, pace: float | None, match_on: Collection[MatchOn] | None) -> None:
+    def replay_only(
+        self,
+        cassette: Cassette,
+        path: Path,
+        pace: float | None,
+        match_on: Collection[MatchOn] | None,
+        approval: Mapping[str, Policies] | None,
+    ) -> None:
         """Replay a cassette for as long as the session lives, see `Session.from_cassette`.
 
         Args:
@@ -194,6 +202,7 @@ class CassetteService:
             path: Its file.
             pace: As of `begin`.
             match_on: As of `begin`; None for everything except the system prompt, which comes from the cassette.
+            approval: Policies by server that replace the recorded ones; None for none.
         """
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
@@ -207,6 +216,7 @@ class CassetteService:
             self._chat.consent.set_overrides(checked_overrides(policies, dict.fromkeys(servers)))
         except ConfigError as error:
             raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
+        self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.statuses))
 
     def begin(
         self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON
