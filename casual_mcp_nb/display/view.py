@@ -260,21 +260,6 @@ def fraction(part: float | None, whole: float | None) -> float | None:
     return min(1.0, max(0.0, part / whole))
 
 
-def section_titles(view: View) -> list[str]:
-    """Return the titles of all sections, in the order in which every format has them."""
-    return _titles(view.blocks)
-
-
-def _titles(blocks: tuple[Block, ...]) -> list[str]:
-    sections = [block for block in blocks if isinstance(block, Section)]
-    return [
-        title
-        for section in sections
-        for title in (cell_text(section.title), *(() if section.brief else _titles(section.blocks)))
-        if title
-    ]
-
-
 def cell_text(cell: Cell) -> str:
     """Return the text of a cell or a title."""
     return cell if isinstance(cell, str) else cell.text

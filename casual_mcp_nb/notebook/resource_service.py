@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 Readable = str | Resource | ContentPart
-Attachment = str | Resource | ResourceContents | PromptMessages | ContentPart
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 

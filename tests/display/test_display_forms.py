@@ -14,7 +14,7 @@ from casual_llm.messages import AssistantMessage, UserMessage
 
 from casual_mcp_nb.display import mimebundle, page, turn_bundle, view_of
 from casual_mcp_nb.display.plain import to_text
-from casual_mcp_nb.display.view import DisplayLimits, fit, section_titles
+from casual_mcp_nb.display.view import Block, DisplayLimits, Section, cell_text, fit
 from casual_mcp_nb.types.budget import Budget, TurnCosts
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import (
@@ -66,10 +66,21 @@ def test_every_noun_has_three_forms_that_repeat(make: Any, kind: str) -> None:
     assert bundle == mimebundle(make(kind))
 
 
+def section_titles(blocks: tuple[Block, ...]) -> list[str]:
+    """The titles of all sections, in the order in which every format has them."""
+    sections = [block for block in blocks if isinstance(block, Section)]
+    return [
+        title
+        for section in sections
+        for title in (cell_text(section.title), *(() if section.brief else section_titles(section.blocks)))
+        if title
+    ]
+
+
 def test_all_forms_name_the_same_sections_in_the_same_order(make: Any, parse: Any, kind: str) -> None:
     noun = make(kind)
     bundle = mimebundle(noun)
-    titles = section_titles(fit(view_of(noun, DisplayLimits()), DisplayLimits()))
+    titles = section_titles(fit(view_of(noun, DisplayLimits()), DisplayLimits()).blocks)
     for form in (bundle["text/plain"], bundle["text/markdown"].replace("\\", ""), parse(bundle["text/html"]).text):
         position = 0
         for title in titles:
