@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.limits import RateLimitWait
-from casual_mcp_nb.store.cassette import ModelEntry, Plain, model_request
+from casual_mcp_nb.store.cassette import ModelEntry
+from casual_mcp_nb.store.interaction import Plain, model_request
 from casual_mcp_nb.types.model_response import ModelResponse
 
 if TYPE_CHECKING:

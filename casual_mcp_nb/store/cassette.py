@@ -9,93 +9,55 @@ model before it and its answer, and `tools` only if they are not the same. Nothi
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from casual_mcp_nb import errors
-from casual_mcp_nb.errors import CassetteError, CasualMcpError, ProviderError, ServerError, shown
-from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.errors import CassetteError, ServerError, shown
+from casual_mcp_nb.store.cassette_text import ELEMENT_ID, element_of, pretty, scrubbed
+from casual_mcp_nb.store.interaction import (
+    Interaction,
+    Kind,
+    Plain,
+    checked_event,
+    model_request,
+    model_response,
+    plain_result,
+    plain_tool,
+    progress_event,
+    read_error,
+    read_tools,
+    turn_request,
+    validated,
+)
 from casual_mcp_nb.types.event import (
     SYNTHETIC,
     UNKNOWN,
-    HostedCall,
     StepFinished,
     StepStarted,
     TextDelta,
     ToolFinished,
     ToolProgress,
     ToolStarted,
-    TurnStarted,
 )
 from casual_mcp_nb.types.files import write_text
 from casual_mcp_nb.types.large_result import HANDLE_NOTE
 from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.resource import Completions, PromptMessage, Resource, ServerPrompt
-from casual_mcp_nb.types.secret import MASK, forms_of
-from casual_mcp_nb.types.tokens import TokenUsage
 from casual_mcp_nb.types.tool import ToolSpec, by_server
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
-    from pydantic import TypeAdapter
-
     from casual_mcp_nb.types.stored import ConversationHead
     from casual_mcp_nb.types.trace import Turn
 
 FORMAT = "casual-mcp-nb cassette"
 VERSION = 1
-ELEMENT_ID = "cassette"
-"""The id of the element of an HTML file that has a cassette in it."""
 MAX_BYTES = 200_000_000
 MAX_MESSAGES = 1_000_000
 """How many messages the requests of a cassette may have in all."""
-MAX_LINE = 120
-"""How long a list or an object in the file may be to be written on one line."""
-
-Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "approval"]
 Way = Literal["bundled", "command", "url", "in-process"]
 """How a server was reached, which decides when the person is asked."""
-Plain = Any
-"""A JSON value."""
-
-
-@dataclass(eq=False)
-class Interaction:
-    """A request, and what it was answered with.
-
-    Args:
-        kind: Whom it went to, and what it wants.
-        request: The request, as plain values; of a model, with all its messages and tools.
-        response: The answer, as plain values; None if there was an error.
-        error: The error, as plain values.
-        events: What happened before the answer: pieces of its text (their length, or the text itself), progress, log lines.
-        pace: When each event happened, and then the answer, in milliseconds since the request.
-    """
-
-    kind: Kind
-    request: dict[str, Plain]
-    response: Plain = None
-    error: dict[str, Plain] | None = None
-    events: list[Plain] = field(default_factory=list)
-    pace: list[int] = field(default_factory=list)
-
-    def answer(self) -> Any:
-        """Return the answer as a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
-
-        Raises:
-            CasualMcpError: The request was answered with that error.
-        """
-        if self.error is not None:
-            raise _error_of(self.error, ProviderError if self.kind == "model" else ServerError)
-        return _READERS[self.kind](self.response, self.request)
 
 
 @dataclass(eq=False)
@@ -241,13 +203,13 @@ class Cassette:
             "session": _fields(self.session),
             "models": {name: _fields(self.models[name]) for name in sorted(self.models)},
             "servers": {
-                name: {**_fields(server), "tools": [_tool(tool) for tool in server.tools]}
+                name: {**_fields(server), "tools": [plain_tool(tool) for tool in server.tools]}
                 for name, server in self.servers.items()
             },
             "definitions": dict(sorted(definitions.by_key.items())),
             "interactions": written,
         }
-        return f"{_pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
+        return f"{pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
 
     def to_element(self, secrets: Iterable[str] = ()) -> str:
         """Return the cassette as an element of an HTML file, which `load` reads again.
@@ -297,8 +259,8 @@ class Cassette:
             return cls(
                 list(_read_interactions(document["interactions"], document.get("definitions", {}))),
                 {str(name): _server(str(name), fields) for name, fields in document.get("servers", {}).items()},
-                {str(name): _validated(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
-                _validated(SessionEntry, document.get("session", {})),
+                {str(name): validated(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
+                validated(SessionEntry, document.get("session", {})),
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
             raise CassetteError(f"{name} is damaged: its contents are not those of a cassette.", hint=_HINT) from None
@@ -323,100 +285,11 @@ class Cassette:
         if len(data) > MAX_BYTES:
             raise CassetteError(f"{shown(file)} is not a cassette: it has more than {MAX_BYTES // 1_000_000} MB.")
         if file.suffix.casefold() in (".html", ".htm"):
-            data = _element_of(data, file)
+            data = element_of(data, file)
         return cls.from_json(data, shown(file))
 
 
 _HINT = "Record it again: session.cassette(path, mode='all')."
-
-
-# --- messages and requests
-
-
-def plain_message(message: ChatMessage) -> dict[str, Plain]:
-    """Return a message as a cassette has it in requests: without ids, and of images only what they are."""
-    plain: dict[str, Plain] = {"role": message.role}
-    if message.role == "tool":
-        plain["tool"] = message.name
-    if message.content not in (None, ""):
-        content: Any = message.content
-        plain["content"] = content if isinstance(content, str) else [_plain_part(part) for part in content]
-    images = getattr(message, "images", ())
-    if images:
-        plain["images"] = [_plain_part(image)["image"] for image in images]
-    if message.role == "assistant" and message.tool_calls:
-        plain["calls"] = [_plain_call(call) for call in message.tool_calls]
-    return plain
-
-
-def _plain_part(part: Any) -> dict[str, Plain]:
-    if part.type == "text":
-        return {"text": part.text}
-    source = part.source if isinstance(part.source, str) else str(part.source.get("data", ""))
-    return {"image": f"{part.media_type} sha256:{hashlib.sha256(source.encode()).hexdigest()[:16]}"}
-
-
-def _plain_call(call: AssistantToolCall) -> dict[str, Plain]:
-    text = call.function.arguments
-    plain: dict[str, Plain] = {"tool": call.function.name}
-    try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        if text == _spaced(arguments):
-            return {**plain, "arguments": arguments}
-        if text == _compact(arguments):
-            return {**plain, "arguments": arguments, "compact": True}
-    return {**plain, "text": text}
-
-
-def _spaced(value: Plain) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _compact(value: Plain) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def arguments_text(call: Mapping[str, Plain]) -> str:
-    """Return the arguments of a call in a cassette as the model wrote them."""
-    if "arguments" not in call:
-        return str(call["text"])
-    return _compact(call["arguments"]) if call.get("compact") else _spaced(call["arguments"])
-
-
-def model_request(
-    model: str, messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Plain]], found: Iterable[Mapping[str, Plain]]
-) -> dict[str, Plain]:
-    """Return a request to a model as plain values.
-
-    Args:
-        model: The model's name.
-        messages: The messages.
-        tools: The definitions of the tools.
-        found: Those that the provider adds itself.
-    """
-    request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
-    if added := [*found]:
-        request["found"] = added
-    return request
-
-
-def model_response(response: ModelResponse) -> dict[str, Plain]:
-    """Return the answer of a model as plain values, without what only its provider can read."""
-    plain: dict[str, Plain] = {"message": plain_message(response.message)}
-    if response.message.content == "":
-        plain["message"]["content"] = ""
-    for plain_call, call in zip(plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True):
-        plain_call["id"] = call.id
-    if response.usage is not None:
-        plain["usage"] = _dumped(TokenUsage, response.usage)
-    if response.finish_reason is not None:
-        plain["finish_reason"] = response.finish_reason
-    if response.hosted_calls:
-        plain["hosted_calls"] = [_dumped(HostedCall, call) for call in response.hosted_calls]
-    return plain
 
 
 class Definitions:
@@ -497,25 +370,13 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
                 request["found"] = found
             before = _continued(messages, row.get("response"))
         interaction = Interaction(row["kind"], request, row.get("response"), row.get("error"))
-        interaction.events = list(map(_checked_event, row.get("events", ())))
+        interaction.events = list(map(checked_event, row.get("events", ())))
         interaction.pace = [int(ms) for ms in row.get("pace", ())]
         if interaction.error is None:
             interaction.answer()
         else:
-            _error_of(interaction.error, ServerError)
+            read_error(interaction.error, ServerError)
         yield interaction
-
-
-def _checked_event(event: Plain) -> Plain:
-    if isinstance(event, int | str) and not isinstance(event, bool):
-        return event
-    if not isinstance(event, Mapping):
-        raise ValueError("Not an event.")
-    if "progress" in event:
-        _validated(ToolProgress, {"call_id": "", **event})
-    elif "tools" in event:
-        read_tools("", event["tools"])
-    return dict(event)
 
 
 def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
@@ -541,153 +402,6 @@ def _has_handles(interactions: Iterable[Interaction]) -> bool:
 
 def _name_of(key: str) -> str:
     return key.partition(" (")[0]
-
-
-# --- answers
-
-
-def plain_error(error: CasualMcpError) -> dict[str, Plain]:
-    """Return an error as plain values."""
-    plain: dict[str, Plain] = {"kind": type(error).__name__, "message": str(error)}
-    for name in _ERROR_FIELDS:
-        value = getattr(error, name, None)
-        if value not in (None, False, "", plain["message"]):
-            plain[name] = value
-    return plain
-
-
-_ERROR_FIELDS = ("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after", "partial")
-_SHARED_FIELDS = ("server", "tool", "retryable")
-
-
-def _error_of(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    kind = getattr(errors, str(plain["kind"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError)):
-        kind = default
-    names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
-    error = kind(str(plain["message"]))
-    for name in names:
-        value = plain.get(name)
-        if isinstance(value, str | int | float):
-            setattr(error, name, value)
-    return error
-
-
-def plain_result(result: ToolResult) -> dict[str, Plain]:
-    """Return the result of a call as plain values; a payload stays in the kernel."""
-    plain: dict[str, Plain] = {"content": plain_parts(result.content)}
-    if result.structured is not None:
-        plain["structured"] = result.structured
-    if result.is_error:
-        plain["is_error"] = True
-    return plain
-
-
-def plain_parts(parts: Iterable[ContentPart]) -> list[dict[str, Plain]]:
-    """Return contents as plain values, their bytes as base64."""
-    return [
-        {"kind": part.kind}
-        | {name: value for name in ("text", "mime_type", "uri") if (value := getattr(part, name))}
-        | ({"data": base64.b64encode(part.data).decode("ascii")} if part.data is not None else {})
-        for part in parts
-    ]
-
-
-def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:
-    """Return resources or prompts as plain values, without their server."""
-    return [{name: value for name, value in _dumped(type(offer), offer).items() if name != "server"} for offer in offers]
-
-
-def _parts(plain: Any) -> tuple[ContentPart, ...]:
-    return tuple(
-        _validated(
-            ContentPart, {**part, "data": base64.b64decode(part["data"], validate=True)} if "data" in part else dict(part)
-        )
-        for part in plain
-    )
-
-
-def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
-    usage = plain.get("usage")
-    return ModelResponse(
-        _assistant(plain["message"]),
-        _validated(TokenUsage, usage) if usage is not None else None,
-        _text_or_none(plain.get("finish_reason")),
-        tuple(_validated(HostedCall, call) for call in plain.get("hosted_calls", ())),
-    )
-
-
-def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
-    from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
-
-    calls = [
-        # Where it has no id, the engine gives it one that is unique in the conversation.
-        AssistantToolCall(
-            id=str(call.get("id", "")), function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call))
-        )
-        for call in plain.get("calls", ())
-    ]
-    return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
-
-
-def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
-    return ToolResult(_parts(plain["content"]), plain.get("structured"), bool(plain.get("is_error")))
-
-
-def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:
-    return lambda plain, request: tuple(_validated(kind, {**fields, "server": request["server"]}) for fields in plain)
-
-
-def _read_prompt(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[PromptMessage, ...], str]:
-    messages = tuple(PromptMessage(str(each["role"]), _parts([each["content"]])[0]) for each in plain["messages"])
-    return messages, str(plain.get("description", ""))
-
-
-def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str, str, bool]:
-    verdict, scope = plain["verdict"], plain.get("scope", "call")
-    if not isinstance(verdict, bool | str) or scope not in ("call", "tool", "server"):
-        raise ValueError("Not an answer.")
-    return verdict, scope, bool(plain.get("answered", True))
-
-
-_READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
-    "turn": lambda plain, request: list(map(prompt_message, request["messages"])),
-    "model": _read_response,
-    "call": _read_result,
-    "resources": _read_offers(Resource),
-    "prompts": _read_offers(ServerPrompt),
-    "read": lambda plain, request: _parts(plain),
-    "prompt": _read_prompt,
-    "completion": lambda plain, request: _validated(Completions, plain),
-    "approval": _read_verdict,
-}
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Return a message of the person from a turn of a cassette."""
-    from casual_llm.messages import AssistantMessage, SystemMessage, UserMessage
-
-    kinds: Mapping[str, Any] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
-    message: ChatMessage = kinds[plain["role"]].model_validate(plain)
-    return message
-
-
-def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:
-    """Return what the person sent as plain values.
-
-    Args:
-        started: How the turn started.
-        system: The system prompt of this turn alone.
-    """
-    messages = [message.model_dump(mode="json", exclude_none=True) for message in started.messages]
-    request: dict[str, Plain] = {"messages": messages, "model": started.model}
-    if started.tool_set not in (None, "custom"):
-        request["tool_set"] = started.tool_set
-    return request | ({"system": system} if system is not None else {})
 
 
 def _interactions_of(turn: Turn) -> list[Interaction]:
@@ -733,78 +447,8 @@ def _interactions_of(turn: Turn) -> list[Interaction]:
     return [each for each in interactions if id(each) not in left]
 
 
-def progress_event(progress: float, total: float | None, text: str | None) -> dict[str, Plain]:
-    """Return a report of progress as an event of a cassette."""
-    fields = {"progress": progress, "total": total, "text": text}
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _ms(seconds: float) -> int:
     return max(0, round(seconds * 1_000))
-
-
-# --- the document
-
-
-def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Return a JSON value with secrets masked, in keys and numbers too, and as text what JSON cannot have.
-
-    Args:
-        value: The value.
-        secrets: The values to mask.
-    """
-    return _scrubbed(value, forms_of(secrets))
-
-
-def _scrubbed(value: Plain, forms: Sequence[str]) -> Plain:
-    match value:
-        case str():
-            for form in forms:
-                value = value.replace(form, MASK)
-            return value
-        case Mapping():
-            return {_scrubbed(str(key), forms): _scrubbed(item, forms) for key, item in value.items()}
-        case list() | tuple():
-            return [_scrubbed(item, forms) for item in value]
-        case int() | float() if not isinstance(value, bool) and str(value) in forms:
-            return MASK
-        case float() if not math.isfinite(value):
-            return str(value)
-        case _:
-            return value
-
-
-def _pretty(value: Plain, indent: str = "") -> str:
-    """Return JSON with short lists and objects, and lists of numbers, on one line."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
-    if not isinstance(value, dict | list) or not value or numbers or len(text) + len(indent) <= MAX_LINE:
-        return text
-    deeper = f"{indent}  "
-    if isinstance(value, list):
-        items = [f"{deeper}{_pretty(item, deeper)}" for item in value]
-        return "[\n" + ",\n".join(items) + f"\n{indent}]"
-    items = [f"{deeper}{json.dumps(str(key), ensure_ascii=False)}: {_pretty(item, deeper)}" for key, item in value.items()]
-    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
-
-
-def _validated(kind: Any, fields: Any) -> Any:
-    if not isinstance(fields, Mapping):
-        raise ValueError("Not an object.")
-    known = kind.__dataclass_fields__
-    return _adapter(kind).validate_python({name: value for name, value in fields.items() if name in known})
-
-
-def _dumped(kind: Any, value: Any) -> dict[str, Plain]:
-    fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
-    return fields
 
 
 def _fields(entry: Any) -> dict[str, Plain]:
@@ -818,54 +462,7 @@ def _fields(entry: Any) -> dict[str, Plain]:
     }
 
 
-def _tool(tool: ToolSpec) -> dict[str, Plain]:
-    fields = _dumped(ToolSpec, tool)
-    return {name: value for name, value in fields.items() if name not in ("server", "wire_name")}
-
-
-def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools of a server from plain values."""
-    return tuple(_validated(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
-
-
-def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:
-    """Return the tools of a server as plain values."""
-    return [_tool(tool) for tool in tools]
-
-
 def _server(name: str, fields: Mapping[str, Any]) -> ServerEntry:
-    entry: ServerEntry = _validated(ServerEntry, {**fields, "tools": ()})
+    entry: ServerEntry = validated(ServerEntry, {**fields, "tools": ()})
     entry.tools = read_tools(name, fields.get("tools", ()))
     return entry
-
-
-class _Element(HTMLParser):
-    """Takes the text of the element with the cassette out of an HTML file."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=False)
-        self.text: list[str] = []
-        self._inside = self.seen = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "script" and dict(attrs).get("id") == ELEMENT_ID and not self.seen:
-            self._inside = self.seen = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.text.append(data)
-
-
-def _element_of(data: bytes, file: Path) -> bytes:
-    parser = _Element()
-    parser.feed(data.decode("utf-8", "replace"))
-    parser.close()
-    if not parser.seen:
-        raise CassetteError(
-            f"{shown(file)} has no cassette in it.",
-            hint="Use a page that session.export(path, player=True) wrote, or a .json file.",
-        )
-    return "".join(parser.text).encode()

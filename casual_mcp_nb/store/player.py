@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Literal
 
 from casual_mcp_nb.errors import CassetteMismatchError, shown
-from casual_mcp_nb.store.cassette import Cassette, Interaction, Kind, ModelEntry, Plain, scrubbed
+from casual_mcp_nb.store.cassette import Cassette, ModelEntry
+from casual_mcp_nb.store.cassette_text import scrubbed
+from casual_mcp_nb.store.interaction import Interaction, Kind, Plain
 from casual_mcp_nb.types.cassette import MATCH_ON, MatchOn
 
 MAX_PAUSE = 10.0

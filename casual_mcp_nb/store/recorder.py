@@ -7,20 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from casual_mcp_nb.errors import CasualMcpError
-from casual_mcp_nb.store.cassette import (
-    Cassette,
-    Interaction,
-    Kind,
-    ModelEntry,
-    Plain,
-    ServerEntry,
-    SessionEntry,
-    Way,
-    model_response,
-    plain_error,
-    plain_tools,
-    turn_request,
-)
+from casual_mcp_nb.store.cassette import Cassette, ModelEntry, ServerEntry, SessionEntry, Way
+from casual_mcp_nb.store.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
 from casual_mcp_nb.types.event import TurnStarted
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.server import ServerConfig

@@ -9,15 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
-from casual_mcp_nb.store.cassette import (
-    Plain,
-    ServerEntry,
-    plain_offers,
-    plain_parts,
-    plain_result,
-    progress_event,
-    read_tools,
-)
+from casual_mcp_nb.store.cassette import ServerEntry
+from casual_mcp_nb.store.interaction import Plain, plain_offers, plain_parts, plain_result, progress_event, read_tools
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.resource import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt, Subscription
 from casual_mcp_nb.types.server import ServerConfig

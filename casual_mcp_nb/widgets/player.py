@@ -12,7 +12,8 @@ from markupsafe import escape
 
 from casual_mcp_nb.display.text import first
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.store.cassette import Cassette, scrubbed
+from casual_mcp_nb.store.cassette import Cassette
+from casual_mcp_nb.store.cassette_text import scrubbed
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.tool import ToolSpec
