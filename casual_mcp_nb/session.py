@@ -581,14 +581,18 @@ class Session(Displayable):
         unregister(self)
         try:
             await self._runner.close()
-            await asyncio.to_thread(self.cassettes.close)
+            try:
+                await asyncio.to_thread(self.cassettes.close)
+            except RuntimeError:
+                # At the end of the process no thread can be started.
+                self.cassettes.close()
         finally:
             # After the turn: widgets that freeze now show its end.
             self.observers.closing.notify()
             self.observers.closing.clear()
         await self._chat.close()
         if self.store is not None:
-            # At the end of the process no thread can be started; the store waits there itself.
+            # At the end of the process the store waits itself.
             with contextlib.suppress(RuntimeError):
                 await asyncio.to_thread(self.store.flush)
 

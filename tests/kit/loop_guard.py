@@ -1,10 +1,10 @@
 """A watch over every event loop of this process: which callback held its loop, for how long, and where.
 
 A callback holds its loop while it computes, and while it sleeps or waits for something. On a busy machine it can also take long
-because it is not given the processor, or because another thread has the interpreter; that is nobody's fault and is not counted:
-what it computed is read from the clock of its thread, and what it slept from looks that a watcher takes every 25 ms, of which
-only those count that were on time and saw a thread that wanted nothing. The collector of garbage is not counted either: what it
-takes depends on all that the tests have loaded, and it comes wherever it comes.
+because it, or a thread that it starts, is not given the processor, or because another thread has the interpreter; that is
+nobody's fault and is not counted: what it computed is read from the clock of its thread, and what it slept from looks that a
+watcher takes every 25 ms, of which only those count that were on time and saw a thread that wanted nothing. The collector of
+garbage is not counted either: what it takes depends on all that the tests have loaded, and it comes wherever it comes.
 """
 
 from __future__ import annotations
@@ -189,7 +189,11 @@ class LoopGuard:
             return
         trace = _trace(frame)
         waits = cpu - callback.seen_cpu < IDLE_SECONDS
-        if waits and ((on_time and _sleeps(ident)) or "<frozen importlib._bootstrap>" in trace[-1]):
+        if (
+            waits
+            and not _starts_thread(trace)
+            and ((on_time and _sleeps(ident)) or "<frozen importlib._bootstrap>" in trace[-1])
+        ):
             callback.idle += min(now - callback.seen_at, LOOK_SECONDS * 2)
         callback.places[trace] += max(1, round((now - callback.seen_at) * 1000))
         callback.seen_cpu, callback.seen_at = cpu, now
@@ -255,6 +259,11 @@ def _counts(trace: tuple[str, ...], thread: str) -> bool:
     if innermost.startswith("tests/"):
         return False
     return thread == ENGINE or not any(f"{file}:" in innermost and f"({name})" in innermost for file, name in ALLOWED)
+
+
+def _starts_thread(trace: tuple[str, ...]) -> bool:
+    """Return whether it waits for the first moment of a thread."""
+    return any("threading.py" in line and line.endswith("(start)") for line in trace)
 
 
 def _place(trace: tuple[str, ...]) -> str:

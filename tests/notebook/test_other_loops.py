@@ -37,9 +37,16 @@ def test_a_session_is_awaited_on_uvloop_and_runs_where_uvloop_is_the_policy(how:
     assert "True" in done.stdout
 
 
-async def test_fastapi_awaits_a_session_and_calls_it_from_its_threads() -> None:
-    fastapi = pytest.importorskip("fastapi")
-    httpx = pytest.importorskip("httpx")
+@pytest.fixture
+def fastapi() -> Any:
+    """FastAPI, imported before there is a loop that it would hold."""
+    pytest.importorskip("httpx")
+    return pytest.importorskip("fastapi")
+
+
+async def test_fastapi_awaits_a_session_and_calls_it_from_its_threads(fastapi: Any) -> None:
+    import httpx
+
     async with Session.from_config(CONFIG) as session:
         app = fastapi.FastAPI()
 
