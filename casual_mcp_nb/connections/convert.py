@@ -108,6 +108,7 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
         server: Name of their server in the config.
     """
     specs: dict[str, ToolSpec] = {}
+    repeated: dict[str, None] = {}
     for tool in tools:
         try:
             spec = tool_from_mcp(tool, server)
@@ -115,8 +116,10 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
             warn_left_out(server, str(tool.name), str(error))
             continue
         if spec.name in specs:
-            warn_left_out(server, spec.name, "it is listed twice")
+            repeated[spec.name] = None
         specs.setdefault(spec.name, spec)
+    for name in repeated:
+        warn_left_out(server, name, "it is listed twice")
     return list(specs.values())
 
 
