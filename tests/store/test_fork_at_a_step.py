@@ -15,7 +15,7 @@ from casual_mcp_nb import Session, Turn
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
-from casual_mcp_nb.types.event import Notice, StepStarted, TextEdited, ToolStarted, TurnStarted
+from casual_mcp_nb.types.event import Notice, StepStarted, TextEdited, ToolFinished, ToolStarted, TurnStarted
 from casual_mcp_nb.types.provider_state import ProviderState, StatefulAssistantMessage
 from casual_mcp_nb.types.recorded_steps import recorded_steps
 from casual_mcp_nb.types.stored import ForkedFrom
@@ -209,10 +209,9 @@ def test_a_turn_that_was_stopped_goes_on_where_it_was(session: Session, harbour:
     # As a process leaves it that is killed while the last of its calls runs.
     last = whole.tool_calls[-1].id
     events = list(whole.trace)
-    end = next(
-        n for n, event in enumerate(events) if getattr(event, "call_id", None) == last and not isinstance(event, ToolStarted)
-    )
-    stopped = Turn(Trace(events[:end]))
+    end = max(n for n, event in enumerate(events) if isinstance(event, ToolFinished))
+    of_others = (each for each in events[: end + 1] if getattr(each, "call_id", "") != last or isinstance(each, ToolStarted))
+    stopped = Turn(Trace(of_others))
     kept = recorded_steps(stopped, 1, result={last: "3 m"})
     assert [made.status for made in kept.tool_calls] == ["ok", "ok", "stopped"]
     assert kept.messages[-1].content == "3 m"
