@@ -500,6 +500,8 @@ def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> 
     send(page, "Add", "ADD", "ADD", "'ok'")
     at(page, "deny-reason").fill("Not <b>this</b> one.")
     at(page, "deny-reason").press("Enter")
+    # The field of the next question, which is empty again.
+    sync_api.expect(at(page, "deny-reason")).to_have_value("")
     at(page, "approve").click()
     ended(page, 1)
     reads(at(page, "audit-toggle"), f"{before + 2} call")
