@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, known
+from casual_mcp_nb.bundled._available import Available, available
+from casual_mcp_nb.bundled.registry import BUNDLED, BundledServer, Missing, known
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import ToolServer
 
-__all__ = ["BUNDLED", "BundledServer", "build", "command"]
+__all__ = ["BUNDLED", "Available", "BundledServer", "Missing", "available", "build", "command"]
 
 
 def build(name: str, args: Sequence[str] = ()) -> ToolServer:
@@ -30,7 +31,8 @@ def build(name: str, args: Sequence[str] = ()) -> ToolServer:
         The server, an SDK `MCPServer`; call its `close()` when it is no longer used.
 
     Raises:
-        ValueError: The name is unknown, or an option is; the message names the valid ones.
+        ValueError: The name is unknown, or an option is, or something that it needs is missing; the message says what is
+            valid.
     """
     from casual_mcp_nb.bundled._options import build_server
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from casual_mcp_nb.bundled._available import available
 from casual_mcp_nb.bundled.registry import BUNDLED, known
 
 USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME --help"
@@ -59,7 +60,9 @@ def _serve(name: str, options: Sequence[str]) -> None:
 
 
 def _list() -> list[str]:
-    return [f"{server.name:<12} {server.summary}{'' if server.default else ' Off by default.'}" for server in BUNDLED.values()]
+    missing = available().missing
+    notes = {name: f" ({why})" for name, why in missing.items()}
+    return [f"{name:<12} {server.summary}{notes.get(name, '')}" for name, server in BUNDLED.items()]
 
 
 def _refuse(message: str) -> int:

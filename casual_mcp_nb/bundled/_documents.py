@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import mimetypes
 import os
+import re
 import zipfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any, BinaryIO
-from xml.parsers import expat
 
 from mcp.server.mcpserver.exceptions import ToolError
 
 _SAMPLE_BYTES = 8192
-_MAX_DOCX_XML = 20_000_000
+_MAX_DOCX_BYTES = 50_000_000
+_MAX_DOCX_PARTS = 2000
+_DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
+# A part of a file in one of these cannot be decoded without what is before it.
+_STATEFUL = ["hz", "iso2022_jp", "iso2022_jp_1", "iso2022_jp_2", "iso2022_jp_3", "iso2022_jp_ext", "iso2022_kr", "utf_7"]
 _BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32-le"),
@@ -93,7 +98,7 @@ def detect_encoding(sample: bytes) -> str | None:
     """Detect the encoding of a file from its first bytes.
 
     Returns:
-        A codec's name, with latin-1 as the fallback for text; None for binary data.
+        A codec's name, guessed by charset-normalizer for text that is not Unicode; None for binary data.
     """
     for mark, encoding in _BYTE_ORDER_MARKS:
         if sample.startswith(mark):
@@ -103,65 +108,19 @@ def detect_encoding(sample: bytes) -> str | None:
     if _is_utf8(sample):
         return "utf-8"
     control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in sample)
-    return "latin-1" if control * 50 < len(sample) else None
+    return _guessed(sample) if control * 50 < len(sample) else None
 
 
-def docx_text(file: Path | BinaryIO) -> str:
-    """Return the text of a .docx file, one line per paragraph.
+def _guessed(sample: bytes) -> str:
+    from charset_normalizer import from_bytes
 
-    Raises:
-        ToolError: It is not a .docx file, is too large when unpacked, or its XML declares a document type.
-        OSError: It cannot be read.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive, archive.open("word/document.xml") as stream:
-            xml = stream.read(_MAX_DOCX_XML + 1)
-    except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
-        raise ToolError("Not a readable .docx file: it is damaged, encrypted or something else.") from error
-    if len(xml) > _MAX_DOCX_XML:
-        raise ToolError(f"The .docx is too large: more than {_MAX_DOCX_XML:,} bytes of text when unpacked.")
-    return _Paragraphs().read(xml)
-
-
-_MARKS = {"tab": "\t", "br": "\n", "cr": "\n"}
-
-
-class _Paragraphs:
-    """Collects the text of a WordprocessingML document."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.in_text = False
-
-    def read(self, xml: bytes) -> str:
-        parser = expat.ParserCreate(namespace_separator=" ")
-        parser.StartDoctypeDeclHandler = self._refuse
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._text
-        try:
-            parser.Parse(xml, True)
-        except expat.ExpatError as error:
-            raise ToolError("Not a readable .docx file: its XML is damaged.") from error
-        return "".join(self.parts)
-
-    def _start(self, name: str, _attributes: dict[str, str]) -> None:
-        local = name.rpartition(" ")[2]
-        self.in_text = local == "t"
-        self.parts.append(_MARKS.get(local, ""))
-
-    def _end(self, name: str) -> None:
-        self.in_text = False
-        if name.rpartition(" ")[2] == "p":
-            self.parts.append("\n")
-
-    def _text(self, data: str) -> None:
-        if self.in_text:
-            self.parts.append(data)
-
-    def _refuse(self, *_declaration: object) -> None:
-        # Entities can only be declared in a document type; Word never writes one.
-        raise ToolError("The .docx is refused: its XML declares a document type.")
+    matches = from_bytes(sample, preemptive_behaviour=False, cp_exclusion=_STATEFUL)
+    best = matches.best()
+    if best is None:
+        return "latin-1"
+    # A short text fits several encodings; the one of most Western files is then the likeliest.
+    western = any("cp1252" in match.could_be_from_charset and match.chaos <= best.chaos + 0.06 for match in matches)
+    return "cp1252" if western else best.encoding
 
 
 def _is_utf8(sample: bytes) -> bool:
@@ -171,6 +130,56 @@ def _is_utf8(sample: bytes) -> bool:
         # A character cut at the end of the sample does not make the file invalid.
         return error.reason == "unexpected end of data" and error.start > 0
     return True
+
+
+def docx_text(file: BinaryIO) -> str:
+    """Return the text of a .docx file: one line for each paragraph, and for each row of a table, its cells separated by tabs.
+
+    Raises:
+        ToolError: It is not a .docx file, is too large when unpacked, or its XML declares a document type.
+        OSError: It cannot be read.
+    """
+    from docx import Document
+    from lxml.etree import LxmlError
+
+    _check_archive(file)
+    try:
+        document: Any = Document(file)
+        return "".join(f"{line}\n" for line in _lines(document.element.body, document))
+    except (LxmlError, KeyError, ValueError, AttributeError, RecursionError) as error:
+        raise ToolError("Not a readable .docx file: it is damaged or something else.") from error
+
+
+def _check_archive(file: BinaryIO) -> None:
+    """Refuse what would unpack to more than memory should hold, and document types, which alone can declare entities."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            # What is unpacked is never longer than the size that is declared here.
+            size = sum(part.file_size for part in archive.infolist())
+            if size > _MAX_DOCX_BYTES or len(archive.infolist()) > _MAX_DOCX_PARTS:
+                raise ToolError(f"The .docx is too large: more than {_MAX_DOCX_BYTES:,} bytes when unpacked.")
+            for part in archive.infolist():
+                if part.filename.endswith((".xml", ".rels")) and _DOCTYPE.search(archive.read(part).replace(b"\0", b"")):
+                    raise ToolError("The .docx is refused: its XML declares a document type.")
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+        raise ToolError("Not a readable .docx file: it is damaged, encrypted or something else.") from error
+    file.seek(0)
+
+
+def _lines(parent: Any, document: Any) -> Iterator[str]:
+    """Yield the lines of a part of a document. Tables are read by row: python-docx's cells follow merged ones recursively."""
+    from docx.oxml.ns import qn
+    from docx.text.paragraph import Paragraph
+
+    for element in parent.iterchildren():
+        if element.tag == qn("w:p"):
+            yield Paragraph(element, document).text
+        elif element.tag == qn("w:tbl"):
+            for row in element.iterchildren(qn("w:tr")):
+                cells = row.iterchildren(qn("w:tc"))
+                yield "\t".join(" ".join(Paragraph(each, document).text for each in cell.iter(qn("w:p"))) for cell in cells)
+        elif element.tag in (qn("w:sdt"), qn("w:sdtContent")):
+            yield from _lines(element, document)
 
 
 def _decode(data: bytes, encoding: str) -> tuple[str, int]:

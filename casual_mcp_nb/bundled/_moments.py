@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import calendar
+import warnings
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -10,16 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from casual_mcp_nb.bundled._server import ToolError, closest
 from casual_mcp_nb.types.time_zones import zones_by_name
 
-_FORMATS = (
-    "%d %B %Y",
-    "%d %b %Y",
-    "%B %d %Y",
-    "%b %d %Y",
-    "%d.%m.%Y",
-    "%Y/%m/%d",
-    "%a %d %b %Y",
-    "%A %d %B %Y",
-)
 _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026', 'now' or 'today'"
 
 
@@ -45,20 +35,7 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
     try:
         return datetime.fromisoformat(dated)
     except ValueError:
-        return _written(text)
-
-
-def shift_months(moment: datetime, months: int) -> datetime:
-    """Add months to a date; a day beyond the end of the month becomes its last day.
-
-    Raises:
-        ValueError: The result is outside the years 1 to 9999.
-    """
-    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
-    if not 1 <= year <= 9999:
-        raise ValueError("year out of range")
-    last = calendar.monthrange(year, month + 1)[1]
-    return moment.replace(year=year, month=month + 1, day=min(moment.day, last))
+        return _written(text, now)
 
 
 def time_zone(name: str) -> tzinfo:
@@ -83,11 +60,24 @@ def zone_names() -> list[str]:
     return sorted(available_timezones())
 
 
-def _written(text: str) -> datetime:
-    plain = " ".join(text.replace(",", " ").split())
-    for written in _FORMATS:
-        try:
-            return datetime.strptime(plain, written)
-        except ValueError:
-            continue
-    raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")
+def _written(text: str, now: datetime) -> datetime:
+    """Read a date as people write it. What it leaves open is not filled in, except the day of a time."""
+    from dateutil.parser import parse
+
+    midnight = now.replace(hour=0, minute=0, second=0)
+    # 01.03.2026 has the day first everywhere, 2026/03/01 the month; 01/03/2026 can be either.
+    year_first = text.strip()[:4].isdecimal()
+    days_first = ("." in text,) if year_first or "." in text else (False, True)
+    try:
+        with warnings.catch_warnings(action="error"):
+            dates = {parse(text, default=midnight, dayfirst=first, yearfirst=year_first) for first in days_first}
+            other = parse(text, default=datetime(1999, 10, 28), dayfirst=days_first[-1], yearfirst=year_first)
+    except (ValueError, OverflowError, Warning) as error:
+        raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.") from error
+    date = dates.pop()
+    if dates:
+        other = dates.pop()
+        raise ToolError(f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}; write it like 2026-03-01.")
+    if other.date() != date.date() and not (":" in text and date.date() == midnight.date()):
+        raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")
+    return date

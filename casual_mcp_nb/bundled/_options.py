@@ -29,8 +29,11 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
         add_help: Answer `--help` on stdout and exit, as a command line does.
 
     Raises:
-        ValueError: An option is unknown or its value cannot be used.
+        ValueError: A library or a credential is missing, or an option is unknown or cannot be used.
     """
+    missing = server.missing()
+    if missing is not None:
+        raise ValueError(f"the bundled server {server.name} cannot start: {missing}")
     module = module_of(server)
     parser = _CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
     if hasattr(module, "add_options"):

@@ -16,7 +16,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
-__all__ = ["ToolError", "ToolServer", "adds", "closest", "destroys", "reads"]
+__all__ = ["ToolError", "ToolServer", "adds", "closest", "destroys", "package_version", "reads"]
 
 
 class ToolServer(MCPServer[Any]):
@@ -34,7 +34,7 @@ class ToolServer(MCPServer[Any]):
 
     def __init__(self, name: str, instructions: str, tools: Sequence[Tool], on_close: Callable[[], None] | None = None) -> None:
         with _root_logger_untouched():
-            super().__init__(name, instructions=instructions, version=_version(), tools=list(tools), log_level="WARNING")
+            super().__init__(name, instructions=instructions, version=package_version(), tools=list(tools), log_level="WARNING")
         self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
         self._on_close = on_close
 
@@ -68,9 +68,11 @@ class ToolServer(MCPServer[Any]):
                 raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
 
 
-def reads(*functions: Callable[..., Any]) -> list[Tool]:
+def reads(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that only read."""
-    return [_tool(function, read_only=True, destructive=False, idempotent=True) for function in functions]
+    return [
+        _tool(function, read_only=True, destructive=False, idempotent=True, open_world=open_world) for function in functions
+    ]
 
 
 def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
@@ -151,7 +153,8 @@ def _root_logger_untouched() -> Iterator[None]:
         logging.getLogger().removeHandler(guard)
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return the version of this package."""
     try:
         return version("casual-mcp-nb")
     except PackageNotFoundError:

@@ -79,8 +79,12 @@ class Files:
         path: FilePath,
         content: Annotated[str, Field(description="The whole new text of the file")],
         overwrite: Overwrite = False,
+        create_folders: Annotated[bool, Field(description="true creates the folders that are missing")] = False,
     ) -> dict[str, Any]:
-        """Write a text file, in one piece or not at all. Its folder must exist. Returns the size in bytes."""
+        """Write a text file, in one piece or not at all. Returns the size in bytes."""
+        if create_folders:
+            with short_errors("create", path), self._root.folder_at(self._root.resolve(path).parent, create=True):
+                pass
         size, created = self._writer.save(self._root.resolve(path), path, content, overwrite)
         return {"path": path, "size": size, "created": created}
 
@@ -117,7 +121,7 @@ class Files:
         ignore_case: Annotated[bool, Field(description="true ignores upper and lower case")] = False,
         limit: Limit = 100,
     ) -> dict[str, Any]:
-        """Find lines that contain a text in the files of a folder and below, like grep.
+        """Find lines that mention or contain a text in any file of a folder and below, like grep.
 
         Returns path, line number and line of each. Binary files and files over 5 MB are left out.
         """

@@ -35,7 +35,7 @@ def build() -> ToolServer:
 def evaluate_expression(
     expression: Annotated[str, Field(description="For example '2 * (3 + 4) ** 2', 'sqrt(2) / pi' or 'max([1, 2, 3])'")],
 ) -> Number:
-    """Calculate an arithmetic expression with operators, parentheses, constants and functions.
+    """Calculate how much an arithmetic expression is, with operators, parentheses, constants and functions.
 
     Knows + - * / // % **, pi, e, sqrt, log, sin, factorial, round, min, max, sum and others.
     """

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import Literal
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why a bundled server is not there.
+
+    Args:
+        reason: What is missing, such as `pint is not installed`.
+        remedy: The line that puts it right.
+    """
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}"
 
 
 @dataclass(frozen=True)
@@ -18,6 +35,11 @@ class BundledServer:
         default: Whether the demo includes it.
         approval: The default policy of its tools.
         example: A question to start with that the offline planner can answer with it; empty for none.
+        libraries: The modules of other packages that it needs.
+        extra: The extra of this package that installs them.
+        credentials: Says which credentials are missing, without importing a library; None if it needs none. Such a server runs
+            only in its own process, which alone reads them.
+        asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
     """
 
     name: str
@@ -25,17 +47,47 @@ class BundledServer:
     default: bool = True
     approval: Literal["never", "destructive", "always"] = "never"
     example: str = ""
+    libraries: tuple[str, ...] = ()
+    extra: str = "demo"
+    credentials: Callable[[], Missing | None] | None = None
+    asks_each_time: frozenset[str] = frozenset()
 
+    def missing(self) -> Missing | None:
+        """Return what keeps the server from running here; None if nothing does."""
+        absent = [name for name in self.libraries if not _installed(name)]
+        if absent:
+            reason = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+            return Missing(reason, f'pip install "casual-mcp-nb[{self.extra}]"')
+        return self.credentials() if self.credentials else None
+
+
+def _google(*one_of: str) -> Missing | None:
+    from casual_mcp_nb.bundled.google_account import missing
+
+    return Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}") if (reason := missing(*one_of)) else None
+
+
+def _anthropic() -> Missing | None:
+    from casual_mcp_nb.bundled.anthropic_usage_server import VARIABLE, has_key
+
+    if has_key():
+        return None
+    return Missing("there is no admin key", f"run casual-mcp-nb sign-in anthropic, or set {VARIABLE} in the server's env")
+
+
+_GOOGLE = ("googleapiclient", "google_auth_oauthlib", "google_auth_httplib2", "inscriptis", "lxml")
 
 _SERVERS = (
     BundledServer(
         "system-info",
         "Facts about this computer: system, processor, memory, disks, network addresses, processes.",
+        libraries=("psutil",),
     ),
     BundledServer(
         "files",
         "Read, write, list, search, copy, move and delete files inside one folder.",
         approval="destructive",
+        libraries=("charset_normalizer", "docx"),
     ),
     BundledServer(
         "math",
@@ -46,15 +98,18 @@ _SERVERS = (
         "time",
         "Current time, time zones, dates, durations and calendars.",
         example="What time is it in Tokyo when it is 14:30 in Oslo?",
+        libraries=("dateutil",),
     ),
     BundledServer(
         "units",
-        "Convert length, mass, temperature, volume, speed, area, data, energy, pressure and time.",
+        "Convert length, mass, temperature, volume, speed, area, data, energy, pressure, time and other units.",
         example="How many kilometres are 26.2 miles?",
+        libraries=("pint",),
     ),
     BundledServer(
         "text",
         "Work on text: HTML to text, counting, extracting, replacing, comparing, encoding, JSON and CSV.",
+        libraries=("inscriptis", "jmespath", "lxml"),
     ),
     BundledServer(
         "sqlite",
@@ -62,10 +117,47 @@ _SERVERS = (
         approval="destructive",
     ),
     BundledServer(
+        "web",
+        "Fetch pages of the public web as text, with the job postings on them.",
+        default=False,
+        approval="always",
+        libraries=("inscriptis", "lxml"),
+    ),
+    BundledServer(
         "shell",
         "Run shell commands on this computer, with a limit on time and output.",
         default=False,
         approval="always",
+    ),
+    BundledServer(
+        "gmail",
+        "Search, read and send mail with your Google account.",
+        default=False,
+        libraries=_GOOGLE,
+        extra="google",
+        credentials=lambda: _google("gmail-read", "gmail-send"),
+        asks_each_time=frozenset({"gmail_send"}),
+    ),
+    BundledServer(
+        "calendar",
+        "List, read and create events in your Google calendars.",
+        default=False,
+        libraries=_GOOGLE,
+        extra="google",
+        credentials=lambda: _google("calendar", "calendar-read"),
+        asks_each_time=frozenset({"calendar_create_event"}),
+    ),
+    BundledServer(
+        "anthropic-usage",
+        "What your organization used and paid at Anthropic, from its Admin API. Read only.",
+        default=False,
+        credentials=_anthropic,
+    ),
+    BundledServer(
+        "linkedin",
+        "Search and read public job postings on LinkedIn.",
+        default=False,
+        libraries=("inscriptis", "lxml"),
     ),
 )
 
@@ -103,12 +195,39 @@ def module_of(server: BundledServer) -> ModuleType:
             from casual_mcp_nb.bundled import sqlite_server
 
             return sqlite_server
+        case "web":
+            from casual_mcp_nb.bundled import web_server
+
+            return web_server
         case "shell":
             from casual_mcp_nb.bundled import shell_server
 
             return shell_server
+        case "gmail":
+            from casual_mcp_nb.bundled import gmail_server
+
+            return gmail_server
+        case "calendar":
+            from casual_mcp_nb.bundled import calendar_server
+
+            return calendar_server
+        case "anthropic-usage":
+            from casual_mcp_nb.bundled import anthropic_usage_server
+
+            return anthropic_usage_server
+        case "linkedin":
+            from casual_mcp_nb.bundled import linkedin_server
+
+            return linkedin_server
         case _:
             raise NotImplementedError(server.name)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def known(name: str) -> BundledServer:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +21,8 @@ from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys
 
 MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0
-_MARK = "CASUAL_MCP_SHELL_CALL"
-_MAX_ROUNDS = 20
-"""How often to look for processes that a command left behind: each pass can find some started since the last one."""
+_END_SECONDS = 10.0
+"""How long the end of what a command started may take, before it is given up."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +62,7 @@ class Shell:
     def __init__(self, cwd: Path, max_output: int) -> None:
         self._cwd = cwd
         self._max_output = max_output
-        self._running: dict[int, str] = {}
+        self._running: set[int] = set()
 
     async def run_command(
         self,
@@ -72,24 +71,25 @@ class Shell:
             float, Field(description="When to end the command", gt=0, le=MAX_SECONDS, allow_inf_nan=False)
         ] = 30.0,
     ) -> dict[str, Any]:
-        """Run a shell command on this computer. Returns its exit code, output and error output.
+        """Run a shell command on this computer, with bash if it is there. Returns its exit code, output and error output.
 
         Processes left in the background are ended with it; too much output is cut in the middle.
         """
         started = time.monotonic()
-        mark = secrets.token_hex(16)
-        transport, output = await self._start(command, mark)
+        transport, output = await self._start(command)
         pid = transport.get_pid()
-        self._running[pid] = mark
+        self._running.add(pid)
         try:
             with anyio.move_on_after(timeout_seconds) as limit:
                 await output.exited.wait()
         finally:
-            _end(pid, mark)
-            self._running.pop(pid, None)
             with anyio.CancelScope(shield=True):
-                await output.exited.wait()
-                # A process that left the group may hold the pipes open forever.
+                if not output.exited.is_set():
+                    _end(pid)
+                with anyio.move_on_after(_END_SECONDS):
+                    await output.exited.wait()
+                self._running.discard(pid)
+                # A process that could not be found may hold the pipes open forever.
                 with anyio.move_on_after(_DRAIN_SECONDS):
                     await output.closed.wait()
             transport.close()
@@ -104,17 +104,16 @@ class Shell:
 
     def close(self) -> None:
         """End every running command."""
-        for pid, mark in list(self._running.items()):
-            _end(pid, mark)
+        for pid in self._running:
+            _end(pid)
 
-    async def _start(self, command: str, mark: str) -> tuple[asyncio.SubprocessTransport, _Output]:
+    async def _start(self, command: str) -> tuple[asyncio.SubprocessTransport, _Output]:
         try:
             return await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Output(self._max_output),
                 *_arguments(command),
                 stdin=subprocess.DEVNULL,
                 cwd=self._cwd,
-                env={**os.environ, _MARK: mark},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -144,37 +143,14 @@ class _Output(asyncio.SubprocessProtocol):
 def _arguments(command: str) -> list[str]:
     if os.name == "nt":
         return ["cmd", "/c", command]
-    return [shutil.which("bash") or "/bin/sh", "-c", command]
+    reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_reaper.py")), str(os.getpid())]
+    return [*reaper, shutil.which("bash") or "/bin/sh", "-c", command]
 
 
-def _end(pid: int, mark: str) -> None:
-    """End the process group of a command, and what left the group with `setsid`, by the mark in its environment."""
-    _kill_group(pid)
-    for _ in range(_MAX_ROUNDS):
-        left = marked_processes(f"{_MARK}={mark}")
-        if not left:
-            return
-        for process in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-
-
-def marked_processes(mark: str) -> list[int]:
-    """Return the ids of running processes with this setting in their environment; none without /proc."""
-    ids = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                ids.append(int(folder.name))
-    return ids
-
-
-def _kill_group(pid: int) -> None:
+def _end(pid: int) -> None:
+    """End a command with all that it started."""
     with suppress(ProcessLookupError, PermissionError):
-        if os.name == "nt":
-            os.kill(pid, signal.SIGTERM)
-        else:
-            os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGTERM)
 
 
 class BothEnds:

@@ -14,6 +14,7 @@ from casual_mcp_nb.bundled._server import ToolError, ToolServer, closest, destro
 MAX_ROWS = 1000
 _CELL_CHARACTERS = 2000
 _RESULT_CHARACTERS = 200_000
+_MAX_OUTLINE = 600
 
 Table = Annotated[str, Field(description="Name of the table, such as 'orders'")]
 Parameters = Annotated[
@@ -42,6 +43,7 @@ def build(database: str | None = None, read_only: bool = False) -> ToolServer:
     opened = Database(database)
     tools = Tables(opened)
     registered = reads(tools.list_tables, tools.describe_table, tools.query)
+    registered[-1].description += tools.outline()
     if not read_only:
         registered += destroys(tools.execute)
     what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
@@ -53,6 +55,15 @@ class Tables:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def outline(self) -> str:
+        """Return the tables with their columns in one sentence, as far as it is short: it saves a model the step of looking."""
+        with self._database.connect(guard=False) as connection:
+            tables = [
+                f"{name} ({', '.join(each['name'] for each in _columns(connection, name))})" for name in _names(connection)
+            ]
+        text = "; ".join(tables)
+        return f" Tables: {text}." if text and len(text) <= _MAX_OUTLINE else ""
 
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""
@@ -86,7 +97,10 @@ class Tables:
         parameters: Parameters = (),
         max_rows: Annotated[int, Field(description="The most rows to return", ge=1, le=MAX_ROWS)] = 100,
     ) -> dict[str, Any]:
-        """Read from the database with a SELECT statement. Returns columns and rows; changes nothing."""
+        """Answer questions about the data with a SELECT statement in SQL: how many, which, the most or least, averages, costs.
+
+        Returns columns and rows; changes nothing.
+        """
         with self._database.connect() as connection:
             cursor = connection.execute(sql, parameters)
             if cursor.description is None:

@@ -1,19 +1,19 @@
-"""The `system-info` server: facts about this computer, without environment variables or command lines."""
+"""The `system-info` server: facts about this computer through psutil, without environment variables or command lines."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-import shutil
-import sys
+import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import psutil
 from pydantic import Field
 
-from casual_mcp_nb.bundled import _network, _processes
 from casual_mcp_nb.bundled._server import ToolServer, reads
 
 
@@ -24,7 +24,7 @@ def build() -> ToolServer:
 
 
 def system_info() -> dict[str, Any]:
-    """Show the operating system, its version, the architecture, host name, Python version and uptime."""
+    """Show the operating system, its version, architecture, host name, uptime, processor, memory and Python runtime."""
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -34,54 +34,73 @@ def system_info() -> dict[str, Any]:
         "hostname": platform.node(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "local_time": datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
-        "uptime_seconds": _uptime(),
+        "uptime_seconds": int(time.time() - psutil.boot_time()),
+        "cpu": cpu_info(),
+        "memory": memory_info(),
     }
 
 
 def cpu_info() -> dict[str, Any]:
-    """Show the processor: model, number of logical processors and how busy they were in the last minutes."""
-    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-    load = dict(zip(("1_minute", "5_minutes", "15_minutes"), os.getloadavg(), strict=True)) if _posix() else None
+    """Show the processor: model, number of cores and logical processors, and how busy they were in the last minutes."""
+    load = None
+    with contextlib.suppress(OSError):
+        load = dict(zip(("1_minute", "5_minutes", "15_minutes"), psutil.getloadavg(), strict=True))
     return {
         "model": _cpu_model() or platform.processor() or None,
         "architecture": platform.machine(),
-        "logical_processors": os.cpu_count(),
-        "usable_by_this_process": usable,
+        "cores": psutil.cpu_count(logical=False),
+        "logical_processors": psutil.cpu_count(),
+        "usable_by_this_process": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
         "load_average": load,
     }
 
 
 def memory_info() -> dict[str, Any]:
-    """Show the main memory and swap in bytes: total, available and used. What is unknown here is null."""
-    memory = _processes.meminfo()
-    total = memory.get("MemTotal") or _physical_memory()
-    available = memory.get("MemAvailable")
-    used = total - available if total is not None and available is not None else None
+    """Show the main memory and swap in bytes: total, available and used."""
+    memory = psutil.virtual_memory()
+    swap = psutil.swap_memory()
     return {
-        "total_bytes": total,
-        "available_bytes": available,
-        "used_bytes": used,
-        "used_percent": round(used / total * 100, 1) if used is not None and total else None,
-        "swap_total_bytes": memory.get("SwapTotal"),
-        "swap_free_bytes": memory.get("SwapFree"),
+        "total_bytes": memory.total,
+        "available_bytes": memory.available,
+        "used_bytes": memory.total - memory.available,
+        "used_percent": memory.percent,
+        "swap_total_bytes": swap.total,
+        "swap_free_bytes": swap.free,
     }
 
 
 def disk_info() -> dict[str, Any]:
-    """Show total, used and free disk space in bytes, for the system's disk and the working folder's."""
-    places = dict.fromkeys((Path.cwd().anchor, str(Path.cwd())))
+    """Show total, used and free disk space in bytes, for each local drive and the disk of the working folder."""
+    local = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=False)}
+    places = dict.fromkeys((Path.cwd().anchor, *local, str(Path.cwd())))
     disks = []
     for path in places:
-        usage = shutil.disk_usage(path)
-        percent = round(usage.used / usage.total * 100, 1) if usage.total else None
-        sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
-        disks.append({"path": path, **sizes, "used_percent": percent})
+        # A drive without a disk in it, or a folder that may not be read.
+        with contextlib.suppress(OSError):
+            usage = psutil.disk_usage(path)
+            sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
+            disks.append({"path": path, "file_system": local.get(path), **sizes, "used_percent": usage.percent})
     return {"disks": disks}
 
 
 def network_info() -> dict[str, Any]:
     """Show the host name and the network interfaces with their local addresses. Sends no traffic."""
-    return {"hostname": platform.node(), "interfaces": _network.interfaces()}
+    states = psutil.net_if_stats()
+    interfaces = []
+    for name, addresses in psutil.net_if_addrs().items():
+        by_family: dict[Any, list[str]] = {}
+        for address in addresses:
+            by_family.setdefault(address.family, []).append(address.address.partition("%")[0])
+        interfaces.append(
+            {
+                "name": name,
+                "state": ("up" if states[name].isup else "down") if name in states else None,
+                "hardware_address": next(iter(by_family.get(psutil.AF_LINK, [])), None),
+                "ipv4": next(iter(by_family.get(socket.AF_INET, [])), None),
+                "ipv6": by_family.get(socket.AF_INET6, []),
+            }
+        )
+    return {"hostname": platform.node(), "interfaces": interfaces}
 
 
 def list_processes(
@@ -91,17 +110,24 @@ def list_processes(
 ) -> dict[str, Any]:
     """List running processes with id, parent, name, state and memory, without their arguments."""
     wanted = name.casefold()
-    processes = [process for process in _processes.running() if wanted in process["name"].casefold()]
+    running = psutil.process_iter(["pid", "ppid", "name", "status", "memory_info"])
+    processes = [
+        {
+            "pid": process.info["pid"],
+            "parent": process.info["ppid"],
+            "name": process.info["name"] or "",
+            "state": process.info["status"],
+            "memory_bytes": getattr(process.info["memory_info"], "rss", None),
+        }
+        for process in running
+        if wanted in (process.info["name"] or "").casefold()
+    ]
     keys: dict[str, Any] = {
         "memory": lambda process: -(process["memory_bytes"] or 0),
         "name": lambda process: process["name"].casefold(),
         "pid": lambda process: process["pid"],
     }
     return {"total": len(processes), "processes": sorted(processes, key=keys[sort_by])[:limit]}
-
-
-def _posix() -> bool:
-    return hasattr(os, "getloadavg")
 
 
 def _distribution() -> str | None:
@@ -111,21 +137,10 @@ def _distribution() -> str | None:
         return None
 
 
-def _uptime() -> int | None:
-    # The boot-time clock includes sleep; without it, nothing in the standard library knows the uptime.
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME)) if hasattr(time, "CLOCK_BOOTTIME") else None
-
-
 def _cpu_model() -> str | None:
+    # psutil does not know it.
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return None
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
-
-
-def _physical_memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

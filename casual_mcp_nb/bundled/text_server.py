@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from casual_mcp_nb.bundled._html import html_text
-from casual_mcp_nb.bundled._json_path import pick
+from casual_mcp_nb import extract
+from casual_mcp_nb.bundled._json_query import pick
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
 
 MAX_CHARACTERS = 200_000
@@ -41,8 +41,8 @@ def build() -> ToolServer:
 
 
 def html_to_text(html: Annotated[str, Field(description="The HTML page", max_length=MAX_CHARACTERS)]) -> str:
-    """Turn an HTML page into plain readable text; tags, scripts and styles are dropped."""
-    return html_text(html)
+    """Turn an HTML page into plain readable text with the addresses of its links; tags, scripts and styles are dropped."""
+    return extract.html_to_text(html)
 
 
 def count_words(text: Text) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def slugify(
     text: Annotated[str, Field(description="A title or name", max_length=1000)],
     separator: Annotated[Literal["-", "_"], Field(description="What to put between words")] = "-",
 ) -> str:
-    """Turn a title into a short name for URLs and files, such as 'crème brûlée!' into 'creme-brulee'."""
+    """Make a slug out of a title, a short name for URLs and files, such as 'crème brûlée!' into 'creme-brulee'."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return separator.join(re.findall(r"[a-z0-9]+", plain.lower()))
 
@@ -177,12 +177,12 @@ def query_json(
     path: Annotated[
         str,
         Field(
-            description="What to pick, such as 'users[0].name' or 'users[*].name'; empty for all",
+            description="What to pick: a path such as 'users[0].name' or 'users[*].name', or JMESPath; empty for all",
             max_length=500,
         ),
     ] = "",
 ) -> dict[str, Any]:
-    """Check JSON and pick values out of it by a path. Returns the value and its type."""
+    """Check JSON and pick values out of it by a path or a JMESPath query. Returns the value and its type."""
     try:
         value = pick(json.loads(text, parse_constant=_no_constant), path)
     except json.JSONDecodeError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from casual_mcp_nb.bundled._moments import parse_moment, shift_months, time_zone, zone_names
+from casual_mcp_nb.bundled._moments import parse_moment, time_zone, zone_names
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
 
 Zone = Annotated[str, Field(description="Time zone such as 'Europe/Oslo', 'America/New_York' or 'UTC'", max_length=100)]
@@ -29,7 +29,7 @@ def build() -> ToolServer:
 
 
 def current_time(timezone: Zone = "UTC") -> dict[str, Any]:
-    """Tell the current date and time in a time zone. Also returns weekday, UTC offset and timestamp."""
+    """Tell the current date and time, today and now, in a time zone. Also returns weekday, UTC offset and timestamp."""
     return _described(datetime.now(time_zone(timezone)), timezone)
 
 
@@ -70,9 +70,11 @@ def add_duration(
 
     The 31st plus one month is the last day of the next month.
     """
+    from dateutil.relativedelta import relativedelta
+
     moment = parse_moment(time)
     try:
-        shifted = shift_months(moment, years * 12 + months)
+        shifted = moment + relativedelta(years=years, months=months)
         shifted += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise ToolError("The result is outside the years 1 to 9999.") from error
@@ -83,7 +85,7 @@ def date_difference(
     start: Annotated[str, Field(description="The first date or time, such as '2026-01-31'", max_length=100)],
     end: Annotated[str, Field(description="The second date or time", max_length=100)],
 ) -> dict[str, Any]:
-    """Calculate the time between two dates or times.
+    """Calculate the time between two dates or times, such as the days until a date or how old someone is who was born on one.
 
     Returns days, weeks, hours and seconds, the same in years, months and days, and the number of weekdays.
     """
@@ -122,7 +124,7 @@ def parse_date(
 def day_of_week(
     date: Annotated[str, Field(description="A date such as '2026-03-01'", max_length=100)],
 ) -> str:
-    """Tell on which day of the week a date falls, such as Monday."""
+    """Tell on which day of the week a date falls: its weekday, such as Monday."""
     return parse_moment(date).strftime("%A")
 
 
@@ -186,11 +188,10 @@ def _clock_change(moment: datetime) -> str | None:
 
 
 def _calendar_difference(early: datetime, late: datetime) -> dict[str, int]:
-    months = (late.year - early.year) * 12 + late.month - early.month
-    if shift_months(early, months) > late:
-        months -= 1
-    years, months_left = divmod(months, 12)
-    return {"years": years, "months": months_left, "days": (late - shift_months(early, months)).days}
+    from dateutil.relativedelta import relativedelta
+
+    between = relativedelta(late, early)
+    return {"years": between.years, "months": between.months, "days": between.days}
 
 
 def _weekdays(first: date, last: date) -> int:

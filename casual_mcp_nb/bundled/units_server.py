@@ -1,43 +1,93 @@
-"""The `units` server: convert between units of measure."""
+"""The `units` server: convert between units of measure, through pint."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+import re
+from difflib import get_close_matches
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from casual_mcp_nb.bundled._server import ToolError, ToolServer, closest, reads
-from casual_mcp_nb.bundled._unit_table import EXACT, KINDS, UNITS, Unit
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+
+if TYPE_CHECKING:
+    from pint import Unit, UnitRegistry
 
 Kind = Literal["all", "length", "mass", "volume", "speed", "area", "data", "energy", "pressure", "time", "temperature"]
+UnitName = Annotated[str, Field(max_length=100)]
+
+_LISTED = {
+    "length": "m km dm cm mm um nm inch ft yd mi nmi ly",
+    "mass": "kg g mg ug t lb oz stone short_ton",
+    "volume": "l ml cl dl m^3 gal imp_gal qt pt cup fl_oz tbsp tsp",
+    "speed": "m/s km/h mph kn ft/s",
+    "area": "m^2 km^2 cm^2 ha acre ft^2 in^2 mi^2",
+    "data": "B bit kB MB GB TB PB KiB MiB GiB TiB kbit Mbit Gbit",
+    "energy": "J kJ MJ cal kcal Wh kWh eV BTU",
+    "pressure": "Pa hPa kPa bar atm psi mmHg",
+    "time": "s ms us min h d week year",
+    "temperature": "K C F",
+}
+"""The units that list_units shows; pint knows a thousand more."""
+
+_EVERYDAY = {
+    **dict.fromkeys(("C", "c", "°C", "°c", "centigrade", "degc", "degrees_celsius", "degrees_centigrade"), "degC"),
+    **dict.fromkeys(("F", "f", "°F", "°f", "degf", "degrees_fahrenheit"), "degF"),
+    **{"b": "bit", "kb": "kbit", "Mb": "Mbit", "Gb": "Gbit", "Tb": "Tbit", "M": "m", "cc": "ml", "st": "stone", "sec": "s"},
+    **{"mi/h": "mph", "fps": "ft/s", "kmh": "km/h", "mps": "m/s", "sqft": "ft^2", "BTU": "Btu_it", "btu": "Btu_it"},
+    **{"kilo": "kg", "kilos": "kg", "us_ton": "short_ton", "us_tons": "short_ton", "us_gallon": "gal", "us_gallons": "gal"},
+    **{"imp_gal": "imperial_gallon", "fl_oz": "fluid_ounce", "lightyear": "light_year", "julian_year": "year"},
+    **{"pounds_per_square_inch": "psi", "millimeters_of_mercury": "mmHg", "millimetres_of_mercury": "mmHg", "gb": "", "mb": ""},
+}
+"""What people write, where pint knows nothing or means something rare by it: a coulomb, a barn, a gilbert. Empty: ambiguous."""
+
+_TERM = re.compile(r"(?P<name>[^\W\d]\w*?|°[CF])(?:(?:\^|\*\*)?(?P<power>-?[1-9]))?", re.ASCII)
+_SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "µ": "u", "μ": "u", "·": "*"})
+_MAX_TERMS = 8
 
 
 def build() -> ToolServer:
     """Build the server."""
     tools = reads(convert_units, convert_temperature, list_units)
-    return ToolServer("units", f"Unit conversion: {', '.join(KINDS)}.", tools)
+    return ToolServer("units", f"Unit conversion: {', '.join(_LISTED)}, and whatever else has units.", tools)
 
 
 def convert_units(
     value: Annotated[float, Field(description="The number to convert", allow_inf_nan=False)],
-    from_unit: Annotated[str, Field(description="Its unit: a symbol or name, such as 'km' or 'miles'")],
-    to_unit: Annotated[str, Field(description="The unit to convert to, such as 'ft' or 'kilograms'")],
+    from_unit: Annotated[UnitName, Field(description="Its unit: a symbol or name, such as 'km', 'miles' or 'kg/m^3'")],
+    to_unit: Annotated[UnitName, Field(description="The unit to convert to, such as 'ft' or 'kilograms'")],
 ) -> dict[str, Any]:
     """Convert a value between units of measure.
 
-    Knows length, mass, volume, speed, area, data, energy, pressure, time and temperature.
+    Knows length, mass, volume, speed, area, data, energy, pressure, time and temperature, and others such as force and power.
     """
+    from pint import DimensionalityError, PintError
+
     source, target = _unit(from_unit), _unit(to_unit)
-    if source.kind != target.kind:
-        same_kind = ", ".join(unit.symbol for unit in UNITS if unit.kind == source.kind)
+    try:
+        quantity = _registry().Quantity(value, source)
+        if source.is_compatible_with("kelvin") and quantity.to("kelvin").magnitude < -1e-9:
+            raise ToolError("The temperature is below absolute zero (-273.15 °C).")
+        result = quantity.to(target).magnitude if _bits(source) == _bits(target) else None
+    except DimensionalityError:
+        result = None
+    except (PintError, ArithmeticError) as error:
+        raise ToolError(f"Cannot be converted: {str(error)[:200]}") from error
+    if result is None:
+        kind = _kind(source)
+        valid = f" Valid for {kind}: {', '.join(_LISTED[kind].split())}." if kind else ""
         raise ToolError(
-            f"{from_unit[:40]!r} is a unit of {source.kind} and {to_unit[:40]!r} of {target.kind}. "
-            f"Valid for {source.kind}: {same_kind}."
+            f"{from_unit[:40]!r} is a unit of {kind or source.dimensionality} and {to_unit[:40]!r} of "
+            f"{_kind(target) or target.dimensionality}.{valid}"
         )
-    result = _converted(value, source, target)
-    summary = f"{in_figures(value)} {source.symbol} is {in_figures(result)} {target.symbol}."
-    return {"summary": summary, "result": result, "unit": target.symbol, "kind": target.kind}
+    if not math.isfinite(result):
+        raise ToolError("The result is too large.")
+    # Twelve digits: anything beyond is rounding noise of the factors.
+    result = float(f"{result:.12g}")
+    summary = f"{in_figures(value)} {source:~P} is {in_figures(result)} {target:~P}."
+    return {"summary": summary, "result": result, "unit": f"{target:~P}", "kind": _kind(target)}
 
 
 def in_figures(value: float) -> str:
@@ -59,33 +109,78 @@ def convert_temperature(
 def list_units(
     kind: Annotated[Kind, Field(description="The kind of measure, or all")] = "all",
 ) -> dict[str, list[str]]:
-    """List the units that can be converted, by kind of measure."""
-    return {
-        name: [f"{unit.symbol} ({unit.names[0]})" for unit in UNITS if unit.kind == name]
-        for name in KINDS
-        if kind in ("all", name)
-    }
+    """List common units that can be converted, by kind of measure."""
+    kinds = _LISTED if kind == "all" else [kind]
+    return {name: [f"{symbol} ({_unit(symbol)})" for symbol in _LISTED[name].split()] for name in kinds}
 
 
-def _unit(name: str) -> Unit:
-    wanted = name.strip().replace(" ", "_")
-    if wanted in EXACT:
-        return EXACT[wanted]
-    # Some units differ only in case (MB, Mb), so a name in another case must still be unambiguous.
-    units = {unit for spelling, unit in EXACT.items() if spelling.casefold() == wanted.casefold()}
-    if len(units) == 1:
-        return units.pop()
-    if units:
-        raise ToolError(f"{name!r} is ambiguous: {', '.join(sorted(unit.symbol for unit in units))}.")
-    raise ToolError(f"Unknown unit {name[:40]!r}. {closest(wanted, list(EXACT))} list_units shows all.")
+@cache
+def _registry() -> UnitRegistry[Any]:
+    """Return pint's units. The import takes longer than the start of a server, so it waits for the first conversion."""
+    from pint import UnitRegistry
+
+    # Without pint's cache on disk: it names files of the environment that wrote it, and fails once that has gone.
+    return UnitRegistry()
 
 
-def _converted(value: float, source: Unit, target: Unit) -> float:
-    base = value * source.factor + source.offset
-    if source.kind == "temperature" and base < -1e-9:
-        raise ToolError("The temperature is below absolute zero (-273.15 °C).")
-    result = (base - target.offset) / target.factor
-    if not math.isfinite(result):
-        raise ToolError("The result is too large.")
-    # Twelve digits: anything beyond is rounding noise of the factors.
-    return float(f"{result:.12g}")
+def _unit(text: str) -> Unit:
+    """Return the unit of a product of named units. The text never reaches pint's own parser, which computes."""
+    from pint.util import UnitsContainer
+
+    whole = _EVERYDAY.get(text.strip().replace(" ", "_"), "")
+    terms: dict[str, float] = {}
+    for part, sign in _parts(whole or text):
+        match = _TERM.fullmatch(part)
+        if match is None or len(terms) == _MAX_TERMS:
+            raise ToolError(f"Unknown unit {text[:40]!r}. Write it like 'km', 'm^2', 'km/h' or 'kg*m/s^2'.")
+        name = _EVERYDAY.get(match["name"], match["name"])
+        name = _name(name, match["name"])
+        terms[name] = terms.get(name, 0) + sign * int(match["power"] or 1)
+    return _registry().Unit(UnitsContainer(terms))
+
+
+def _parts(text: str) -> list[tuple[str, int]]:
+    """Split a unit into its terms, each with 1 or -1 for above or below the line."""
+    words = " ".join(text.translate(_SUPERSCRIPTS).split())
+    words = re.sub(r"[ _]per[ _]", "/", words)
+    words = re.sub(r"\b(square|sq)[ _](\w+)", r"\2^2", words)
+    words = re.sub(r"\b(cubic)[ _](\w+)", r"\2^3", words)
+    words = re.sub(r"_?\s*/\s*_?", " / ", words).replace("**", "^").replace("*", " * ")
+    parts, sign = [], 1
+    for word in re.split(r" ([*/]) ", words):
+        if word == "/":
+            sign = -1
+        elif word != "*":
+            parts.append((word.strip().replace(" ", "_"), sign))
+    return parts
+
+
+def _name(name: str, written: str) -> str:
+    """Return pint's name of one unit; a name in another case must still be unambiguous."""
+    registry = _registry()
+    if not name:
+        raise ToolError(f"{written!r} is ambiguous: write Mbit or MB, Gbit or GB.")
+    for spelling in dict.fromkeys((name, name.lower(), name.upper(), name.capitalize(), name[:1].lower() + name[1:])):
+        matches = registry.parse_unit_name(spelling)
+        if matches:
+            prefix, unit, _ = matches[0]
+            return f"{prefix}{unit}"
+    close = get_close_matches(written[:100], dir(registry), n=3, cutoff=0.75)
+    hint = f"Closest: {', '.join(close)}. " if close else ""
+    raise ToolError(f"Unknown unit {written[:40]!r}. {hint}list_units shows common ones.")
+
+
+def _bits(unit: Unit) -> float:
+    # To pint, bits have no dimension: without this, bytes would convert to radians.
+    from pint.util import to_units_container
+
+    root = to_units_container(_registry().get_root_units(unit)[1])
+    return float(str(root.get("bit", 0)))
+
+
+def _kind(unit: Unit) -> str | None:
+    for kind, symbols in _LISTED.items():
+        example = _unit(symbols.split()[0])
+        if example.dimensionality == unit.dimensionality and _bits(example) == _bits(unit):
+            return kind
+    return None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+# Here, because the first import takes long, and a test's loop would be held by it.
+import google_auth_oauthlib.flow  # noqa: F401
+import httpx2
 import pytest
 from fastmcp import Client
+from kit.google import Google
 
 from casual_mcp_nb.bundled import build
+from casual_mcp_nb.bundled.google_account import Account, SignIn
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -45,5 +51,32 @@ def refused() -> Call:
         text: str = answer.content[0].text
         assert len(text) < 700
         return text
+
+    return run
+
+
+@pytest.fixture
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for the settings of the user."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def google(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
+    """A Google on the loopback, which speaks plain HTTP, and waits between attempts that take no time."""
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
+    monkeypatch.setattr("googleapiclient.http.random.random", lambda: 0.0)
+    with Google() as server:
+        yield server
+
+
+@pytest.fixture
+def sign_in(google: Google, tmp_path: Path) -> Callable[..., Account]:
+    """Sign in with these grants, through a browser that follows the redirect."""
+
+    def run(*grants: str) -> Account:
+        flow = SignIn(google.client_file(tmp_path / "client.json"), grants, "http://127.0.0.1:1/")
+        return flow.finish(httpx2.get(flow.address).headers["location"])
 
     return run

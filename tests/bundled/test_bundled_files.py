@@ -16,6 +16,17 @@ from casual_mcp_nb.bundled._writing import MAX_COPY_BYTES
 from casual_mcp_nb.bundled.files_server import Files
 
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_CONTENT_TYPES = (
+    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Override PartName="/word/document.xml" '
+    'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
+)
+_RELATIONS = (
+    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
+    'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/>'
+    "</Relationships>"
+)
 
 
 @pytest.fixture
@@ -45,8 +56,11 @@ def outside(tmp_path: Path, root: Path) -> Path:
 
 
 def _docx(path: Path, body: str, prefix: str = "") -> None:
+    document = f'{prefix}<w:document xmlns:w="{_W}"><w:body>{body}</w:body></w:document>'
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", f'{prefix}<w:document xmlns:w="{_W}"><w:body>{body}</w:body></w:document>')
+        archive.writestr("word/document.xml", document)
+        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
+        archive.writestr("_rels/.rels", _RELATIONS)
 
 
 async def test_a_file_is_read_written_listed_searched_moved_and_deleted(call, files, root: Path) -> None:
@@ -148,7 +162,7 @@ async def test_a_file_of_one_gigabyte_costs_little_memory(call, files, root: Pat
 
 
 @pytest.mark.fault(94)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 async def test_text_in_another_encoding_is_read_in_parts_without_losing_a_character(
     call, files, root: Path, encoding: str
 ) -> None:
@@ -195,11 +209,25 @@ async def test_a_write_that_fails_half_way_leaves_the_old_file_whole(refused, fi
     assert sorted(os.listdir(root)) == ["a.txt", "sub"]
 
 
+async def test_missing_folders_are_created_on_request_and_never_outside(call, refused, files, root: Path) -> None:
+    assert "create_directory" in await refused(files, "write_file", path="n/e/w.txt", content="a")
+    result = await call(files, "write_file", path="n/e/w.txt", content="a", create_folders=True)
+    assert result == {"path": "n/e/w.txt", "size": 1, "created": True}
+    outside = root.parent / f"{root.name}-outside"
+    outside.mkdir()
+    (root / "link").symlink_to(outside)
+    await refused(files, "write_file", path="link/x/y.txt", content="a", create_folders=True)
+    await refused(files, "write_file", path="../x/y.txt", content="a", create_folders=True)
+    assert list(outside.iterdir()) == []
+
+
 async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> None:
     _docx(root / "d.docx", "<w:p><w:r><w:t>One</w:t><w:tab/><w:t>two</w:t></w:r></w:p><w:p><w:r><w:t>Three</w:t></w:r></w:p>")
 
     result = await call(files, "read_file", path="d.docx")
     assert (result["kind"], result["text"]) == ("docx", "One\ttwo\nThree\n")
+    _docx(root / "t.docx", "<w:tbl><w:tr>" + "<w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>" * 2 + "</w:tr></w:tbl>")
+    assert (await call(files, "read_file", path="t.docx"))["text"] == "a\ta\n"
     part = await call(files, "read_file", path="d.docx", offset=4, limit=3)
     assert (part["text"], part["next_offset"]) == ("two", 7)
 
@@ -218,7 +246,7 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
     entities = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     path = root / "d.docx"
     if name == "bomb":
-        _docx(path, "<w:p/>" * 5_000_000)
+        _docx(path, "<w:p/>" * 9_000_000)
     elif name == "entities":
         _docx(path, "<w:p><w:r><w:t>&b;</w:t></w:r></w:p>", entities)
     elif name == "utf16-entities":

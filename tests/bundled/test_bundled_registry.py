@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -8,7 +9,16 @@ from pathlib import Path
 import pytest
 from fastmcp import Client
 
-from casual_mcp_nb.bundled import BUNDLED, build, command
+from casual_mcp_nb.bundled import BUNDLED, anthropic_usage_server, available, build, command, google_account
+from casual_mcp_nb.bundled._private_files import write_private
+
+
+@pytest.fixture(autouse=True)
+def credentials(user_folder: Path) -> None:
+    """Files as sign-in writes them, so that every server can be built."""
+    write_private(google_account.folder() / "account.json", json.dumps({"email": "", "grants": list(google_account.GRANTS)}))
+    write_private(google_account.folder() / "token.json", "{}")
+    write_private(anthropic_usage_server.key_file(), "sk-ant-admin01-none")
 
 
 async def _tools(name: str) -> list:
@@ -44,14 +54,17 @@ async def test_the_tools_that_change_something_are_known_by_their_annotations() 
     changing = {tool.name for name in BUNDLED for tool in await _tools(name) if not tool.annotations.read_only_hint}
     destructive = {tool.name for name in BUNDLED for tool in await _tools(name) if tool.annotations.destructive_hint}
 
-    assert destructive == {"write_file", "copy_file", "move_file", "delete_file", "execute", "run_command"}
+    in_folders = {"write_file", "copy_file", "move_file", "delete_file", "execute", "run_command"}
+    assert destructive == in_folders | {"gmail_send", "calendar_create_event"}
     assert changing == destructive | {"create_directory"}
 
 
 @pytest.mark.fault(99)
-def test_the_shell_is_off_by_default_and_always_asks() -> None:
-    assert [name for name, server in BUNDLED.items() if not server.default] == ["shell"]
+def test_the_shell_and_what_reads_accounts_or_pages_are_off_by_default_and_what_can_harm_asks() -> None:
+    off = [name for name, server in BUNDLED.items() if not server.default]
+    assert off == ["web", "shell", "gmail", "calendar", "anthropic-usage", "linkedin"]
     assert BUNDLED["shell"].approval == "always"
+    assert [BUNDLED[name].asks_each_time for name in ("gmail", "calendar")] == [{"gmail_send"}, {"calendar_create_event"}]
 
 
 def test_an_unknown_name_is_answered_with_the_closest_and_the_valid_ones() -> None:
@@ -103,3 +116,27 @@ def test_building_a_server_leaves_the_root_logger_alone() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
     assert done.stdout.strip() == "[] 30"
+
+
+def test_the_servers_that_can_run_here_come_with_what_the_others_need() -> None:
+    here = available()
+
+    assert here.servers["math"] == {"bundled": "math"}
+    assert here.missing["shell"].reason == "off by default"
+    assert set(here.servers) | set(here.missing) == set(BUNDLED)
+    assert not set(here.servers) & set(here.missing)
+    assert list(available("shell", "math").servers) == ["shell", "math"]
+    assert str(here).count("\n") == len(BUNDLED) - 1
+    with pytest.raises(ValueError, match="did you mean 'math'"):
+        available("mathe")
+
+
+def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inscriptis", None)
+    here = available()
+
+    assert here.missing["text"].reason == "inscriptis is not installed"
+    assert "math" in here.servers
+    with pytest.raises(ValueError, match=r'the bundled server text .* pip install "casual-mcp-nb\[demo\]"'):
+        build("text")
+    build("math").close()

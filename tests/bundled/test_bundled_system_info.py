@@ -14,13 +14,17 @@ async def test_the_system_is_described(call) -> None:
 
     assert result["system"] == platform.system()
     assert platform.python_version() in result["python"]
+    assert result["cpu"]["logical_processors"] == os.cpu_count()
+    assert result["memory"]["total_bytes"] > 10**8
+    assert result["uptime_seconds"] >= 0
 
 
 async def test_processor_memory_and_disks_are_described(call) -> None:
     assert (await call("system-info", "cpu_info"))["logical_processors"] == os.cpu_count()
     memory = await call("system-info", "memory_info")
-    assert memory["total_bytes"] is None or memory["total_bytes"] > 10**8
+    assert memory["total_bytes"] > memory["available_bytes"] > 0
     disks = (await call("system-info", "disk_info"))["disks"]
+    assert os.getcwd() in [disk["path"] for disk in disks]
     assert all(disk["total_bytes"] >= disk["free_bytes"] for disk in disks)
 
 

@@ -9,8 +9,8 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected"),
     [
-        ("html_to_text", {"html": PAGE}, "Prices & more\nOne\ntwo\n- a\n- b"),
-        ("html_to_text", {"html": "<head><p>broken <b>page"}, ""),
+        ("html_to_text", {"html": PAGE}, "Prices & more\n\nOne\ntwo\n\n* a\n* b"),
+        ("html_to_text", {"html": "<head><p>broken <b>page"}, "broken page"),
         ("html_to_text", {"html": "<head><body>broken <b>page"}, "broken page"),
         (
             "extract_emails",
@@ -37,6 +37,9 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
         ("csv_to_markdown", {"text": "a,b\n1,x|y\n2\n"}, "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n| 2 |  |"),
         ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[*].n"}, {"value": [1, 2], "type": "list"}),
         ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "$.u[-1].n"}, {"value": 2, "type": "int"}),
+        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[?n > `1`].n"}, {"value": [2], "type": "list"}),
+        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "max_by(u, &n).n"}, {"value": 2, "type": "int"}),
+        ("query_json", {"text": '{"a b": {"c.d": 3}}', "path": "a b['c.d']"}, {"value": 3, "type": "int"}),
     ],
 )
 async def test_a_text_tool_gives_the_right_answer(call, tool: str, arguments: dict, expected: object) -> None:
@@ -98,6 +101,10 @@ async def test_a_hostile_text_is_answered_in_seconds(call, tool: str, arguments:
         ("query_json", {"text": "[1]", "path": "[1]"}, "list of 1"),
         ("query_json", {"text": "[1]", "path": "a"}, "a list"),
         ("query_json", {"text": "1", "path": "a["}, "not valid at"),
+        ("query_json", {"text": "[1]", "path": "join(`a`, @)"}, "join is not offered"),
+        ("query_json", {"text": "[1]", "path": "[@,@]|" * 60 + "[]"}, "selects too much"),
+        ("query_json", {"text": '["a"]', "path": "sum(@)"}, "cannot be answered"),
+        ("query_json", {"text": "[1]", "path": "!" * 499 + "a"}, "needs an object"),
         ("count_words", {"text": "a" * 200_001}, "200000"),
     ],
 )

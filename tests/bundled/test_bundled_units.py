@@ -20,6 +20,12 @@ from casual_mcp_nb.bundled.units_server import convert_units
         (2, "weeks", "HOURS", 336),
         (1, "us gallon", "l", 3.785411784),
         (90, "km/h", "m/s", 25),
+        (1, "square metres", "ft2", 10.7639104167),
+        (1, "kg*m/s^2", "N", 1),
+        (60, "miles per hour", "kmh", 96.56064),
+        (20, "degrees celsius", "f", 68),
+        (1, "m³", "imperial gallons", 219.96924829909),
+        (1, "KM", "M", 1000),
     ],
 )
 async def test_a_value_is_converted(call, value: float, source: str, target: str, expected: float) -> None:
@@ -31,7 +37,7 @@ async def test_a_value_is_converted(call, value: float, source: str, target: str
 async def test_temperatures_have_a_tool_of_their_own(call) -> None:
     result = await call("units", "convert_temperature", value=98.6, from_unit="fahrenheit", to_unit="celsius")
 
-    assert result == {"summary": "98.6 F is 37 C.", "result": 37.0, "unit": "C", "kind": "temperature"}
+    assert result == {"summary": "98.6 °F is 37 °C.", "result": 37.0, "unit": "°C", "kind": "temperature"}
 
 
 async def test_the_units_are_listed_by_kind(call) -> None:
@@ -47,6 +53,14 @@ async def test_the_units_are_listed_by_kind(call) -> None:
         ("gb", "MB", "ambiguous"),
         ("zzzzzz", "m", "list_units"),
         ("", "m", "Unknown unit"),
+        ("B", "rad", "unit of data"),
+        ("m**10**10**10", "m", "Unknown unit"),
+        ("m^99999", "m", "Unknown unit"),
+        ("1e308*m", "m", "Unknown unit"),
+        ("m/s/kg/A/K/mol/cd/B/bit/J/N/W", "m", "Unknown unit"),
+        ("degC*m", "K*m", "temperature"),
+        ("__import__('os').getcwd()", "m", "Unknown unit"),
+        ("m" * 101, "m", "100"),
     ],
 )
 async def test_a_wrong_unit_is_answered_with_valid_ones(refused, source: str, target: str, said: str) -> None:

@@ -1,0 +1,50 @@
+"""Which bundled servers can run here, and what the others need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from casual_mcp_nb.bundled.registry import BUNDLED, Missing, known
+
+
+@dataclass(frozen=True)
+class Available:
+    """The bundled servers that can run here, and why the others are left out.
+
+    Args:
+        servers: An entry for the `servers` of a config for each one that can run, by name.
+        missing: What the others need, by name.
+    """
+
+    servers: Mapping[str, dict[str, str]]
+    missing: Mapping[str, Missing]
+
+    def __str__(self) -> str:
+        lines = [f"{name}: ready" for name in self.servers]
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.missing.items())])
+
+
+def available(*names: str) -> Available:
+    """Return the bundled servers that can run here, with what is missing for the others.
+
+    Nothing is started, and no library of a server is imported.
+
+    Args:
+        names: The servers wanted, also those that are off by default. Without names: all that are on by default, and the
+            others are in `missing`.
+
+    Raises:
+        ValueError: A name is unknown; the message names the valid ones.
+    """
+    servers: dict[str, dict[str, str]] = {}
+    missing: dict[str, Missing] = {}
+    for server in [known(name) for name in names] or BUNDLED.values():
+        why = server.missing()
+        if why is None and not server.default and not names:
+            why = Missing("off by default", f'%mcp add {server.name}, or session.add_server("{server.name}", "{server.name}")')
+        if why is None:
+            servers[server.name] = {"bundled": server.name}
+        else:
+            missing[server.name] = why
+    return Available(servers, missing)

@@ -1,0 +1,253 @@
+"""The `anthropic-usage` server: what an organization used and paid at Anthropic, from its Admin API."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SecretStr
+
+from casual_mcp_nb.bundled._private_files import private_folder, read_private, write_private
+from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
+from casual_mcp_nb.extract.mail import decoded_header
+
+VARIABLE = "ANTHROPIC_ADMIN_KEY"
+HOME = "https://api.anthropic.com"
+MAX_PAGES = 20
+MAX_ROWS = 1000
+_MAX_BYTES = 8_000_000
+_BUCKETS = {"1d": 31, "1h": 168, "1m": 1440}
+
+Starting = Annotated[
+    str, Field(description="The first day or time in UTC, such as 2026-03-01; empty for seven days ago", max_length=40)
+]
+Ending = Annotated[str, Field(description="The day or time in UTC before which it ends; empty for now", max_length=40)]
+
+
+def key_file() -> Path:
+    """Return where the key is looked for if it is not in the environment of the server."""
+    return private_folder() / "anthropic-admin-key"
+
+
+def has_key() -> bool:
+    """Return whether there is a key, in the environment or the file. It is not read."""
+    return bool(os.environ.get(VARIABLE)) or key_file().is_file()
+
+
+def save_key(key: str) -> None:
+    """Save an admin key for this server.
+
+    Args:
+        key: The key.
+
+    Raises:
+        ValueError: It is not an admin key; the message does not contain it.
+    """
+    if not re.fullmatch(r"sk-ant-admin[\w-]{10,200}", key.strip(), re.ASCII):
+        raise ValueError("An admin key begins with sk-ant-admin; other keys cannot read reports.")
+    write_private(key_file(), key.strip())
+
+
+def build(endpoint: str = HOME) -> ToolServer:
+    """Build the server.
+
+    Args:
+        endpoint: The address of the API. There is no option for it on the command line, since a config could send the key
+            elsewhere.
+
+    Raises:
+        ValueError: There is no key.
+    """
+    usage = Usage(_key(), endpoint)
+    tools = reads(usage.anthropic_usage_report, usage.anthropic_cost_report, open_world=True)
+    return ToolServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)
+
+
+def _key() -> SecretStr:
+    try:
+        key = SecretStr((os.environ.get(VARIABLE) or read_private(key_file())).strip())
+    except (OSError, ValueError):
+        raise ValueError(f"there is no admin key that can be read in {VARIABLE} or {key_file()}") from None
+    if not re.fullmatch(r"[\w-]{1,300}", key.get_secret_value(), re.ASCII):
+        raise ValueError("what is set as the admin key is not a key")
+    return key
+
+
+class Usage:
+    """The tools of one organization.
+
+    Args:
+        key: Its admin key.
+        endpoint: The address of the API.
+    """
+
+    def __init__(self, key: SecretStr, endpoint: str = HOME) -> None:
+        self._key = key
+        self._endpoint = endpoint
+
+    async def anthropic_usage_report(
+        self,
+        starting_at: Starting = "",
+        ending_at: Ending = "",
+        bucket_width: Annotated[Literal["1d", "1h", "1m"], Field(description="How long each interval is")] = "1d",
+        group_by: Annotated[
+            list[Literal["model", "workspace_id", "api_key_id", "service_tier", "context_window"]] | None,
+            Field(description="What to split each interval by"),
+        ] = None,
+        models: Annotated[
+            list[Annotated[str, Field(max_length=100)]] | None, Field(description="Only these models", max_length=20)
+        ] = None,
+    ) -> dict[str, Any]:
+        """Report the tokens that the organization used through Anthropic's Messages API, for each interval and group."""
+        params = {
+            **_period(starting_at, ending_at),
+            "bucket_width": bucket_width,
+            "limit": _BUCKETS[bucket_width],
+            "group_by[]": list(group_by or ()),
+            "models[]": list(models or ()),
+        }
+        rows, complete = await self._rows("/v1/organizations/usage_report/messages", params)
+        table = [_usage(row, group_by or ()) for row in rows]
+        numbers = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+        return {"rows": table, "totals": {name: sum(row[name] for row in table) for name in numbers}, "complete": complete}
+
+    async def anthropic_cost_report(
+        self,
+        starting_at: Starting = "",
+        ending_at: Ending = "",
+        group_by: Annotated[
+            list[Literal["workspace_id", "description"]] | None,
+            Field(description="What to split each day by; description tells models and kinds of tokens apart"),
+        ] = None,
+    ) -> dict[str, Any]:
+        """Report what the organization paid to Anthropic, in US dollars for each day. The Priority Tier is not in it."""
+        params = {**_period(starting_at, ending_at), "bucket_width": "1d", "limit": 31, "group_by[]": list(group_by or ())}
+        rows, complete = await self._rows("/v1/organizations/cost_report", params)
+        table = [_cost(row) for row in rows]
+        total = sum((Decimal(row["usd"]) for row in table), Decimal())
+        return {"rows": table, "total_usd": str(total), "complete": complete}
+
+    async def _rows(self, path: str, params: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+        """Return the results of all pages, each with the times of its interval, and whether these are all."""
+        import httpx2
+
+        rows: list[dict[str, Any]] = []
+        headers = {"x-api-key": self._key.get_secret_value(), "anthropic-version": "2023-06-01", "user-agent": "casual-mcp-nb"}
+        async with httpx2.AsyncClient(base_url=self._endpoint, headers=headers, timeout=30) as client:
+            for _ in range(MAX_PAGES):
+                page = await _page(client, path, params)
+                for bucket in page["data"]:
+                    period = {name: str(bucket.get(name, ""))[:40] for name in ("starting_at", "ending_at")}
+                    rows += [{**row, **period} for row in bucket.get("results", ()) if isinstance(row, dict)]
+                if len(rows) > MAX_ROWS:
+                    return rows[:MAX_ROWS], False
+                if not page.get("has_more") or not page.get("next_page"):
+                    return rows, True
+                params = {**params, "page": str(page["next_page"])}
+        return rows, False
+
+
+async def _page(client: Any, path: str, params: dict[str, Any]) -> dict[str, Any]:
+    import httpx2
+
+    try:
+        async with client.stream("GET", path, params=params) as response:
+            data = bytearray()
+            async for piece in response.aiter_bytes():
+                data += piece
+                if len(data) > _MAX_BYTES:
+                    raise ToolError("Anthropic's answer is too long. Ask for fewer days or groups.")
+    except httpx2.HTTPError as error:
+        raise ToolError(f"Anthropic cannot be reached: {type(error).__name__}. Try again later.") from None
+    page = _object(bytes(data))
+    if response.status_code != 200:
+        raise ToolError(_advice(response.status_code, page, response.headers.get("retry-after", "")))
+    if not isinstance(page.get("data"), list) or not all(isinstance(each, dict) for each in page["data"]):
+        raise ToolError("Anthropic's answer is not a report.")
+    return page
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _advice(status: int, page: dict[str, Any], wait: str) -> str:
+    error = page.get("error")
+    words = decoded_header(str(error.get("message", "")))[:200] if isinstance(error, dict) else ""
+    said = f" Anthropic says: {words}" if words else ""
+    match status:
+        case 401:
+            return f"Anthropic does not accept the key (401). It must be an admin key, sk-ant-admin…, that still exists.{said}"
+        case 403:
+            return f"The key may not read reports (403). Only organizations have them, and only admins create such keys.{said}"
+        case 429:
+            after = f" after {wait} seconds" if wait.isdigit() and len(wait) < 6 else " in a minute"
+            return f"Too many requests (429). Ask again{after}.{said}"
+        case _ if status >= 500:
+            return f"Anthropic has a problem ({status}). Try again later.{said}"
+        case _:
+            return f"Anthropic refused the request ({status}).{said}"
+
+
+def _usage(row: dict[str, Any], group_by: Any) -> dict[str, Any]:
+    written = row.get("cache_creation")
+    created = sum(_number(count) for count in written.values()) if isinstance(written, dict) else 0
+    tools = row.get("server_tool_use")
+    return {
+        **_fields(row, ("starting_at", "ending_at", *group_by)),
+        "input_tokens": _number(row.get("uncached_input_tokens")),
+        "cache_read_input_tokens": _number(row.get("cache_read_input_tokens")),
+        "cache_creation_input_tokens": created,
+        "output_tokens": _number(row.get("output_tokens")),
+        "web_searches": _number(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
+    }
+
+
+def _cost(row: dict[str, Any]) -> dict[str, Any]:
+    try:
+        # The amount is in cents, as a decimal text.
+        dollars = Decimal(str(row.get("amount"))[:40]) / 100
+    except InvalidOperation:
+        dollars = Decimal("NaN")
+    if row.get("currency") not in (None, "USD") or not dollars.is_finite():
+        raise ToolError("Anthropic's report has an amount that is not in US dollars.")
+    names = ("starting_at", "ending_at", "workspace_id", "description", "model", "cost_type", "token_type", "service_tier")
+    return {**{name: value for name, value in _fields(row, names).items() if value is not None}, "usd": str(dollars)}
+
+
+def _fields(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: None if row.get(name) is None else decoded_header(str(row[name]))[:200] for name in names}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _period(starting_at: str, ending_at: str) -> dict[str, str]:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = _moment(starting_at) if starting_at else today - timedelta(days=7)
+    end = _moment(ending_at) if ending_at else None
+    if end is not None and end <= start:
+        raise ToolError("ending_at must be after starting_at.")
+    return {"starting_at": _written(start), **({"ending_at": _written(end)} if end else {})}
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ToolError(f"Not a day or time: {text[:40]!r}. Write it such as 2026-03-01 or 2026-03-01T06:00.") from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _written(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

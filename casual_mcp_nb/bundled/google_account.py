@@ -1,0 +1,277 @@
+"""The Google account that a person has signed in to: what was granted, where the tokens are, sign-in and sign-out.
+
+What was granted is in one file, the tokens are in another one, which only sign-in, sign-out and the servers' own processes
+read. Importing this module imports nothing of Google's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+from casual_mcp_nb.bundled._private_files import private_folder, read_private, write_private
+from casual_mcp_nb.errors import CasualMcpError
+
+if TYPE_CHECKING:
+    from google.oauth2.credentials import Credentials
+
+GRANTS = {
+    "gmail-read": "https://www.googleapis.com/auth/gmail.readonly",
+    "gmail-send": "https://www.googleapis.com/auth/gmail.send",
+    "calendar-read": "https://www.googleapis.com/auth/calendar.events.readonly",
+    "calendar": "https://www.googleapis.com/auth/calendar.events",
+}
+"""What an account can grant, and the scope that Google knows it by: https://developers.google.com/identity/protocols/oauth2/scopes."""
+
+_IDENTITY = ("openid", "https://www.googleapis.com/auth/userinfo.email")
+_SECONDS = 30
+_TALKATIVE = {"requests_oauthlib", "oauthlib", "urllib3", "google_auth_oauthlib"}
+"""Libraries that log tokens, codes or addresses with them at the level DEBUG."""
+
+
+class SignInError(CasualMcpError):
+    """A sign-in that did not succeed. Its text has nothing secret in it."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account that was signed in to.
+
+    Args:
+        email: Its address; empty if Google did not say.
+        grants: Keys of `GRANTS` that the person granted.
+    """
+
+    email: str
+    grants: tuple[str, ...]
+
+
+def folder() -> Path:
+    """Return the folder of the account's files."""
+    return private_folder() / "google"
+
+
+def client_file() -> Path:
+    """Return where the file of the person's own Google client is looked for."""
+    return folder() / "client.json"
+
+
+def account() -> Account | None:
+    """Return the account that was signed in to, or None. The tokens are not read."""
+    try:
+        fields = _read(folder() / "account.json")
+        grants = tuple(name for name in GRANTS if name in fields["grants"])
+        return Account(str(fields["email"])[:320], grants) if _tokens().is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def missing(*one_of: str) -> str:
+    """Return what is missing for a server that needs one of these grants; empty if nothing is."""
+    signed_in = account()
+    if signed_in is None:
+        return "no Google account is signed in"
+    return "" if set(one_of) & set(signed_in.grants) else f"the Google account has not granted {' or '.join(one_of)}"
+
+
+def credentials() -> Credentials:
+    """Return the credentials of the account, which get a new access token whenever they need one.
+
+    Raises:
+        SignInError: Nobody is signed in, or the file cannot be read.
+    """
+    from google.oauth2.credentials import Credentials
+
+    try:
+        tokens = _read(_tokens())
+        return Credentials(  # type: ignore[no-untyped-call]
+            None,
+            refresh_token=tokens["refresh_token"],
+            token_uri=tokens["token_uri"],
+            client_id=tokens["client_id"],
+            client_secret=tokens["client_secret"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SignInError(f"not signed in to Google ({type(error).__name__})") from None
+
+
+class SignIn:
+    """A sign-in: the address that a browser opens, and what follows when Google sends the browser back.
+
+    It is OAuth 2.0 for native apps (RFC 8252): the browser is sent to an address of this computer, with PKCE and a state.
+
+    Args:
+        client: The file of the person's own client, as Google's console offers it for download.
+        grants: Keys of `GRANTS`: all that is requested, besides the account's address.
+        redirect: The address on this computer that the browser is sent to, `http://127.0.0.1:PORT/`.
+
+    Attributes:
+        address: What to open in a browser.
+
+    Raises:
+        SignInError: The file cannot be used.
+    """
+
+    def __init__(self, client: Path, grants: Sequence[str], redirect: str) -> None:
+        from google_auth_oauthlib.flow import Flow
+
+        self._grants = tuple(grants)
+        try:
+            config = _read(client)
+            if "installed" not in config:
+                raise SignInError(f"{client} is not of a client for desktop apps: create one of that type.")
+            scopes = [*_IDENTITY, *(GRANTS[name] for name in grants)]
+            self._flow = Flow.from_client_config(config, scopes, redirect_uri=redirect)
+            self.address, self._state = self._flow.authorization_url(prompt="consent")
+        except OSError as error:
+            raise SignInError(f"{client} cannot be read: {error.strerror or type(error).__name__}.") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise SignInError(f"{client} is not a client file of Google.") from None
+
+    def expects(self, redirected: str) -> bool:
+        """Return whether an address is the one that this sign-in waits for: it has the state that only Google was told."""
+        return hmac.compare_digest(_field(redirected, "state").encode(), self._state.encode())
+
+    def finish(self, redirected: str) -> Account:
+        """Exchange what Google sent the browser back with for tokens, and save them.
+
+        Args:
+            redirected: The whole address that the browser was sent to.
+
+        Returns:
+            The account, with what the person granted, which can be less than was requested.
+
+        Raises:
+            SignInError: The address is of another sign-in, the person refused, or Google did.
+        """
+        import requests
+        from oauthlib.oauth2 import OAuth2Error
+
+        if not self.expects(redirected):
+            raise SignInError("The address does not belong to this sign-in (its state differs). Nothing was saved.")
+        if refusal := _field(redirected, "error"):
+            reason = "you did not allow it" if refusal == "access_denied" else f"Google says {_plain(refusal)}"
+            raise SignInError(f"Not signed in: {reason}.")
+        code = _field(redirected, "code")
+        if not code:
+            raise SignInError("The address has no code from Google: copy all of it from the address bar.")
+        try:
+            with _nothing_logged():
+                self._fetch(code)
+        except OAuth2Error as error:
+            raise SignInError(
+                f"Google refused the sign-in: {_plain(error.error or type(error).__name__)}. Try again."
+            ) from None
+        except requests.RequestException as error:
+            raise SignInError(f"Google cannot be reached: {type(error).__name__}.") from None
+        return self._saved()
+
+    def _fetch(self, code: str) -> None:
+        session: Any = self._flow.oauth2session
+        try:
+            self._flow.fetch_token(code=code, timeout=_SECONDS)
+        except Warning as changed:
+            # oauthlib's way to say that the granted scopes are not the requested ones: the person ticked some of them.
+            session.token = getattr(changed, "token")  # noqa: B009
+
+    def _saved(self) -> Account:
+        token: Any = self._flow.oauth2session.token
+        config = self._flow.client_config
+        granted = set(str(token.get("scope", "")).split() if isinstance(token.get("scope"), str) else token.get("scope") or ())
+        grants = tuple(name for name in self._grants if GRANTS[name] in granted)
+        if not token.get("refresh_token"):
+            raise SignInError(
+                "Google gave no lasting access. Remove the app at https://myaccount.google.com/connections first."
+            )
+        if not grants:
+            raise SignInError("Nothing was granted, so nothing was saved. Tick what the servers may do, on Google's page.")
+        signed_in = Account(_email(token.get("id_token")), grants)
+        saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
+        write_private(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
+        write_private(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
+        return signed_in
+
+
+def sign_out() -> bool:
+    """Revoke the account's tokens at Google and delete the files.
+
+    Returns:
+        Whether Google confirmed that they are revoked, or no longer valid; the files are deleted in any case.
+
+    Raises:
+        SignInError: Nobody is signed in.
+    """
+    import requests
+
+    if account() is None and not _tokens().exists():
+        raise SignInError("Nobody is signed in to Google.")
+    try:
+        tokens = _read(_tokens())
+        with _nothing_logged():
+            # https://developers.google.com/identity/protocols/oauth2/native-app#tokenrevoke
+            answer = requests.post(
+                urljoin(tokens["token_uri"], "revoke"),
+                data={"token": tokens["refresh_token"]},
+                timeout=_SECONDS,
+                allow_redirects=False,
+            )
+        return answer.status_code == 200 or (answer.status_code == 400 and "invalid_token" in answer.text[:1000])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    finally:
+        for file in (_tokens(), folder() / "account.json"):
+            file.unlink(missing_ok=True)
+
+
+def _tokens() -> Path:
+    return folder() / "token.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    fields = json.loads(read_private(path))
+    if not isinstance(fields, dict):
+        raise ValueError("not an object")
+    return fields
+
+
+def _field(address: str, name: str) -> str:
+    try:
+        return parse_qs(urlsplit(address.strip()[:10_000]).query, max_num_fields=50).get(name, [""])[0]
+    except ValueError:
+        return ""
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "_-. " else "?" for c in text[:80])
+
+
+def _email(id_token: Any) -> str:
+    """Return the address in an ID token. Its signature need not be checked, since it came from Google's own server."""
+    from google.auth import jwt
+
+    try:
+        claims = jwt.decode(id_token, verify=False)  # type: ignore[no-untyped-call]
+        return str(claims["email"])[:320]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+
+
+@contextmanager
+def _nothing_logged() -> Iterator[None]:
+    """Silence the loggers of libraries that log secrets."""
+    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _TALKATIVE]
+    loggers = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
