@@ -1,0 +1,227 @@
+"""Read mail: headers in any case and encoding, the text of its MIME tree, and the list of its attachments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from email.parser import BytesHeaderParser
+from email.utils import getaddresses, parsedate_to_datetime
+
+from casual_mcp_nb.extract.html import html_to_text
+
+MAX_TEXT = 50_000
+"""How many characters of a mail's text are kept unless another limit is given."""
+MAX_ATTACHMENTS = 100
+MAX_HEADER = 10_000
+
+_MAX_PARTS = 150
+_NESTED = re.compile(rb"boundary\s{0,9}=|message/", re.IGNORECASE)
+_MESSAGE_ID = re.compile(r"<[^<>\s]{1,900}>")
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A part of a mail that is not its text.
+
+    Args:
+        name: The file name without folders; empty if it has none.
+        type: The MIME type that the sender gave it.
+        size: Its length in bytes, decoded.
+    """
+
+    name: str
+    type: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A mail as a person would read it. All of it was written by whoever sent it.
+
+    Args:
+        subject: The subject, decoded.
+        sender: The `From` header, decoded.
+        to: The addresses of `To`, each as `Name <address>` or the address alone.
+        cc: Those of `Cc`.
+        reply_to: Those of `Reply-To`.
+        date: The time in ISO 8601, or the header as it is if it is not a valid date.
+        message_id: The `Message-ID`, with its angle brackets; empty if it is not valid.
+        references: The ids of the mails that it follows.
+        text: The text of the mail; HTML is cleaned to text.
+        cut: Whether there is more text than the limit allows, or the mail has too many parts to be read.
+        attachments: At most `MAX_ATTACHMENTS` of the attachments.
+    """
+
+    subject: str
+    sender: str
+    to: tuple[str, ...] = ()
+    cc: tuple[str, ...] = ()
+    reply_to: tuple[str, ...] = ()
+    date: str = ""
+    message_id: str = ""
+    references: tuple[str, ...] = ()
+    text: str = field(default="", repr=False)
+    cut: bool = False
+    attachments: tuple[Attachment, ...] = ()
+
+
+def parse_mail(data: bytes, max_characters: int = MAX_TEXT) -> Mail:
+    """Read a mail in the format of RFC 5322, as in `.eml` files. A malformed one is read as far as possible.
+
+    Of parts that say the same in several formats (`multipart/alternative`), plain text comes before HTML. An attached mail is
+    listed as an attachment.
+
+    Args:
+        data: The mail.
+        max_characters: How many characters of its text to keep.
+
+    Returns:
+        The mail, with its text cut to the limit.
+    """
+    message = _parsed(data)
+    text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message))))
+    message_or_headers = message or BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
+    attachments = [] if message is None else [_attachment(part) for part in _attached(message)]
+    ids = _MESSAGE_ID.findall(_header(message_or_headers, "Message-ID"))
+    return Mail(
+        subject=_header(message_or_headers, "Subject"),
+        sender=_header(message_or_headers, "From"),
+        to=_addresses(message_or_headers, "To"),
+        cc=_addresses(message_or_headers, "Cc"),
+        reply_to=_addresses(message_or_headers, "Reply-To"),
+        date=_date(_header(message_or_headers, "Date")),
+        message_id=ids[0] if ids else "",
+        references=tuple(_MESSAGE_ID.findall(_header(message_or_headers, "References"))),
+        text=text[:max_characters],
+        cut=message is None or len(text) > max_characters,
+        attachments=tuple(attachments[:MAX_ATTACHMENTS]),
+    )
+
+
+def decoded_header(value: str) -> str:
+    """Return a header in one line of text: encoded words (RFC 2047) decoded, nothing in it invisible.
+
+    Args:
+        value: The header as it is in the mail, of which the first `MAX_HEADER` characters are read.
+    """
+    value = value[:MAX_HEADER]
+    try:
+        pieces = decode_header(value)
+    except (HeaderParseError, ValueError):
+        pieces = [(value, None)]
+    text = "".join(piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _parsed(data: bytes) -> Message | None:
+    """Return the mail as a tree; None if that would take too long: each level of nesting reads every line again."""
+    if sum(1 for _ in _NESTED.finditer(data)) > _MAX_PARTS:
+        return None
+    try:
+        return message_from_bytes(data)
+    except (RecursionError, ValueError):
+        return None
+
+
+def _texts(part: Message) -> Iterator[str]:
+    """Yield the texts of a part and those in it, in their order."""
+    if not part.is_multipart():
+        if _is_text(part):
+            yield _text(part)
+    elif part.get_content_type() == "multipart/alternative":
+        plain_first = sorted(_parts(part), key=lambda child: child.get_content_type() != "text/plain")
+        yield next(filter(str.strip, ("\n\n".join(_texts(child)) for child in plain_first)), "")
+    elif part.get_content_maintype() == "multipart":
+        for child in _parts(part):
+            yield from _texts(child)
+
+
+def _attached(part: Message) -> Iterator[Message]:
+    if part.is_multipart() and part.get_content_maintype() == "multipart":
+        for child in _parts(part):
+            yield from _attached(child)
+    elif not _is_text(part):
+        yield part
+
+
+def _parts(part: Message) -> list[Message]:
+    return [child for child in part.get_payload() if isinstance(child, Message)]
+
+
+def _is_text(part: Message) -> bool:
+    if part.is_multipart() or part.get_content_disposition() == "attachment":
+        return False
+    return part.get_content_type() in ("text/plain", "text/html")
+
+
+def _text(part: Message) -> str:
+    text = _decoded(_bytes(part), _charset(part)).replace("\r\n", "\n").replace("\r", "\n")
+    return html_to_text(text) if part.get_content_type() == "text/html" else text
+
+
+def _bytes(part: Message) -> bytes:
+    try:
+        data = part.get_payload(decode=True)
+    except (ValueError, LookupError):
+        data = None
+    return data if isinstance(data, bytes) else b""
+
+
+def _charset(part: Message) -> str | None:
+    try:
+        return part.get_content_charset()
+    except (ValueError, LookupError):
+        return None
+
+
+def _attachment(part: Message) -> Attachment:
+    try:
+        name = part.get_filename() or ""
+    except (ValueError, LookupError):
+        name = ""
+    if part.get_content_type() == "message/rfc822" and part.is_multipart():
+        inner = _parts(part)
+        return Attachment(
+            decoded_header(name) or (_header(inner[0], "Subject") if inner else ""),
+            "message/rfc822",
+            len(bytes(inner[0])) if inner else 0,
+        )
+    size = sum(len(_bytes(child)) for child in part.walk()) if part.is_multipart() else len(_bytes(part))
+    return Attachment(re.split(r"[/\\]", decoded_header(name))[-1], decoded_header(part.get_content_type()), size)
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    for name in (charset or "utf-8", "utf-8"):
+        try:
+            return data.decode(name)
+        except (LookupError, ValueError):
+            continue
+    return data.decode("cp1252", "replace")
+
+
+def _header(message: Message, name: str) -> str:
+    return decoded_header(str(message.get(name, "")))
+
+
+def _addresses(message: Message, name: str) -> tuple[str, ...]:
+    """Return the addresses of a header. They are split before they are decoded, since a decoded name can hold a comma."""
+    values = [str(value)[:MAX_HEADER] for value in message.get_all(name, [])[:10]]
+    try:
+        pairs = [(decoded_header(person), decoded_header(address)) for person, address in getaddresses(values) if address]
+    except RecursionError:
+        pairs = []
+    if not pairs and (text := decoded_header(" ".join(values))):
+        return (text,)
+    return tuple(f"{person} <{address}>" if person else address for person, address in pairs)
+
+
+def _date(text: str) -> str:
+    try:
+        return parsedate_to_datetime(text).isoformat()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return text
