@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from casual_mcp_nb.config import Settings, load_config, read_environment
 from casual_mcp_nb.config.prices import read_prices
@@ -34,6 +34,7 @@ from casual_mcp_nb.config.quick import model_sections, quick_config
 from casual_mcp_nb.config.server_entry import ServerLike
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
+from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import CassetteMismatchError, TrustRequiredError, UnknownNameError, UsageError
@@ -49,7 +50,7 @@ from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.live import Echo
 from casual_mcp_nb.notebook.log import show_log
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
-from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.observers import Observation, Observers
 from casual_mcp_nb.notebook.pauses import Pauses
 from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
 from casual_mcp_nb.notebook.saving import DEFAULT, ConversationSaver, StoreLike, store_of
@@ -60,6 +61,7 @@ from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
 from casual_mcp_nb.store import Cassette, ConversationStore
+from casual_mcp_nb.telemetry import OpenTelemetry
 from casual_mcp_nb.toolbox.fields import ToolFields
 from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.types.audit import Audit
@@ -87,6 +89,7 @@ from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.server_records import Messages, ServerLog
+from casual_mcp_nb.types.service import ServeLimits
 from casual_mcp_nb.types.session import (
     Clients,
     Manifest,
@@ -114,6 +117,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.evaluation import Strategy as SearchStrategy
     from casual_mcp_nb.evaluation.comparison import Check
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
+    from casual_mcp_nb.serve.mcp_questions import HostApproval
+    from casual_mcp_nb.serve.service import Service
     from casual_mcp_nb.types.delivery import DeliverySetting
     from casual_mcp_nb.types.discovery_options import Discovery, Strategy
     from casual_mcp_nb.widgets.explorer import Explorer
@@ -246,6 +252,7 @@ class Session(Displayable):
         self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
         turns = self.turn_service
         self.cassettes = CassetteService(self._chat, self.config, self.observers, lambda: turns.head, runner.check_free)
+        self._services: set[Service | McpEndpoint] = set()
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
@@ -581,6 +588,8 @@ class Session(Displayable):
         unregister(self)
         try:
             await self._runner.close()
+            for service in tuple(self._services):
+                await service.end()
             try:
                 await asyncio.to_thread(self.cassettes.close)
             except RuntimeError:
@@ -1641,17 +1650,182 @@ class Session(Displayable):
 
         return Panel(self, **options)
 
-    def observe(self, listener: Callable[[Turn, Event], object]) -> Callable[[], None]:
-        """Call a function with the events of every turn, whoever started it.
+    @blocking
+    async def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        token: str | SecretStr | None = None,
+        approval: Mapping[str, Policies] | None = None,
+        limits: ServeLimits | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+    ) -> Service:
+        """Serve this session to other programs as an HTTP API, until it is closed; see the guide on serving.
+
+        Each request has its own conversation, which it brings along. Models, servers, toolsets, selection and system prompt are
+        the session's, as they are when a request arrives. Nobody can approve a call, so one that would ask is denied, and the
+        model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
+
+        Args:
+            host: The address to listen at; with the default, only this computer reaches it.
+            port: The port; 0 for a free one. What this session serves at the same address is closed first.
+            token: What clients must send as `Authorization: Bearer`, at least 16 characters; None for `MCP_SERVE_TOKEN` of the
+                environment. Without one, only an address of this computer can be served.
+            approval: When a call would ask, by server, in place of the session's: `never` allows it to clients, see `Session`.
+            limits: How many turns at the same time, how long, how large; None for the usual ones.
+            hosts: Further names by which clients may address it, such as that of a proxy.
+            origins: Sites whose pages may use it, such as `https://example.org`.
+
+        Returns:
+            The service, running: `url`, `close`; it is a context manager.
+
+        Raises:
+            UsageError: The address cannot be served, or needs a token.
+            UnknownNameError: `approval` names a server that does not exist.
+            MissingDependencyError: The extra `serve` is not installed.
+        """
+        from casual_mcp_nb.serve.service import Served, open_service
+
+        self.check_open()
+        if token is None:
+            token = read_environment(self.config.folder).get("MCP_SERVE_TOKEN") or None
+        await self._end_services(host, port)
+        with self.tool_service.start_shown():
+            return await open_service(
+                Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine),
+                host,
+                port,
+                token=token,
+                approval=approval,
+                limits=limits or ServeLimits(),
+                hosts=hosts,
+                origins=origins,
+                begin=self._services.add,
+            )
+
+    serve_async = awaited(serve)
+
+    @blocking
+    async def serve_mcp(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tool_set: str | ToolSetConfig | None = None,
+        all_tools: bool = False,
+        bridge: bool = False,
+        approval: HostApproval = "ask",
+        token: str | SecretStr | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+    ) -> McpEndpoint:
+        """Offer the tools to other programs, as one MCP server over HTTP. Connects if needed.
+
+        What they see follows the selection, also when it changes later. Where tools are deferred, they search as the model
+        does; what one client finds is listed for that client only, and its MCP host is told that the list has changed. Nothing
+        of the conversation, and no context for functions but `context`, is theirs.
+
+        Args:
+            host: The address to listen at; another one than that of this computer needs a token.
+            port: The port; 0 for any free one. What this session serves at the same address is closed first.
+            tool_set: Another toolset than that of the selection.
+            all_tools: List every tool of the selection, for hosts that read the list only once.
+            bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
+            approval: What is done with a call whose policy asks a person: `ask` asks that of the client, where its host can,
+                and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
+                always left to the host.
+            token: What clients must send as `Authorization: Bearer`; None for `MCP_SERVE_TOKEN` of the environment, if it is
+                set.
+            hosts: Further names under which clients may address it, such as that of a proxy.
+            origins: Sites whose pages may use it, such as `https://example.org`.
+
+        Returns:
+            What serves; it has the `url`, and ends with its `close`, or with the session.
+
+        Raises:
+            UnknownNameError: There is no such toolset.
+            UsageError: The address, the token or an option cannot be used.
+            TrustRequiredError: You have not accepted the config.
+        """
+        from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
+
+        self.check_open()
+        options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
+        self.tool_service.resolve_tool_set(tool_set)
+        if token is None:
+            token = read_environment(self.config.folder).get("MCP_SERVE_TOKEN") or None
+        await self._end_services(host, port)
+        with self.tool_service.start_shown():
+            return await open_endpoint(
+                self.tool_service,
+                self.observers,
+                self.engine,
+                options,
+                approval,
+                host,
+                port,
+                token=token,
+                hosts=hosts,
+                origins=origins,
+                owner=self,
+                begin=self._services.add,
+            )
+
+    serve_mcp_async = awaited(serve_mcp)
+
+    @blocking
+    async def serve_mcp_stdio(
+        self,
+        *,
+        tool_set: str | ToolSetConfig | None = None,
+        all_tools: bool = False,
+        bridge: bool = False,
+        approval: HostApproval = "ask",
+    ) -> None:
+        """Offer the tools to the program that started this process, over its standard input and output, until it ends.
+
+        Meanwhile the process's own standard output goes to its standard error.
+
+        Args:
+            tool_set: As of `serve_mcp`.
+            all_tools: As of `serve_mcp`.
+            bridge: As of `serve_mcp`.
+            approval: As of `serve_mcp`.
+
+        Raises:
+            UnknownNameError: There is no such toolset.
+            TrustRequiredError: You have not accepted the config.
+        """
+        from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
+
+        options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
+        self.tool_service.resolve_tool_set(tool_set)
+        self.tool_service.require_trust()
+        await on_engine(lambda _: serve_stdio(self.tool_service, self.observers, self.engine, options, approval))
+
+    serve_mcp_stdio_async = awaited(serve_mcp_stdio)
+
+    def observe(self, listener: Callable[[Turn, Event], object] | OpenTelemetry) -> Observation:
+        """Call a function with the events of every turn, whoever started it; or make spans and metrics of them.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
-                If it raises, the error goes to the log and the turn continues.
+                If it raises, the error goes to the log and the turn continues. Or `OpenTelemetry()`.
 
         Returns:
-            A function that ends the subscription.
+            What ends the subscription: by `close`, as a context manager, or when called.
         """
-        return self.observers.events.add(listener)
+        if isinstance(listener, OpenTelemetry):
+            saver = self._runner.saver
+            spans = listener.listener(self.config.models.get, self._all_secrets, lambda: saver.id)
+            return Observation(self.observers.events.add(spans), self.observers.served.add(spans), spans.close)
+        return Observation(self.observers.events.add(listener), self.observers.served.add(listener))
+
+    def _all_secrets(self) -> Collection[str]:
+        servers = (self._chat.server_manager.config_of(name) for name in self._chat.server_manager.statuses)
+        return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
 
     def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Call a function when a server, the tools, the turns, the model or a question changes.
@@ -1695,6 +1869,12 @@ class Session(Displayable):
 
     async def _from_view(self, read: Callable[[ToolView], T]) -> T:
         return read(await self._on_engine(self.tool_service.view()))
+
+    async def _end_services(self, host: str, port: int) -> None:
+        """End what is served at an address, and forget what has ended."""
+        for service in [each for each in self._services if each.closed or (each.host, each.port) == (host, port)]:
+            await on_engine(service.end)
+            self._services.discard(service)
 
     def _kept(self, started: Future[Turn]) -> Future[Turn]:
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""

@@ -1,0 +1,50 @@
+"""The view of a service: its address, what it answers, and how to call it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from casual_mcp_nb.display import format as words
+from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Name, Section, Status, Table, Text, View, columns
+from casual_mcp_nb.types.service import ServiceStatus
+
+_ROUTES = (
+    ("POST /chat", "answers a conversation; with Accept: text/event-stream, event by event"),
+    ("GET /toolsets", "the toolsets by name"),
+    ("GET /health", "whether it runs"),
+    ("GET /docs", "what can be sent, to try it in a browser; /openapi.json for programs"),
+)
+
+
+def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
+    """Return the address, the routes and a command that calls them."""
+    mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
+    if not service.running:
+        return View("service", "HTTP API", (Text(f"{service.url} is no longer served."),), mark=mark)
+    routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
+    facts: tuple[tuple[str, Cell], ...] = (
+        ("Address", Name(service.url)),
+        ("Token", "needed" if service.token_variable else "none, since only this computer reaches it"),
+        ("Models", _names(service.models, limits)),
+        ("Toolsets", _names(service.tool_sets, limits)),
+    )
+    blocks: tuple[Block, ...] = (
+        KeyValues(facts),
+        Table(columns("Request", "What it does"), routes),
+        Section("From a shell", (Text(_curl(service), code=True),)),
+    )
+    note = f"{words.count(service.turns, 'turn')} running" if service.turns else ""
+    return View("service", "HTTP API", blocks, mark=mark, note=note)
+
+
+def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:
+    shown, more = names[: limits.rows], len(names) - limits.rows
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "") or "none"
+
+
+def _curl(service: ServiceStatus) -> str:
+    model = service.models[0] if service.models else "MODEL"
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "include_stats": True})
+    token = f' -H "Authorization: Bearer ${service.token_variable}"' if service.token_variable else ""
+    return f"curl {service.url}/chat{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"

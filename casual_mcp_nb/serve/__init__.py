@@ -1,0 +1,1 @@
+"""Doors for other programs: a session's chat as an HTTP API."""

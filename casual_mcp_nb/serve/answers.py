@@ -1,0 +1,83 @@
+"""What clients get."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from pydantic import BaseModel, Field
+
+from casual_mcp_nb.types.stats import ChatStats
+from casual_mcp_nb.types.tokens import Origin
+
+
+class Tokens(BaseModel):
+    """Tokens of all calls of the model in the turn; null if unknown."""
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    total_tokens: int | None
+    origin: Origin = Field(description="Who counted them.")
+
+
+class ToolCalls(BaseModel):
+    """Tool calls of the turn. `search_tools` and its like count under the server `_synthetic`."""
+
+    by_tool: dict[str, int]
+    by_server: dict[str, int]
+    total: int
+
+
+class Discovery(BaseModel):
+    """Searches of the turn."""
+
+    search_calls: int
+    tools_discovered: int
+
+
+class Stats(BaseModel):
+    """What the turn used."""
+
+    tokens: Tokens
+    tool_calls: ToolCalls
+    llm_calls: int
+    discovery: Discovery | None = Field(description="Null if discovery is off.")
+
+    @classmethod
+    def of(cls, stats: ChatStats) -> Self:
+        """Return the stats of a turn."""
+        tokens, calls, found = stats.tokens, stats.tool_calls, stats.discovery
+        return cls(
+            tokens=Tokens(
+                prompt_tokens=tokens.prompt_tokens,
+                completion_tokens=tokens.completion_tokens,
+                total_tokens=tokens.total_tokens,
+                origin=tokens.origin,
+            ),
+            tool_calls=ToolCalls(by_tool=dict(calls.by_tool), by_server=dict(calls.by_server), total=calls.total),
+            llm_calls=stats.llm_calls,
+            discovery=Discovery(search_calls=found.search_calls, tools_discovered=found.tools_discovered) if found else None,
+        )
+
+
+class Answer(BaseModel):
+    """The answer to a conversation."""
+
+    messages: list[AssistantMessage | ToolResultMessage | SystemMessage | UserMessage] = Field(
+        description="What the turn adds to the conversation: answers, calls, results."
+    )
+    response: str = Field(description="The text of the last answer.")
+    stats: Stats | None = Field(default=None, description="With `include_stats`.")
+
+
+class ToolSetEntry(BaseModel):
+    """A toolset."""
+
+    description: str
+    servers: list[str]
+
+
+class Health(BaseModel):
+    """The state of the service."""
+
+    status: Literal["ok"]

@@ -1,0 +1,254 @@
+"""Where a session's tools are served as one MCP server: over standard input and output, or over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, Self, get_args
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic import SecretStr
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.serve.guard import checked_token, guarded
+from casual_mcp_nb.serve.listener import Listener, bound_socket
+from casual_mcp_nb.serve.mcp_questions import HostApproval
+from casual_mcp_nb.serve.mcp_server import Tools, ToolServer
+from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.served import ServedTools
+
+PATH = "/mcp"
+MAX_CLIENTS = 100
+"""How many clients can be connected at a time."""
+IDLE_SECONDS = 30 * 60.0
+"""After how long a client that sends nothing is forgotten, with what it has found."""
+MAX_BYTES = 4 * 1024 * 1024
+
+
+async def serve_stdio(
+    tools: Tools, observers: Observers, engine: EngineThread, options: TurnOptions, approval: HostApproval
+) -> None:
+    """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output.
+
+    Args:
+        tools: As of `ToolServer`, like the others.
+        observers: Tell of changes.
+        engine: The thread of the loop.
+        options: Which tools are offered.
+        approval: What is done where a policy requires approval.
+    """
+    from mcp.server.runner import serve_loop
+    from mcp.server.stdio import stdio_server
+
+    served = ToolServer(tools, observers, engine, options, approval)
+    # The host goes on while the servers connect; the first list of tools waits for them.
+    starting = asyncio.create_task(tools.view())
+    starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+    try:
+        async with stdio_server() as (received, sent):
+            await serve_loop(
+                served.server,
+                received,
+                sent,
+                lifespan_state={},
+                init_options=served.server.create_initialization_options(),
+            )
+    finally:
+        starting.cancel()
+        served.close()
+
+
+async def open_endpoint(
+    tools: Tools,
+    observers: Observers,
+    engine: EngineThread,
+    options: TurnOptions,
+    approval: HostApproval,
+    host: str,
+    port: int,
+    *,
+    token: str | SecretStr | None,
+    hosts: Collection[str],
+    origins: Collection[str],
+    owner: object,
+    begin: Callable[[McpEndpoint], object],
+) -> McpEndpoint:
+    """Serve clients over streamable HTTP; a coroutine of the caller's side, see `on_engine`.
+
+    Args:
+        tools: As of `ToolServer`, like the next four.
+        observers: Tell of changes.
+        engine: The thread on which it runs.
+        options: Which tools are offered.
+        approval: What is done where a policy requires approval.
+        host: As of `McpEndpoint`, like the next four.
+        port: The port.
+        token: What clients must send.
+        hosts: Further names under which clients may address it.
+        origins: The sites whose pages may use it.
+        owner: The session, which is kept as long as it is served.
+        begin: Called with the endpoint before the first request.
+
+    Raises:
+        UsageError: The address, the token or `approval` cannot be used.
+        TrustRequiredError: The person has not accepted the config.
+    """
+    if approval not in get_args(HostApproval):
+        raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
+    secret = checked_token(token, host)
+    del token
+    await on_engine(lambda _: tools.view())
+    served = ToolServer(tools, observers, engine, options, approval)
+    try:
+        endpoint = McpEndpoint(served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner)
+        begin(endpoint)
+        await on_engine(lambda _: endpoint.begin())
+    except BaseException:
+        served.close()
+        raise
+    return endpoint
+
+
+class McpEndpoint(Displayable):
+    """Serves a session's tools over streamable HTTP; it shows its address. Use it as a context manager, or call `close`.
+
+    Args:
+        served: The tools.
+        engine: The thread on which it runs.
+        host: The address to listen at.
+        port: The port; 0 for any free one.
+        token: What clients must send; None for nothing.
+        hosts: Further names under which clients may address it, such as that of a proxy.
+        origins: Sites whose pages may use it.
+        owner: What must not be collected while it serves.
+
+    Attributes:
+        engine: As given.
+        host: As given.
+        port: The port.
+        url: The address for clients on this computer.
+        has_token: Whether clients must send a token.
+
+    Raises:
+        UsageError: The address cannot be used.
+    """
+
+    def __init__(
+        self,
+        served: ToolServer,
+        engine: EngineThread,
+        host: str,
+        port: int,
+        *,
+        token: SecretStr | None = None,
+        hosts: Collection[str] = (),
+        origins: Collection[str] = (),
+        owner: object = None,
+    ) -> None:
+        self.engine = engine
+        self.has_token = token is not None
+        self._served = served
+        self._manager = StreamableHTTPSessionManager(
+            served.server, session_idle_timeout=IDLE_SECONDS, max_sessions=MAX_CLIENTS, max_request_body_size=MAX_BYTES
+        )
+        checked = guarded(self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES)
+        bound = bound_socket(host, port)
+        self.host, self.port = host, bound.getsockname()[1]
+        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        self.url = f"http://{f'[{name}]' if ':' in name else name}:{self.port}{PATH}"
+        self._listener = Listener(checked, bound, owner)
+        self._ending = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> ServedTools:
+        """What is served now."""
+        view = self._served.view()
+        return ServedTools(self.url, len(view.offered), len(view.deferred), self.has_token, self._served.clients, self.closed)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ending.is_set()
+
+    def __repr__(self) -> str:
+        return f"<McpEndpoint: {self.url}{', ended' if self.closed else ''}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self.state._repr_mimebundle_(include, exclude)
+
+    @blocking
+    async def close(self) -> None:
+        """Accept nothing more, end the calls that run, and close every connection; the session stays. Twice is harmless."""
+        if not self.engine.inherited:
+            await on_engine(self.end)
+
+    close_async = awaited(close)
+
+    @blocking
+    async def wait(self) -> None:
+        """Wait until it is closed, by another thread or with the session."""
+        await on_engine(lambda _: self._ended.wait())
+
+    wait_async = awaited(wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close_async()
+
+    async def begin(self) -> None:
+        """Begin to serve; returns as soon as clients can connect."""
+        ready = asyncio.Event()
+        self._running = asyncio.create_task(self._run(ready))
+        await ready.wait()
+        try:
+            await self._listener.begin()
+        except BaseException:
+            await self.end()
+            raise
+
+    async def end(self, _: bool = False) -> None:
+        """End it, on the engine's loop, see `close`."""
+        if self._ending.is_set():
+            await self._ended.wait()
+            return
+        # The manager first, since responses that stay open would hold the listener up.
+        self._ending.set()
+        self._served.close()
+        try:
+            await self._listener.end()
+            if self._running is not None:
+                await asyncio.wait({self._running})
+        finally:
+            self._ended.set()
+
+    async def _run(self, ready: asyncio.Event) -> None:
+        async with self._manager.run():
+            ready.set()
+            await self._ending.wait()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: Any = scope["path"].rstrip("/")
+        if self._ending.is_set():
+            await Response(status_code=503)(scope, receive, send)
+        elif path == PATH:
+            await self._manager.handle_request(scope, receive, send)
+        elif path == "/health":
+            await JSONResponse({"status": "ok"})(scope, receive, send)
+        else:
+            await Response(status_code=404)(scope, receive, send)

@@ -1,0 +1,124 @@
+"""The one form of every error of an HTTP door: problem details (RFC 9457) with the `kind` of this package's errors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    ClosedError,
+    ContextOverflowError,
+    ProviderError,
+    ProviderTimeout,
+    ServerError,
+    TrustRequiredError,
+    UsageError,
+)
+from casual_mcp_nb.types.secret import redacted
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+MAX_DETAIL = 2_000
+"""How many characters of an error's message a client reads."""
+INTERNAL = 500, "internal", "The request failed. The log of the service says why."
+MAX_FIELDS = 20
+"""How many wrong fields of a request are named."""
+
+
+class WrongField(BaseModel):
+    """A field of a request that is not valid."""
+
+    field: str = Field(description="Where it is, such as `messages.0.content`.")
+    message: str = Field(description="What is wrong with it.")
+
+
+class Problem(BaseModel):
+    """What went wrong, as problem details (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str = Field(description="The name of the status.")
+    status: int
+    detail: str = Field(description="What failed, why, and what to do next.")
+    kind: str = Field(description="What went wrong, for programs, such as `unknown_name`.")
+    errors: list[WrongField] = Field(default_factory=list, description="With status 422: the fields that are not valid.")
+
+    @classmethod
+    def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:
+        """Return the problem of a status, its text cut."""
+        # A client reads it as UTF-8, which has no lone surrogates.
+        text = detail.encode("utf-8", "replace").decode()
+        text = f"{text[:MAX_DETAIL]}…" if len(text) > MAX_DETAIL else text
+        return cls(title=HTTPStatus(status).phrase, status=status, detail=text, kind=kind, errors=list(errors)[:MAX_FIELDS])
+
+
+class ProblemError(Exception):
+    """A request that cannot be answered.
+
+    Args:
+        status: The status of the response.
+        kind: What went wrong, for programs.
+        detail: What went wrong, in words.
+        headers: Further headers of the response.
+        errors: The fields that are not valid.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Collection[WrongField] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.problem = Problem.of(status, kind, detail, errors)
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """Return the response, which is an ASGI application."""
+        content = self.problem.model_dump_json()
+        return Response(content, self.problem.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+
+
+def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
+    """Return what a client reads of an error; of one that is not of this package, nothing but that it happened.
+
+    Args:
+        error: The error.
+        secrets: Values to mask.
+    """
+    if isinstance(error, ProblemError):
+        return error
+    if not isinstance(error, CasualMcpError):
+        logger.error("A request failed.", exc_info=error)
+        return ProblemError(*INTERNAL)
+    status, headers = _status_of(error)
+    return ProblemError(status, error.kind, redacted(str(error), secrets), headers=headers)
+
+
+def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:
+    match error:
+        case ClosedError() | TrustRequiredError():
+            return 503, {}
+        case UsageError() | ContextOverflowError():
+            return 400, {}
+        case ProviderTimeout():
+            return 504, {}
+        case ProviderError(retryable=True):
+            return 503, retry_after(error.retry_after or 1)
+        case ProviderError() | ServerError():
+            return 502, {}
+    return 500, {}
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Return the header that says when to try again."""
+    return {"Retry-After": str(max(1, math.ceil(min(seconds, 3_600))))}

@@ -1,0 +1,195 @@
+"""A session's HTTP API at an address: begun, shown and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import SecretStr
+
+from casual_mcp_nb.engine.approval import checked_overrides
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import MissingDependencyError
+from casual_mcp_nb.notebook.loop import EngineThread
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.server import Policies
+from casual_mcp_nb.types.service import ServeLimits, ServiceStatus
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.serve.listener import Listener
+    from casual_mcp_nb.serve.turns import ServedTurns
+
+
+@dataclass(frozen=True)
+class Served:
+    """The parts of a session that a service needs.
+
+    Args:
+        owner: The session, which is kept as long as it is served.
+        config: Has the models.
+        chat: Has the servers, the models and the toolsets.
+        tools: Connects the servers.
+        observers: Told of the events.
+        engine: The thread on which everything runs.
+    """
+
+    owner: object
+    config: Config
+    chat: McpToolChat
+    tools: ToolService
+    observers: Observers
+    engine: EngineThread
+
+
+class Service(Displayable):
+    """A session's HTTP API at an address: a context manager, or call `close`. It ends with the session, too.
+
+    Args:
+        served: The session.
+        listener: Serves it.
+        turns: Runs the turns of clients.
+        host: The address to listen at.
+        port: The port.
+        token_variable: Where clients find the token, if they must send one.
+
+    Attributes:
+        engine: The thread on which it runs.
+        host: As given.
+        port: As given.
+        url: The address for clients on this computer.
+    """
+
+    def __init__(
+        self, served: Served, listener: Listener, turns: ServedTurns, host: str, port: int, token_variable: str | None
+    ) -> None:
+        self.engine = served.engine
+        self.host = host
+        self.port = port
+        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        self.url = f"http://{f'[{name}]' if ':' in name else name}:{port}"
+        self._served = served
+        self._listener = listener
+        self._turns = turns
+        self._token_variable = token_variable
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._closed
+
+    @property
+    def status(self) -> ServiceStatus:
+        """What is served now."""
+        return ServiceStatus(
+            self.url,
+            not self._closed,
+            self._token_variable,
+            tuple(self._served.config.models),
+            tuple(self._served.chat.tool_sets),
+            self._turns.running,
+        )
+
+    @blocking
+    async def close(self) -> None:
+        """End it: nothing more is accepted, turns that run are stopped, and their clients read why. Harmless when repeated."""
+        if not self.engine.inherited:
+            await on_engine(self.end)
+
+    close_async = awaited(close)
+
+    async def end(self, _: bool = False) -> None:
+        """End it; a coroutine for the engine's loop."""
+        self._closed = True
+        await self._turns.close()
+        await self._listener.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close_async()
+
+    def __repr__(self) -> str:
+        return f"<Service: {self.url}{', closed' if self._closed else ''}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self.status._repr_mimebundle_(include, exclude)
+
+
+async def open_service(
+    served: Served,
+    host: str,
+    port: int,
+    *,
+    token: str | SecretStr | None,
+    approval: Mapping[str, Policies] | None,
+    limits: ServeLimits,
+    hosts: Collection[str],
+    origins: Collection[str],
+    begin: Callable[[Service], None],
+) -> Service:
+    """Serve a session, see `Session.serve`; a coroutine of the caller's side, see `on_engine`.
+
+    Args:
+        served: The session.
+        host: The address to listen at.
+        port: The port; 0 for a free one.
+        token: What clients must send.
+        approval: Policies by server that replace those of the config for clients.
+        limits: How many turns, how long.
+        hosts: Further names under which clients may address it.
+        origins: The sites whose pages may use it.
+        begin: Called with the service before the first request.
+    """
+    warm_up()
+    with _installed():
+        from casual_mcp_nb.serve.api import api
+        from casual_mcp_nb.serve.guard import TOKEN_VARIABLE, checked_token, guarded
+        from casual_mcp_nb.serve.listener import Listener, bound_socket
+    from casual_mcp_nb.serve.turns import ServedTurns
+
+    secret = checked_token(token, host)
+    del token
+    overrides = checked_overrides(approval, served.chat.server_manager.statuses)
+    await on_engine(lambda _: _ready(served))
+    turns = ServedTurns(served.chat, served.tools, served.observers, limits, overrides, served.config.secrets())
+    app = api(turns, lambda: list(served.config.models), lambda: served.chat.tool_sets, needs_token=secret is not None)
+    checked = guarded(app, host=host, token=secret, hosts=hosts, origins=origins, max_bytes=limits.max_bytes)
+    bound = bound_socket(host, port)
+    listener = Listener(checked, bound, served.owner)
+    service = Service(served, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
+    begin(service)
+    await on_engine(lambda _: listener.begin())
+    return service
+
+
+async def _ready(served: Served) -> None:
+    await served.tools.view()
+    await warmed_up()
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Say what to install if an import in the body fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("casual_mcp_nb"):
+            raise
+        raise MissingDependencyError(
+            f"Serving needs {error.name}, which is not installed.", hint="Run: pip install 'casual-mcp-nb[serve]'"
+        ) from None

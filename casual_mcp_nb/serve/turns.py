@@ -1,0 +1,146 @@
+"""Turns of clients: each with its own history, beside the conversation of the session, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions, split_messages
+from casual_mcp_nb.notebook.observers import Observers
+from casual_mcp_nb.notebook.tool_service import ToolService
+from casual_mcp_nb.serve.problems import ProblemError, problem_of, retry_after
+from casual_mcp_nb.store.replayer import Replayer
+from casual_mcp_nb.types.event import Event
+from casual_mcp_nb.types.secret import Secrets
+from casual_mcp_nb.types.server import Policies
+from casual_mcp_nb.types.service import ServeLimits
+from casual_mcp_nb.types.trace import Turn
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+STOP_SECONDS = 5.0
+"""How long to wait for turns that are being stopped."""
+NO_APPROVAL = "Calls of this tool need the approval of a person, and this service has nobody who could give it."
+
+
+class ServedTurns:
+    """Runs the turns of clients on the engine's loop. What a client says or sees is never part of the session's conversation.
+
+    Args:
+        chat: The session's; it has the servers, the models, the selection and the system prompt.
+        tools: Connects the servers, once the person has accepted the config.
+        observers: Their `served` is told of the events.
+        limits: How many, how long.
+        approval: Policies by server that replace those of the config for clients.
+        secrets: Values to mask in errors.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        tools: ToolService,
+        observers: Observers,
+        limits: ServeLimits,
+        approval: Mapping[str, Policies],
+        secrets: Secrets,
+    ) -> None:
+        self.limits = limits
+        self._chat = chat
+        self._tools = tools
+        self._observers = observers
+        self._approval = approval
+        self._secrets = secrets
+        self._running: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        """How many turns are running."""
+        return len(self._running)
+
+    async def run(
+        self,
+        turn: Turn,
+        messages: Sequence[ChatMessage],
+        options: TurnOptions,
+        on_event: Callable[[Event], None] = lambda _: None,
+    ) -> list[ChatMessage]:
+        """Run a turn in a separate task, and return the messages that it adds to the client's.
+
+        Args:
+            turn: The turn whose trace takes the events.
+            messages: The client's conversation; the turn answers the last message.
+            options: The options of the turn.
+            on_event: Called with each event.
+
+        Raises:
+            ProblemError: It could not begin, failed, took too long, or was stopped because the service ends.
+        """
+        if self._closed:
+            raise _ended()
+        if len(self._running) >= self.limits.max_turns:
+            raise ProblemError(
+                503, "busy", f"{len(self._running)} turns are running, which is the limit here.", headers=retry_after(1)
+            )
+        task: asyncio.Task[object] | None = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        limit = asyncio.timeout(self.limits.turn_seconds)
+        try:
+            async with limit:
+                return await self._run(turn, messages, options, on_event)
+        except asyncio.CancelledError:
+            if self._closed:
+                raise _ended() from None
+            raise
+        except TimeoutError as error:
+            if not limit.expired():
+                raise problem_of(error) from error
+            text = f"The turn took longer than {self.limits.turn_seconds:g} s and was stopped."
+            raise ProblemError(504, "turn_timeout", text) from None
+        except Exception as error:
+            raise problem_of(error, self._secrets) from error
+        finally:
+            self._running.discard(task)
+
+    async def _run(
+        self, turn: Turn, messages: Sequence[ChatMessage], options: TurnOptions, on_event: Callable[[Event], None]
+    ) -> list[ChatMessage]:
+        def notify(event: Event) -> None:
+            self._observers.served.notify(turn, event)
+            on_event(event)
+
+        await self._tools.view()
+        history, new, options = split_messages(messages, options)
+        await self._apart().run(new, options, history=history, turn=turn, on_event=notify)
+        turn.raise_for_status()
+        return turn.messages[len(turn.asked) :]
+
+    def _apart(self) -> McpToolChat:
+        """Return the chat of one client, who cannot approve anything."""
+        consent = self._chat.consent.apart()
+        consent.set_overrides(self._approval)
+        if not isinstance(self._chat.tape, Replayer):
+            consent.approver, consent.can_ask = _deny, lambda: True
+        return self._chat.apart(consent, private=True)
+
+    async def close(self) -> None:
+        """Refuse further turns, and stop those that run."""
+        self._closed = True
+        running = tuple(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=STOP_SECONDS)
+
+
+async def _deny(_: ApprovalRequest) -> Decision:
+    return Decision(NO_APPROVAL, answered=False)
+
+
+def _ended() -> ProblemError:
+    return ProblemError(503, "closed", "This service is ending.", headers=retry_after(1))

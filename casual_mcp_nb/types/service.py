@@ -1,0 +1,57 @@
+"""A service at an address: its limits, and what it says of itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.types.displayable import Displayable
+
+
+@dataclass(frozen=True)
+class ServeLimits:
+    """The limits of a service.
+
+    Args:
+        max_turns: How many turns run at the same time; further ones are refused with status 503.
+        turn_seconds: How long a turn may take.
+        max_messages: How many messages a request may have.
+        max_bytes: How large a request may be.
+
+    Raises:
+        UsageError: One is not a positive number.
+    """
+
+    max_turns: int = 64
+    turn_seconds: float = 600.0
+    max_messages: int = 1_000
+    max_bytes: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            kinds = int | float if field.name == "turn_seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value <= 0:
+                raise UsageError(f"{field.name} cannot be {brief(value)}.", hint="It must be a positive number.")
+
+
+@dataclass(frozen=True)
+class ServiceStatus(Displayable):
+    """What is served at an address.
+
+    Args:
+        url: The address.
+        running: Whether it is served now.
+        token_variable: Where clients find the token, if they must send one; the token itself is nowhere.
+        models: The names of the models.
+        tool_sets: The names of the toolsets.
+        turns: How many turns of clients are running.
+    """
+
+    url: str
+    running: bool
+    token_variable: str | None
+    models: tuple[str, ...]
+    tool_sets: tuple[str, ...]
+    turns: int = 0

@@ -1,0 +1,51 @@
+"""The description of the API and the API agree, whatever is sent: requests made from the description, valid and not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+
+from casual_mcp_nb import Service, Session
+
+CONFIG: dict[str, Any] = {
+    "clients": {"offline": {"provider": "offline"}},
+    "models": {"planner": {"client": "offline", "model": "planner"}},
+    "servers": {"math": {"bundled": "math", "transport": "in-process"}},
+    "tool_sets": {"sums": {"servers": {"math": True}}},
+}
+QUIETLY: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Session(CONFIG) as session, session.serve(port=0) as service:
+        yield service
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None:
+    for operation in schemathesis.openapi.from_url(f"{service.url}/openapi.json").get_all_operations():
+
+        @settings(
+            max_examples=15, deadline=None, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(operation.ok().as_strategy(generation_mode=mode))
+        def check(case: schemathesis.Case) -> None:
+            case.call_and_validate()
+
+        if mode is GenerationMode.POSITIVE or operation.ok().method == "post":
+            check()
+
+
+def test_its_example_is_answered(service: Service) -> None:
+    description = httpx.get(f"{service.url}/openapi.json").json()
+    (example,) = description["components"]["schemas"]["ChatRequest"]["examples"]
+    assert httpx.post(f"{service.url}/chat", json=example).status_code == 200
+    assert "planner" in json.dumps(description)
