@@ -1,0 +1,135 @@
+"""The command line: its commands, its exit codes, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Literal, NoReturn
+
+from cyclopts import App, CycloptsError
+
+from casual_mcp_nb import __version__
+from casual_mcp_nb.cli.chat import chat, demo
+from casual_mcp_nb.cli.check import check, doctor
+from casual_mcp_nb.cli.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG_USAGE
+from casual_mcp_nb.cli.migrate import migrate_config
+from casual_mcp_nb.cli.models import clients, models
+from casual_mcp_nb.cli.serve import serve
+from casual_mcp_nb.cli.servers import servers
+from casual_mcp_nb.cli.sign_in import sign_in, sign_out
+from casual_mcp_nb.cli.terminal import tell
+from casual_mcp_nb.cli.tools import call, search, tool, tools
+from casual_mcp_nb.cli.toolsets import toolsets
+from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError
+
+app = App(
+    name="casual-mcp-nb",
+    help="MCP servers, their tools and what they cost, and chats with a model that calls them.",
+    version=__version__,
+    help_format="plaintext",
+    result_action="return_value",
+)
+app.command(chat)
+app.command(demo)
+app.command(servers)
+app.command(tools)
+app.command(tool)
+app.command(search)
+app.command(call)
+app.command(toolsets)
+app.command(models)
+app.command(clients)
+app.command(check)
+app.command(doctor)
+app.command(migrate_config)
+app.command(serve)
+app.command(sign_in)
+app.command(sign_out)
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print the script that makes a shell complete this command.
+
+    For bash: eval "$(casual-mcp-nb completion bash)".
+
+    Args:
+        shell: The shell.
+    """
+    sys.stdout.write(app.generate_completion(shell=shell))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        arguments: The words after the program's name; None for those of this process.
+
+    Returns:
+        The exit code: 0, or one of `exit_codes`.
+    """
+    try:
+        with _signals_end_it():
+            result = app(sys.argv[1:] if arguments is None else list(arguments), exit_on_error=False)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        return _silently_ended()
+    except CycloptsError:
+        return WRONG_USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+    except CasualMcpError as error:
+        tell(str(error))
+        return WRONG_USAGE if isinstance(error, UsageError) and not isinstance(error, TrustRequiredError) else FAILED
+    except OSError as error:
+        tell(f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}")
+        return FAILED
+    except Exception as error:
+        tell(f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb; please report it.")
+        return FAILED
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Have the signals that end a process unwind it, so that servers end too."""
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(SIGNALLED + number)
+
+    names = ("SIGTERM", "SIGHUP", "SIGBREAK")
+    before: dict[int, Any] = {}
+    try:
+        for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, end)
+    except ValueError:
+        # Not on the main thread, where nothing gets signals.
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _silently_ended() -> int:
+    """End without a word when the reader of the output has left, as after `| head`."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return BROKEN_PIPE
+
+
+def _place_of(error: Exception) -> str:
+    """Return where an unexpected error arose; its message, which may have anything in it, is not shown."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "an unknown place"

@@ -1,0 +1,183 @@
+"""`casual-mcp-nb chat` and `demo`: one message, or a conversation on the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from casual_mcp_nb.cli.exit_codes import FAILED
+from casual_mcp_nb.cli.source import Source, connect, demo_config_of, tell_failures
+from casual_mcp_nb.cli.terminal import AsJson, show, tell
+from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.cli.transcript import TurnWriter
+    from casual_mcp_nb.session import Session
+    from casual_mcp_nb.types.config import Config
+
+_SOURCE = Source()
+_HELP = """\
+/model [NAME]    choose a model, or list them
+/toolset [NAME]  choose a toolset, or all; or list them
+/undo            remove the last turn
+/new             start a new conversation
+/quit            end; so does Ctrl-D
+Ctrl-C stops a turn that runs; what it has done so far stays in the conversation."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TurnSettings:
+    """How the turns of a chat run.
+
+    Args:
+        model: The model; the first one of the config if not given.
+        toolset: Only the tools of this toolset.
+        system: The system prompt, instead of the model's template.
+        allow: Run the tools of this server without asking; can be given several times.
+        json: Write the events as JSON lines. Nobody is asked then: calls that need approval are denied.
+    """
+
+    model: Annotated[str | None, Parameter(alias="-m")] = None
+    toolset: Annotated[str | None, Parameter(alias="-t")] = None
+    system: str | None = None
+    allow: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    json: AsJson = False
+
+
+_SETTINGS = TurnSettings()
+
+
+def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETTINGS) -> int:
+    """Send a message to a model, which can call the tools; without one, begin a conversation.
+
+    The message can also come from stdin. The answer goes to stdout, what the model does meanwhile to stderr.
+
+    Args:
+        message: The message.
+    """
+    return _chat(source, source.load(), " ".join(message), settings)
+
+
+def demo(*message: str, model: str | None = None, json: AsJson = False) -> int:
+    """Chat with the bundled demo servers: with an offline planner, which needs no key, or with a model.
+
+    Args:
+        message: The message; without one, begin a conversation.
+        model: A model instead of the planner, such as openai:gpt-5.4 or ollama:qwen3.
+        json: Write the events as JSON lines.
+    """
+    if not message and sys.stdin.isatty():
+        tell("The bundled servers with " + (model or "an offline planner, which is not a language model") + ".")
+        tell("For example: What is 17 * 24?  ·  What time is it in Tokyo when it is 14:30 in Oslo?")
+    return _chat(Source(demo=True), demo_config_of(model), " ".join(message), TurnSettings(json=json))
+
+
+def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:
+    interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive and settings.json:
+        raise UsageError("--json takes one message.", hint='Give it as an argument or on stdin: casual-mcp-nb chat --json "…"')
+    if not message and not interactive:
+        message = sys.stdin.read().strip()
+        if not message:
+            raise UsageError("The message is empty.", hint='For example: casual-mcp-nb chat "What is 17 * 24?"')
+    with source.open(config, approval=dict.fromkeys(settings.allow, "never")) as session:
+        if settings.model is not None:
+            session.model = settings.model
+        session.system = settings.system
+        connect(session)
+        tell_failures(session)
+        if settings.toolset is not None:
+            session.selection.tool_set = settings.toolset
+        if interactive:
+            return _converse(session)
+        from casual_mcp_nb.cli.transcript import JsonLines, Transcript
+
+        if settings.json:
+            writer = JsonLines(session)
+            with _nobody_to_ask():
+                return _run(session, message, writer)
+        return _run(session, message, Transcript(session))
+
+
+def _run(session: Session, message: str, writer: TurnWriter) -> int:
+    """Run a turn, write it as it runs, and return the exit code."""
+    forget = session.observe(writer.on_event)
+    try:
+        turn = session.chat(message, echo="none")
+    finally:
+        forget()
+        writer.interrupted()
+    writer.finish(turn)
+    return 0 if turn.status == "done" else FAILED
+
+
+def _converse(session: Session) -> int:
+    """Run turns until the person ends the conversation."""
+    from casual_mcp_nb.cli.transcript import Transcript
+
+    with suppress(ImportError):
+        # It gives `input` a history and keys to edit a line.
+        import readline  # noqa: F401
+    tell(f"Model: {session.model or 'none'}. /help lists what else you can type; Ctrl-D ends.")
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            tell("")
+            return 0
+        except KeyboardInterrupt:
+            tell("")
+            continue
+        try:
+            if line in ("/quit", "/exit"):
+                return 0
+            if line.startswith("/"):
+                _command(session, *line[1:].split(maxsplit=1))
+            elif line:
+                _run(session, line, Transcript(session))
+        except KeyboardInterrupt:
+            tell("Stopped. Completed steps are kept.")
+        except CasualMcpError as error:
+            tell(str(error))
+
+
+def _command(session: Session, command: str = "", value: str = "") -> None:
+    """Run what the person typed after a slash."""
+    value = value.strip()
+    match command:
+        case "help":
+            tell(_HELP)
+        case "new":
+            session.new_conversation()
+        case "undo":
+            if session.undo() is None:
+                raise UsageError("There is no turn to undo.")
+        case "model" if value:
+            session.model = value
+        case "model":
+            show(session.models)
+        case "toolset" if value:
+            session.selection.tool_set = None if value == "all" else value
+        case "toolset":
+            show(session.toolsets)
+        case _:
+            raise UnknownNameError("command", f"/{command}", ["/help", "/model", "/new", "/quit", "/toolset", "/undo"])
+
+
+@contextmanager
+def _nobody_to_ask() -> Iterator[None]:
+    """Have nothing ask the person in the body: a question would be written between the JSON lines."""
+    before = sys.stdin
+    with open(os.devnull, "r+", encoding="utf-8") as nothing, redirect_stdout(nothing):
+        sys.stdin = nothing
+        try:
+            yield
+        finally:
+            sys.stdin = before

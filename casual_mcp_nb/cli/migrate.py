@@ -1,0 +1,98 @@
+"""`casual-mcp-nb migrate-config`: make a config of ours from one of casual-mcp or of another MCP host."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from casual_mcp_nb.cli.exit_codes import FAILED
+from casual_mcp_nb.cli.source import DEFAULT_CONFIG
+from casual_mcp_nb.cli.terminal import AsJson, Flag, show_diff, tell, write_json
+from casual_mcp_nb.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.config.migration import MigratedConfig
+
+
+def migrate_config(
+    source: Path,
+    output: Path = DEFAULT_CONFIG,
+    /,
+    *,
+    overwrite: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Flag = False,
+    json: AsJson = False,
+) -> int:
+    """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show what is new in it.
+
+    Secrets are not copied: the new file refers to environment variables, which are listed. So is what is not kept.
+
+    Args:
+        source: The old file, which is not changed.
+        output: The new file.
+        overwrite: Replace the new file if it exists.
+        dry_run: Write nothing.
+        json: Write JSON.
+    """
+    from casual_mcp_nb.config.loader import check_config
+    from casual_mcp_nb.config.migration import migrated
+    from casual_mcp_nb.config.saving import replace_text
+    from casual_mcp_nb.types.files import write_text
+
+    source, output = source.expanduser(), output.expanduser()
+    new = migrated(source, output.absolute().parent)
+    check_config(new.text, output, environ={**dict.fromkeys(new.references, "stand-in"), **os.environ})
+    exists = output.exists()
+    refused = exists and not overwrite and not dry_run
+    before = _text_of(output) if exists else ""
+    shown_before = _without_secrets(output, before) if exists else ""
+    if not (refused or dry_run):
+        if exists:
+            replace_text(output.resolve(), before, new.text)
+        else:
+            write_text(output, new.text, overwrite=False, hint="")
+    if json:
+        variables = [{"name": name, "was": where} for name, where in new.variables.items()]
+        written = None if refused or dry_run else str(output)
+        write_json({"config": new.data, "notes": list(new.notes), "variables": variables, "written": written})
+    else:
+        _show(output, shown_before, new)
+    if refused:
+        tell(f"{shown(output)} exists and was not changed. To replace it: --overwrite; or name another file.")
+    elif not dry_run:
+        tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
+    return FAILED if refused else 0
+
+
+def _show(output: Path, before: str, new: MigratedConfig) -> None:
+    """Show what is new in the file, what is not kept, and which variables to set."""
+    lines = difflib.unified_diff(
+        before.splitlines(), new.text.splitlines(), str(output) if before else os.devnull, str(output), lineterm=""
+    )
+    show_diff(lines)
+    for note in new.notes:
+        tell(note)
+    for name, where in new.variables.items():
+        tell(f"Set {name} in the environment or in .env: it was at {where}.")
+
+
+def _text_of(path: Path) -> str:
+    from casual_mcp_nb.config.document import read_text
+
+    return read_text(path)
+
+
+def _without_secrets(path: Path, text: str) -> str:
+    """Return the text of a config without its secrets; nothing of a file that is not a config."""
+    from casual_mcp_nb.config.migration import migrated
+    from casual_mcp_nb.types.secret import redacted
+
+    try:
+        secrets = migrated(path, path.absolute().parent).secrets
+    except ConfigError:
+        return ""
+    return redacted(text, secrets)

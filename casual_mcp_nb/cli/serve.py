@@ -1,0 +1,122 @@
+"""`casual-mcp-nb serve`: the session for other programs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from casual_mcp_nb.cli.source import Source
+from casual_mcp_nb.cli.terminal import show, tell
+from casual_mcp_nb.types.service import ServeLimits
+
+_SOURCE = Source()
+_LIMITS = ServeLimits()
+
+serve = App(name="serve", help="Serve the models and tools of a config to other programs.")
+
+
+@serve.default
+def http(
+    config: Path | None = None,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    max_turns: int = _LIMITS.max_turns,
+    turn_seconds: float = _LIMITS.turn_seconds,
+    source: Source = _SOURCE,
+) -> int:
+    """Serve chat as an HTTP API until Ctrl-C: POST /chat, GET /toolsets, GET /health, GET /docs.
+
+    Other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
+    Calls that would ask a person are denied; `approval` in the config decides which ask.
+
+    Args:
+        config: The config file.
+        host: The address to listen at.
+        port: The port; 0 for a free one.
+        allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
+        allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
+        max_turns: How many turns run at the same time.
+        turn_seconds: How long a turn may take.
+    """
+    if config is not None:
+        source = replace(source, config=config)
+    limits = replace(_LIMITS, max_turns=max_turns, turn_seconds=turn_seconds)
+    with source.connected() as session:
+        # Who starts a service is not there to answer what servers ask.
+        session.questions.unattended = True
+        try:
+            service = session.serve(host, port, limits=limits, hosts=allow_host, origins=allow_origin)
+            show(service.status)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            tell("Ending.")
+    return 0
+
+
+@serve.command
+def mcp(
+    config: Path | None = None,
+    /,
+    *,
+    transport: Literal["stdio", "http"] = "stdio",
+    toolset: str | None = None,
+    all_tools: Annotated[bool, Parameter(negative=())] = False,
+    bridge: Annotated[bool, Parameter(negative=())] = False,
+    approval: Literal["ask", "host"] = "ask",
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    source: Source = _SOURCE,
+) -> int:
+    """Serve the tools as one MCP server, for MCP hosts such as editors and desktop apps.
+
+    Over HTTP, other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
+
+    Args:
+        config: The config file.
+        transport: stdio for a host that starts this command, http for hosts that connect to it until Ctrl-C.
+        toolset: The toolset to serve.
+        all_tools: List every tool, for hosts that read the list only once.
+        bridge: Have tools that were found called through call_tool, for hosts that read the list only once.
+        approval: What is done with calls whose policy asks a person: ask through the host and deny them where it cannot, or
+            leave it to the host.
+        host: The address to listen at.
+        port: The port; 0 for a free one.
+        allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
+        allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
+    """
+    if config is not None:
+        source = replace(source, config=config)
+    if transport == "stdio":
+        # The host waits for an answer, not for the servers, which connect meanwhile.
+        with source.open() as session:
+            session.questions.unattended = True
+            session.serve_mcp_stdio(tool_set=toolset, all_tools=all_tools, bridge=bridge, approval=approval)
+        return 0
+    with source.connected() as session:
+        session.questions.unattended = True
+        try:
+            endpoint = session.serve_mcp(
+                host=host,
+                port=port,
+                tool_set=toolset,
+                all_tools=all_tools,
+                bridge=bridge,
+                approval=approval,
+                hosts=allow_host,
+                origins=allow_origin,
+            )
+            show(endpoint.state)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            tell("Ending.")
+    return 0

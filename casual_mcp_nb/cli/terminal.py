@@ -1,0 +1,210 @@
+"""What a command writes: values as tables on a terminal, as plain lines to a file or a program, or as JSON.
+
+Text of servers and models is cleaned of what acts on a terminal, and never read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from casual_mcp_nb.display.view import Block, Cell, Section, Table, View
+
+Flag = Annotated[bool, Parameter(negative=())]
+"""An option that is given or not."""
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=())]
+"""The option `--json`."""
+
+_TONES = {"good": "green", "bad": "red", "busy": "cyan", "quiet": "dim"}
+
+
+def tell(text: str) -> None:
+    """Write a message for the person to stderr."""
+    from casual_mcp_nb.display.text import clean
+
+    sys.stdout.flush()
+    sys.stderr.write(f"{encodable(clean(text), sys.stderr)}\n")
+    sys.stderr.flush()
+
+
+def tell_quietly(text: str) -> None:
+    """Write a message to stderr that matters less, dimmed on a terminal."""
+    if not sys.stderr.isatty():
+        return tell(text)
+    from rich.console import Console
+    from rich.text import Text
+
+    from casual_mcp_nb.display.text import clean
+
+    Console(stderr=True, markup=False, highlight=False).print(Text(clean(text), style="dim"))
+    return None
+
+
+def write_json(value: Any) -> None:
+    """Write a value as JSON to stdout: one document, indented on a terminal, on one line elsewhere."""
+    # ASCII only: it cannot act on a terminal, and can be encoded anywhere.
+    sys.stdout.write(f"{json.dumps(value, indent=2 if sys.stdout.isatty() else None)}\n")
+
+
+def ask(question: str) -> str:
+    """Ask the person on stderr, so that a redirected stdout stays what it is, and return the line that they type.
+
+    Raises:
+        UsageError: They ended the input (Ctrl-D).
+    """
+    from casual_mcp_nb.display.text import clean
+
+    sys.stderr.write(encodable(clean(question), sys.stderr))
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise UsageError("The input ended, so nothing was done.")
+    return line.strip()
+
+
+def can_ask() -> bool:
+    """Return whether somebody sees a question on stderr and can type an answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show on a terminal, while the body runs, what is waited for."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from casual_mcp_nb.display.text import one_line
+
+    with Console(stderr=True).status(Text(one_line(text))):
+        yield
+
+
+def show(noun: Any, *, whole: bool = False) -> None:
+    """Write a value to stdout.
+
+    Args:
+        noun: A value that has a display, or a view.
+        whole: Whether it has also what other text forms only name.
+    """
+    from casual_mcp_nb.display import view_of
+    from casual_mcp_nb.display.plain import to_text
+    from casual_mcp_nb.display.view import DisplayLimits, Section, View, complete, fit
+
+    limits = DisplayLimits(rows=100_000, cell=300, text=8_000, document=200_000, images=0)
+    view = fit(noun if isinstance(noun, View) else view_of(noun, limits), limits)
+    if whole:
+        view = complete(view)
+    else:
+        # Here is nothing to unfold, so what is only named is left out.
+        view = replace(view, blocks=tuple(part for part in view.blocks if not (isinstance(part, Section) and part.brief)))
+    if sys.stdout.isatty():
+        console().print(_drawn(view))
+    else:
+        sys.stdout.write(f"{encodable(to_text(view), sys.stdout)}\n")
+
+
+def show_diff(lines: Iterable[str]) -> None:
+    """Write the lines of a unified diff to stdout."""
+    from casual_mcp_nb.display.text import clean
+
+    for line in map(clean, lines):
+        if sys.stdout.isatty():
+            from rich.text import Text
+
+            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console().print(Text(line, style=style))
+        else:
+            sys.stdout.write(f"{encodable(line, sys.stdout)}\n")
+
+
+def console() -> Console:
+    """Return a console for stdout that takes all text as it is."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+def encodable(text: str, stream: Any) -> str:
+    """Return a text with a mark for each character that a stream cannot write."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
+
+
+def _drawn(part: View | Section) -> RenderableType:
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from casual_mcp_nb.display.view import View, heading
+
+    blocks = () if getattr(part, "brief", False) else part.blocks
+    inside = Group(*(_block(block) for block in blocks))
+    title, *others = heading(part) or ("",)
+    if not title:
+        return inside
+    line = Text(title, style="bold")
+    for text in others:
+        line.append(f"  {text}", style="not bold dim")
+    return Group(line, inside if isinstance(part, View) else Padding(inside, (0, 0, 0, 2)))
+
+
+def _block(block: Block) -> RenderableType:
+    from rich.table import Table as Grid
+    from rich.text import Text as Line
+
+    from casual_mcp_nb.display import view
+
+    match block:
+        case view.Table():
+            return _table(block)
+        case view.KeyValues():
+            grid = Grid.grid(padding=(0, 2))
+            for label, cell in block.rows:
+                grid.add_row(Line(label, style="dim"), _cell(cell))
+            return grid
+        case view.Text():
+            return Line("\n".join([*([f"{block.label}:"] if block.label else []), *block.text.split("\n")]))
+        case view.Line():
+            line = Line(block.mark.text, style=_TONES[block.mark.tone]) if block.mark else Line()
+            return line.append(" · ".join(["", *block.words] if block.mark else block.words))
+        case view.Image():
+            return Line(f"[{block.note}]")
+        case view.Section():
+            return _drawn(block)
+
+
+def _table(table: Table) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as Grid
+    from rich.text import Text as Line
+
+    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, caption=table.more or None, caption_justify="left")
+    for column in table.columns:
+        grid.add_column(Line(column.title), justify="right" if column.numeric else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*map(_cell, row))
+    return grid
+
+
+def _cell(cell: Cell) -> RenderableType:
+    from rich.text import Text as Line
+
+    from casual_mcp_nb.display.view import Name, Status, cell_text
+
+    style = _TONES[cell.tone] if isinstance(cell, Status) else "bold" if isinstance(cell, Name) else ""
+    return Line(cell_text(cell), style=style)

@@ -1,0 +1,182 @@
+"""A turn written as it runs: text for a person, or JSON lines for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.cli.events import plain_end, plain_event
+from casual_mcp_nb.cli.terminal import encodable, tell_quietly
+from casual_mcp_nb.display.text import clean, first
+from casual_mcp_nb.display.turn import figures_line, instead_of_answer
+from casual_mcp_nb.types.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    ModelRetry,
+    ModelWait,
+    Notice,
+    StepFinished,
+    TextDelta,
+    ToolFinished,
+    ToolsSearched,
+    ToolStarted,
+)
+from casual_mcp_nb.types.step import text_of
+from casual_mcp_nb.types.tool import ToolName
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.session import Session
+    from casual_mcp_nb.types.trace import Turn
+
+_MAX_ARGUMENTS = 300
+_MAX_RESULT = 300
+
+
+class TurnWriter(ABC):
+    """Writes the events of a turn while it runs, and its end.
+
+    Args:
+        session: The session, whose turn is stopped when nobody reads what is written.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._broken: OSError | None = None
+
+    def on_event(self, _turn: Turn, event: Event) -> None:
+        """Write an event; called on the engine's thread."""
+        if self._broken is not None:
+            return
+        try:
+            self.write(event)
+        except OSError as error:
+            self._broken = error
+            self._session.stop()
+
+    def finish(self, turn: Turn) -> None:
+        """Write how the turn ended.
+
+        Raises:
+            OSError: Something could not be written, perhaps earlier.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self.write_end(turn)
+
+    @abstractmethod
+    def write(self, event: Event) -> None:
+        """Write an event."""
+
+    @abstractmethod
+    def write_end(self, turn: Turn) -> None:
+        """Write how a turn ended."""
+
+    def interrupted(self) -> None:  # noqa: B027
+        """Leave the terminal so that others can write on it."""
+
+
+class JsonLines(TurnWriter):
+    """Writes one JSON object a line, to what is stdout when it is made."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._stream = sys.stdout
+
+    def write(self, event: Event) -> None:
+        """Write an event."""
+        self._line(plain_event(event))
+
+    def write_end(self, turn: Turn) -> None:
+        """Write how the turn ended, with its answer and statistics."""
+        self._line(plain_end(turn))
+
+    def _line(self, fields: object) -> None:
+        if fields is not None:
+            self._stream.write(f"{json.dumps(fields, default=str)}\n")
+            self._stream.flush()
+
+
+class Transcript(TurnWriter):
+    """Writes the text of the model to stdout, and what it does meanwhile to stderr.
+
+    On a terminal the text is written as it arrives; elsewhere only the answer, at the end.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._live = sys.stdout.isatty()
+        self._in_line = False
+        self._step_written = False
+
+    def write(self, event: Event) -> None:
+        """Write an event."""
+        match event:
+            case TextDelta():
+                self._step_written = True
+                self._text(event.text)
+            case StepFinished():
+                if not self._step_written:
+                    self._text(text_of(event.message.content))
+                self._step_written = False
+                self.interrupted()
+            case ToolStarted() if event.tool.server != SYNTHETIC:
+                self._note(f"→ {_name(event.tool, event.name)} {_arguments(event.arguments)}")
+            case ToolFinished() if event.tool.server != SYNTHETIC:
+                mark = "✓" if event.status == "ok" else f"✗ {event.status}"
+                self._note(f"{mark} {_name(event.tool, '')} → {first(event.text, _MAX_RESULT)}")
+            case ToolsSearched():
+                names = ", ".join(str(row.tool) for row in event.rows[:12]) or "no tools"
+                self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}” → {first(names, _MAX_RESULT)}")
+            case ModelRetry() | ModelWait():
+                self._note(f"waiting {event.seconds:.0f} s: {first(event.reason, _MAX_RESULT)}")
+            case Notice():
+                self._note(first(event.text, _MAX_RESULT))
+            case ApprovalAsked():
+                self.interrupted()
+                # The prompt ends with the line that the person types.
+                self._in_line = self._live
+            case ApprovalAnswered():
+                self._in_line = False
+
+    def write_end(self, turn: Turn) -> None:
+        """Write the answer, unless it was written as it arrived; what happened instead of one; and the figures."""
+        last = turn.steps[-1] if turn.steps else None
+        if not self._live and turn.answer:
+            sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")
+        sys.stdout.flush()
+        instead = instead_of_answer(turn, last, turn.answer if last and not last.tool_calls else "")
+        if instead is not None:
+            self._note(instead.text)
+        line = figures_line(turn)
+        self._note(" · ".join([*([line.mark.text] if line.mark else []), *line.words]))
+
+    def interrupted(self) -> None:
+        """End the line of text that was begun."""
+        if self._in_line:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._in_line = False
+
+    def _text(self, text: str) -> None:
+        if self._live and text:
+            sys.stdout.write(encodable(clean(text), sys.stdout))
+            sys.stdout.flush()
+            self._in_line = not text.endswith("\n")
+
+    def _note(self, text: str) -> None:
+        self.interrupted()
+        tell_quietly(text)
+
+
+def _name(tool: ToolName, written: str) -> str:
+    return first(written or tool.tool if tool.server == UNKNOWN else str(tool), 120)
+
+
+def _arguments(arguments: dict[str, object] | str) -> str:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    return first(text, _MAX_ARGUMENTS)

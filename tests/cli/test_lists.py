@@ -1,0 +1,170 @@
+"""What the commands that list something write, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from fastmcp import FastMCP
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.cli.app import FAILED, WRONG_USAGE
+from casual_mcp_nb.cli.terminal import show
+from tests.cli.conftest import CONFIG, Run, Typed
+
+KEY = CONFIG["clients"]["openai"]["api_key"]
+
+
+def test_tools_have_a_status_with_discovery(config: Path, run: Run) -> None:
+    code, out, _ = run("tools", "--json")
+    statuses = {row["name"]: row["status"] for row in json.loads(out)}
+    assert code == 0
+    assert statuses["math:power"] == "loaded"
+    assert statuses["units:convert_units"] == "deferred"
+    _, table, _ = run("tools")
+    assert "Status" in table
+    assert "deferred" in table
+
+
+def test_tools_of_a_server_or_a_toolset(config: Path, run: Run) -> None:
+    _, out, _ = run("tools", "units", "--json")
+    assert {row["server"] for row in json.loads(out)} == {"units"}
+    _, out, _ = run("tools", "--toolset", "numbers", "--json")
+    assert [row["name"] for row in json.loads(out)] == ["math:power"]
+    assert all(row["tokens"] > 0 for row in json.loads(out))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["tools", "maths"], ["tools", "-t", "nmbers"], ["tool", "math:pwr"], ["servers", "maths"], ["call", "math:power", "["]],
+)
+def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
+    code, out, err = run(*words)
+    assert code == WRONG_USAGE
+    assert not out
+    assert len(err.splitlines()) == 1
+
+
+def test_a_failed_server_is_shown_with_its_stderr_and_costs_the_others_nothing(config: Path, run: Run) -> None:
+    code = "import sys; sys.stderr.write('\\x1b[31mboom\\x1b[0m\\u202e [bold]gone[/bold]'); sys.exit(3)"
+    broken = {**CONFIG, "servers": {**CONFIG["servers"], "broken": {"command": sys.executable, "args": ["-c", code]}}}
+    config.write_text(json.dumps(broken), encoding="utf-8")
+    exit_code, out, _ = run("servers")
+    assert exit_code == FAILED
+    assert "[bold]gone[/bold]" in out
+    assert not {"\x1b", "\u202e"} & set(out)
+    exit_code, out, _ = run("servers", "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert exit_code == FAILED
+    assert rows["math"]["state"] == "ready"
+    assert rows["math"]["tokens"] > 0
+    assert rows["broken"]["state"] == "failed"
+    assert "boom" in rows["broken"]["stderr_tail"]
+
+
+@pytest.mark.parametrize("words", [["clients"], ["models"], ["clients", "--json"], ["doctor"], ["check", "--json"]])
+def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
+    _, out, err = run(*words)
+    assert KEY not in out + err
+    assert "openai" in out
+
+
+def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
+    _, out, _ = run("search", "convert", "a", "unit", "--why", "--json")
+    found = json.loads(out)
+    assert found["hits"][0]["tool"] == "units:convert_units"
+    assert found["hits"][0]["returned"]
+    assert sum(share["share"] for share in found["hits"][0]["shares"]) == pytest.approx(found["hits"][0]["score"])
+    _, out, _ = run("search", "square root", "--all", "--json")
+    assert "math:power" in [hit["tool"] for hit in json.loads(out)["hits"]]
+    _, out, _ = run("search", "square root", "--why-not", "math:power", "--json")
+    assert json.loads(out)["rank"] is None
+
+
+def test_a_call_by_hand(config: Path, run: Run) -> None:
+    code, out, _ = run("call", "math:power", '{"base": 2, "exponent": 10}', "--json")
+    assert (code, json.loads(out)["status"]) == (0, "ok")
+    code, out, _ = run("call", "math:power", "{}", "--json")
+    assert (code, json.loads(out)["status"]) == (FAILED, "error")
+
+
+def test_check_says_what_is_wrong_and_starts_nothing(config: Path, run: Run) -> None:
+    assert run("check")[0] == 0
+    config.write_text(json.dumps({**CONFIG, "servers": {"math": {"comand": "x"}}}), encoding="utf-8")
+    code, out, err = run("check")
+    assert (code, out) == (FAILED, "")
+    assert "servers.math" in err
+    code, out, _ = run("check", "--json")
+    assert (code, json.loads(out)["ok"]) == (FAILED, False)
+
+
+def test_check_finds_toolsets_that_do_not_fit(config: Path, run: Run) -> None:
+    assert run("check", "--connect", "--json")[0] == 0
+    odd = {"odd": {"servers": {"math": ["nothing_like_this"]}}}
+    config.write_text(json.dumps({**CONFIG, "tool_sets": odd}), encoding="utf-8")
+    assert run("check")[0] == 0
+    code, out, _ = run("check", "--connect", "--json")
+    assert code == FAILED
+    assert [each["name"] for each in json.loads(out)["checks"] if each["verdict"] == "fail"] == ["odd"]
+
+
+def test_a_missing_key_fails_unless_it_does_not_matter(config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    config.write_text(
+        json.dumps({**CONFIG, "clients": {**CONFIG["clients"], "openai": {"provider": "openai"}}}), encoding="utf-8"
+    )
+    assert run("check")[0] == FAILED
+    assert run("check", "--no-keys")[0] == 0
+
+
+def test_a_config_of_somebody_else_is_not_started(config: Path, run: Run, asks_first: Path) -> None:
+    program = {"command": sys.executable, "args": ["-c", "open('started', 'w')"]}
+    config.write_text(json.dumps({"servers": {"theirs": program}}), encoding="utf-8")
+    code, out, err = run("tools")
+    assert (code, out) == (FAILED, "")
+    assert "--trust" in err
+    run("servers", "--trust")
+    assert Path("started").exists()
+
+
+def test_on_a_terminal_the_person_is_asked_once(config: Path, run: Run, asks_first: Path, typed: Typed) -> None:
+    program = {"command": sys.executable, "args": ["-c", "open('started', 'w')"]}
+    config.write_text(json.dumps({"servers": {"theirs": program}}), encoding="utf-8")
+    typed("")
+    code, out, err = run("tools", "--json")
+    assert (code, out) == (FAILED, "")
+    assert "started" in err
+    assert not Path("started").exists()
+    typed("y")
+    assert run("tools", "--json")[1].strip() == "[]"
+    assert Path("started").exists()
+    typed()
+    assert run("tools", "--json")[0] == 0
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_text_of_a_server_does_nothing_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FastMCP("hostile")
+    server.tool(lambda: "", name="tool", description="\x1b]0;title\x07[red]red[/red] \u202egnp.exe \x1b[2J :smile: http://x")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "70")
+    with Session({}, in_process={"hostile": server}) as session:
+        show(session.tools)
+        show(session.tools["hostile:tool"])
+    text = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert "[red]red[/red]" in text
+    assert ":smile:" in text
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert max(map(len, text.splitlines())) <= 70

@@ -1,0 +1,109 @@
+"""Files of casual-mcp and other hosts as configs of ours: nothing secret in them, and nothing lost without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import ConfigError, load_config
+from casual_mcp_nb.config.migration import MigratedConfig, migrated
+
+SECRETS = {
+    "token": "ghp_aaaaaaaaaaaaaaaaaaaaaaaa1",
+    "bearer": "tok-very-secret-9",
+    "query": "qwerty12345",
+    "password": "s3cretpw",
+    "option": "abcDEF123456789",
+    "key": "sk-0123456789abcdef",
+}
+CASUAL_MCP: dict[str, Any] = {
+    "namespace_tools": True,
+    "clients": {"openai": {"provider": "openai", "api_key": SECRETS["key"]}},
+    "models": {"gpt": {"client": "openai", "model": "gpt-4.1", "template": "x"}},
+    "mcpServers": {
+        "github": {
+            "command": "npx",
+            "args": ["-y", "x", "--api-key", SECRETS["option"], f"--db=postgres://u:{SECRETS['password']}@h/db", "-p", "5"],
+            "env": {"GITHUB_TOKEN": SECRETS["token"], "TZ": "Europe/Oslo"},
+            "cwd": "work",
+        },
+        "other": {"command": "./run.sh", "env": {"GITHUB_TOKEN": "another one"}, "autoApprove": ["a"]},
+        "remote": {
+            "url": f"https://h.example/mcp?api_key={SECRETS['query']}",
+            "headers": {"Authorization": f"Bearer {SECRETS['bearer']}", "Accept": "text/plain", "X-Own": "Bearer ${MINE}"},
+        },
+    },
+    "tool_sets": {"all": {"description": "", "servers": {"github": True}}},
+    "tool_discovery": {"enabled": True},
+}
+
+
+def _migrated(data: Any, tmp_path: Path, name: str = "old.json") -> MigratedConfig:
+    (tmp_path / "old").mkdir(exist_ok=True)
+    path = tmp_path / "old" / name
+    path.write_text(data if isinstance(data, str) else json.dumps(data), encoding="utf-8")
+    return migrated(path, tmp_path)
+
+
+def test_secrets_become_references(tmp_path: Path) -> None:
+    new = _migrated(CASUAL_MCP, tmp_path)
+    assert not [name for name, value in SECRETS.items() if value in new.text + repr(new)]
+    servers = new.data["servers"]
+    assert servers["github"]["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}", "TZ": "Europe/Oslo"}
+    assert servers["github"]["args"][-2:] == ["-p", "5"]
+    assert servers["remote"]["headers"]["Authorization"] == "Bearer ${REMOTE_TOKEN}"
+    assert servers["remote"]["headers"]["Accept"] == "text/plain"
+    assert servers["remote"]["headers"]["X-Own"] == "Bearer ${MINE}"
+    assert servers["other"]["env"]["GITHUB_TOKEN"] == "${OTHER_GITHUB_TOKEN}"
+    assert new.data["clients"]["openai"]["api_key"] == "${OPENAI_API_KEY}"
+    assert set(new.variables) == new.references - {"MINE"}
+
+
+def test_with_the_variables_set_it_is_the_same_config(tmp_path: Path) -> None:
+    new = _migrated(CASUAL_MCP, tmp_path)
+    path = tmp_path / "new.json"
+    path.write_text(new.text, encoding="utf-8")
+    at = {where: name for name, where in new.variables.items()}
+    values = {at["servers.github.env.GITHUB_TOKEN"]: SECRETS["token"], at["servers.other.env.GITHUB_TOKEN"]: "another one"}
+    values |= {at["servers.remote.url"]: SECRETS["query"], at["servers.remote.headers.Authorization"]: SECRETS["bearer"]}
+    values |= {"MINE": "mine", "OPENAI_API_KEY": SECRETS["key"]}
+    args = dict.fromkeys(new.references - values.keys(), "argument")
+    config = load_config(path, environ={**values, **args})
+    old = load_config(tmp_path / "old" / "old.json", environ=values)
+    assert config.servers["remote"] == old.servers["remote"]
+    assert config.servers["other"] == old.servers["other"]
+    assert config.servers["github"].env == old.servers["github"].env
+    assert config.servers["github"].cwd == old.servers["github"].cwd
+    assert config.tool_sets == old.tool_sets
+
+
+def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
+    text = "// mine\n" + json.dumps({**CASUAL_MCP, "globalShortcut": "Ctrl"})
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / ".env").write_text("A=1", encoding="utf-8")
+    notes = " ".join(_migrated(text, tmp_path).notes)
+    for word in ("globalShortcut", "autoApprove", "omments", "Relative", ".env", "prompt-templates"):
+        assert word in notes
+
+
+def test_inputs_of_vs_code_become_variables(tmp_path: Path) -> None:
+    server = {"type": "stdio", "command": "npx", "args": ["${workspaceFolder}/d"], "env": {"KEY": "${input:perplexity-key}"}}
+    new = _migrated(
+        {"inputs": [{"type": "promptString", "id": "perplexity-key"}], "servers": {"p": server}}, tmp_path, "mcp.json"
+    )
+    assert new.data["servers"]["p"]["env"] == {"KEY": "${PERPLEXITY_KEY}"}
+    assert new.data["servers"]["p"]["args"] == [str((tmp_path / "old").resolve() / "d")]
+    assert "PERPLEXITY_KEY" in new.variables
+
+
+def test_the_same_secret_has_one_name(tmp_path: Path) -> None:
+    servers = {name: {"command": "x", "env": {"API_KEY": "the same"}} for name in ("one", "two")}
+    assert set(_migrated({"mcpServers": servers}, tmp_path).variables) == {"API_KEY"}
+
+
+def test_a_file_that_is_no_config_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        _migrated("[1]", tmp_path)
