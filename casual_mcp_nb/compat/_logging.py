@@ -1,0 +1,35 @@
+"""Logging as casual-mcp sets it up."""
+
+from __future__ import annotations
+
+import logging
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return a logger of this package.
+
+    Args:
+        name: Its name within the package.
+    """
+    return logging.getLogger(f"casual_mcp_nb.{name}")
+
+
+def configure_logging(level: str | int = "INFO", logger: logging.Logger | None = None) -> None:
+    """Write the log to standard error, and set how much of it. Calling it again replaces what it had set.
+
+    Args:
+        level: The lowest level that is written, such as `WARNING`.
+        logger: Which logger; None for this package's.
+    """
+    logger = logger or logging.getLogger("casual_mcp_nb")
+    for handler in [handler for handler in logger.handlers if isinstance(handler, _Handler)]:
+        logger.removeHandler(handler)
+    handler = _Handler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    for each in (logger, logging.getLogger("fastmcp"), logging.getLogger("mcp")):
+        each.setLevel(level)
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Ours, so that it is told from those of the person."""

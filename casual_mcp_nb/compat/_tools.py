@@ -1,0 +1,229 @@
+"""Tools, their conversion, search and manifest with casual-mcp's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb import connections, discovery
+from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.discovery import index as search_index
+from casual_mcp_nb.engine.options import always_loaded, mode_of
+from casual_mcp_nb.types.search import SearchHit
+from casual_mcp_nb.types.tool import ToolSpec, by_server
+
+if TYPE_CHECKING:
+    import mcp
+    from casual_llm import Tool
+
+    from casual_mcp_nb.types.config import Config, DiscoveryConfig
+
+
+def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
+    """Convert a tool to casual-llm's form, as in `ChatOptions(tools=[...])`.
+
+    Args:
+        mcp_tool: A tool of a server, or the MCP SDK's.
+
+    Returns:
+        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: what a schema refers to is left out.
+
+    Raises:
+        ValueError: It has no name, or its schema has no place in that form.
+    """
+    from casual_llm import Tool
+
+    if isinstance(mcp_tool, ToolSpec):
+        definition = mcp_tool.definition
+    else:
+        definition = connections.tool_from_mcp(mcp_tool, "").definition | {"name": mcp_tool.name}
+    return Tool.from_input_schema(definition["name"], definition["description"], definition["parameters"])
+
+
+def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
+    """Convert tools to casual-llm's form; one that has no place in it is left out with a logged warning.
+
+    Args:
+        mcp_tools: Tools of servers, or the MCP SDK's.
+    """
+    tools = []
+    for mcp_tool in mcp_tools:
+        try:
+            tools.append(tool_from_mcp(mcp_tool))
+        except ValueError as error:
+            connections.warn_left_out("", str(mcp_tool.name), str(error))
+    return tools
+
+
+def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
+    """Return tools as this package has them.
+
+    Args:
+        tools: Those of a `ToolCache`, whose server is known, or the MCP SDK's.
+        server_of: Returns the server of one of the SDK's by its name.
+    """
+    found = []
+    for tool in tools:
+        if not isinstance(tool, ToolSpec):
+            server = server_of(tool.name)
+            own_name = tool.name.removeprefix(f"{server}_") or tool.name
+            tool = connections.tool_from_mcp(tool.model_copy(update={"name": own_name}), server)
+        found.append(tool)
+    return found
+
+
+def partition_tools(
+    tools: Sequence[ToolSpec | mcp.Tool], config: Config, server_names: Iterable[str] = ()
+) -> tuple[list[ToolSpec], dict[str, list[ToolSpec]]]:
+    """Split tools into those that the model sees and those that it finds by search.
+
+    Args:
+        tools: The tools, such as those of a `ToolCache`.
+        config: Says which servers are deferred.
+        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
+
+    Returns:
+        The loaded tools, and the deferred ones by server.
+    """
+    options = config.tool_discovery
+    loaded, deferred = discovery.partition_tools(
+        specs(tools, _reader(server_names)),
+        {name: mode_of(server) for name, server in config.servers.items()},
+        discovery=bool(options.enabled),
+        defer_all=options.defer_all,
+        always_loaded=[entry for name, server in config.servers.items() for entry in always_loaded(name, server)],
+    )
+    return list(loaded), {server: list(owned) for server, owned in by_server(deferred).items()}
+
+
+def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> str:
+    """List deferred servers with their tools' names and a summary, as the model reads it.
+
+    Args:
+        deferred_by_server: The deferred tools by server, or the tools themselves.
+    """
+    return discovery.generate_manifest(_flat(deferred_by_server))
+
+
+def render_system_prompt(
+    template_name: str, tools: Iterable[ToolSpec | mcp.Tool], extra: Mapping[str, Any] | None = None
+) -> str:
+    """Render a system prompt from a file in `prompt-templates/` of the working directory, or one that ships with the package.
+
+    Args:
+        template_name: The file, with or without `.j2`.
+        tools: The tools that the template lists.
+        extra: Further variables.
+
+    Raises:
+        TemplateError: The template does not exist or fails; it runs in a sandbox, with limits.
+    """
+    return TemplateLibrary.for_config(None).render(template_name, tools=specs(tools, lambda name: ""), variables=extra)
+
+
+class ToolSearchIndex(search_index.ToolSearchIndex):
+    """Ranks tools by the words of a query, with casual-mcp's methods beside `explain` and the others of the index.
+
+    Args:
+        tools: The tools.
+        tool_server_map: The server of each tool of the MCP SDK, by its name; other tools know theirs.
+        embed: Returns an array with one row for each text; see the guide to discovery.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[ToolSpec | mcp.Tool],
+        tool_server_map: Mapping[str, str] | None = None,
+        *,
+        embed: Callable[[list[str]], Any] | None = None,
+    ) -> None:
+        servers = tool_server_map or {}
+        super().__init__(specs(tools, lambda name: servers.get(name, "unknown")), embed=embed)
+
+    def search(
+        self, query: str, max_results: int = 5, server: str | None = None, *, server_filter: str | None = None
+    ) -> list[SearchHit]:
+        """Return the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
+
+        Args:
+            query: What to search for.
+            max_results: Maximum number of tools.
+            server: Return only tools of this server.
+            server_filter: The same.
+        """
+        return super().search(query, max_results, server if server_filter is None else server_filter)
+
+    def get_by_server(self, server_name: str) -> list[tuple[str, ToolSpec]]:
+        """Return all tools of a server, each after the server's name."""
+        return [(server_name, tool) for tool in self.tools if tool.server == server_name]
+
+    def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, ToolSpec]], list[str]]:
+        """Return the tools with these names, each after its server's name, and the names that none has.
+
+        Args:
+            tool_names: Wire names, or any spelling of them that is unique.
+        """
+        found, missing = [], []
+        for name in tool_names:
+            owners = [tool for tool in self.tools if name == tool.wire_name] or [t for t in self.tools if name in t.aliases]
+            found += [(tool.server, tool) for tool in owners]
+            missing += [] if owners else [name]
+        return found, missing
+
+    @property
+    def tool_count(self) -> int:
+        """The number of tools."""
+        return len(self.tools)
+
+    @property
+    def server_names(self) -> list[str]:
+        """The servers of the tools."""
+        return list(by_server(self.tools))
+
+
+class SearchToolsTool(discovery.SearchToolsTool):
+    """The search tool with casual-mcp's arguments.
+
+    Args:
+        deferred_tools: The deferred tools by server.
+        server_names: The servers; those of the tools are meant, whatever is given.
+        search_index: Their index; built if not given.
+        config: Says how many tools a query returns.
+    """
+
+    def __init__(
+        self,
+        deferred_tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]],
+        server_names: Sequence[str] = (),
+        search_index: ToolSearchIndex | None = None,
+        config: DiscoveryConfig | None = None,
+    ) -> None:
+        super().__init__(
+            _flat(deferred_tools),
+            index=(lambda: search_index) if search_index is not None else None,
+            max_search_results=config.max_search_results if config is not None else 5,
+        )
+
+    @property
+    def system_prompt(self) -> str:
+        """The manifest, which is a part of `definition` here: nothing needs to be added to the system prompt."""
+        return self._manifest
+
+
+def _flat(tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> list[ToolSpec]:
+    if not isinstance(tools, Mapping):
+        return list(tools)
+    found = []
+    for server, owned in tools.items():
+        found += specs(owned, lambda name, server=server: server)  # type: ignore[misc]
+    return found
+
+
+def _reader(servers: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads a server from the name of one of its tools, the longest that fits."""
+    names = sorted(servers, key=len, reverse=True)
+
+    def server_of(tool: str) -> str:
+        return next((name for name in names if tool.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
+
+    return server_of

@@ -1,0 +1,7 @@
+"""The chat."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.compat import McpToolChat
+
+__all__ = ["McpToolChat"]

@@ -1,0 +1,7 @@
+"""Clients and models."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.providers import ModelFactory
+
+__all__ = ["ModelFactory"]

@@ -1,0 +1,7 @@
+"""Statistics."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+
+__all__ = ["ChatStats", "DiscoveryStats", "TokenUsageStats", "ToolCallStats"]

@@ -1,0 +1,7 @@
+"""Toolsets."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
+
+__all__ = ["ExcludeSpec", "ToolSetConfig"]

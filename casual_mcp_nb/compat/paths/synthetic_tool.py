@@ -1,0 +1,7 @@
+"""Tools that no server runs."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
+
+__all__ = ["SyntheticTool", "SyntheticToolResult"]

@@ -1,0 +1,7 @@
+"""Toolsets."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.compat import ToolSetValidationError
+
+__all__ = ["ToolSetValidationError"]

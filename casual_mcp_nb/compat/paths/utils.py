@@ -1,0 +1,8 @@
+"""Config, connections and prompts."""
+
+from __future__ import annotations
+
+from casual_mcp_nb.compat import load_mcp_client, render_system_prompt
+from casual_mcp_nb.config import load_config
+
+__all__ = ["load_config", "load_mcp_client", "render_system_prompt"]

@@ -1,0 +1,269 @@
+"""Code that was written for casual-mcp runs with only the name of the package changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from casual_llm import SystemMessage, Tool, UserMessage
+from fastmcp import Client, FastMCP
+
+import casual_mcp_nb
+from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
+from casual_mcp_nb.errors import ConfigError, UsageError
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+
+# The paths by which casual-mcp's guides import; the type checker does not follow them.
+from casual_mcp_nb.convert_tools import tools_from_mcp  # isort: skip
+from casual_mcp_nb.logging import configure_logging  # isort: skip
+from casual_mcp_nb.models import ExcludeSpec, RemoteServerConfig, StdioServerConfig, ToolSetConfig  # isort: skip
+from casual_mcp_nb.models.config import Config, McpClientConfig, McpModelConfig  # isort: skip
+from casual_mcp_nb.search_tools_tool import SearchToolsTool, generate_manifest  # isort: skip
+from casual_mcp_nb.synthetic_tool import SyntheticToolResult  # isort: skip
+from casual_mcp_nb.tool_discovery import partition_tools  # isort: skip
+from casual_mcp_nb.tool_filter import ToolSetValidationError  # isort: skip
+from casual_mcp_nb.tool_search_index import ToolSearchIndex  # isort: skip
+
+from .casual_mcp_signatures import SIGNATURES, signatures
+
+PEER = Path(__file__).resolve().parents[2] / ".third-party" / "casual-mcp" / "bin" / "python"
+
+CONFIG: dict[str, Any] = {
+    "clients": {"desk": {"provider": "offline"}},
+    "models": {"planner": {"client": "desk", "model": "offline"}},
+    "servers": {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time")},
+    "tool_sets": {"sums": {"description": "Sums", "servers": {"math": True, "time": ["current_time"]}}},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    (tmp_path / "casual_mcp_config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    return load_config()
+
+
+@pytest.fixture
+def deferred(config: Config) -> Config:
+    return load_config({**CONFIG, "tool_discovery": {"enabled": True, "defer_all": True, "max_search_results": 3}})
+
+
+def test_names_take_the_parameters_that_they_take_there() -> None:
+    ours = signatures("casual_mcp_nb")
+    for name, theirs in SIGNATURES.items():
+        got = ours[name]
+        if theirs is None:
+            assert got is None, name
+        else:
+            # A parameter of the same name, or in the same place for the one that has another name here.
+            assert set(theirs) <= set(got or ()) or name == "load_config", name
+    for name in ("McpToolChat", "McpToolChat.chat", "McpToolChat.from_config", "ToolCache", "SyntheticToolResult"):
+        assert (ours[name] or [])[: len(SIGNATURES[name] or [])] == SIGNATURES[name], name
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="python3 .ci/third_party.py casual-mcp installs it")
+def test_the_table_is_that_of_the_installed_casual_mcp() -> None:
+    script = Path(__file__).with_name("casual_mcp_signatures.py")
+    done = subprocess.run([PEER, script], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == SIGNATURES
+
+
+async def test_a_chat_of_a_config_lists_its_tools_and_counts_a_turn(config: Config) -> None:
+    chat = McpToolChat.from_config(config, system="You are exact.")
+    tools = await chat.tool_cache.get_tools()
+    messages = [UserMessage(content="What is 42 + 17?")]
+    answered = await chat.chat(messages, model="planner")
+    stats = chat.get_stats()
+    await chat.mcp_client.close()
+    assert {tool.server for tool in tools} == chat.server_names == set(config.servers)
+    assert "59" in answered[-1].content
+    assert any(message.role == "tool" for message in answered)
+    assert stats is not None
+    assert stats.tool_calls.total == stats.model_dump()["tool_calls"]["by_server"]["math"] == 1
+    assert stats.model_dump()["llm_calls"] == stats.llm_calls == 2
+    assert set(stats.model_dump()) == {"tokens", "tool_calls", "llm_calls", "discovery"}
+
+
+async def test_a_chat_is_made_of_its_parts_by_hand(config: Config) -> None:
+    client = load_mcp_client(config)
+    cache = ToolCache(client, ttl_seconds=0)
+    factory = ModelFactory(config)
+    names = set(config.servers)
+    chat = McpToolChat(mcp_client=client, system="Be brief.", tool_cache=cache, server_names=names, model_factory=factory)
+    tools = await cache.get_tools()
+    before = cache.version
+    by_name = await chat.chat([UserMessage(content="What is 42 + 17?")], model="planner")
+    with_model = await chat.chat(
+        [SystemMessage(content="You know sums."), UserMessage(content="What is 3 * 5?")], model=factory.get_model("planner")
+    )
+    result = await client.call_tool("math_add", {"a": 1, "b": 2})
+    again = await cache.get_tools(force_refresh=True)
+    await client.close()
+    assert "59" in by_name[-1].content
+    assert "15" in with_model[-1].content
+    assert not result.is_error
+    assert [tool.wire_name for tool in tools] == [tool.wire_name for tool in again]
+    assert isinstance(before, int)
+
+
+async def test_chat_takes_its_arguments_by_position(config: Config) -> None:
+    model = scripted_model("Yes.")
+    async with McpToolChat.from_config(config) as chat:
+        chosen = config.tool_sets["sums"]
+        await chat.chat([UserMessage(content="Hello")], chosen, {"user": "u-1"}, model, "Be polite.")
+    request = model.client.requests[0]
+    assert request.messages[0].content.startswith("Be polite.")
+    assert {tool["name"].partition("__")[0] for tool in request.tools} == {"math", "time"}
+    assert len([tool for tool in request.tools if "time__" in tool["name"]]) == 1
+
+
+async def test_tools_are_split_searched_and_described(deferred: Config) -> None:
+    chat = McpToolChat.from_config(deferred)
+    tools = await chat.tool_cache.get_tools()
+    loaded, by_server = partition_tools(tools, deferred, set(deferred.servers))
+    index = ToolSearchIndex([tool for owned in by_server.values() for tool in owned], {})
+    search = SearchToolsTool(by_server, sorted(by_server), index, deferred.tool_discovery)
+    found = await search.execute({"query": "add two numbers"})
+    answered = await chat.chat([UserMessage(content="What is 42 + 17?")], model="planner")
+    stats = chat.get_stats()
+    await chat.mcp_client.close()
+    assert loaded == []
+    assert set(by_server) == {"math", "time"}
+    assert [server for server, _ in index.search("add two numbers", max_results=1)] == ["math"]
+    assert index.get_by_names(["math__add", "nothing"])[1] == ["nothing"]
+    assert index.tool_count == len(tools)
+    assert {server for server, _ in index.get_by_server("time")} == {"time"}
+    assert 0 < len(found.newly_loaded_tools) <= 3
+    assert generate_manifest(by_server) == search.system_prompt
+    assert "59" in answered[-1].content
+    assert stats is not None
+    assert stats.discovery is not None
+    assert stats.discovery.model_dump() == {"search_calls": 1, "tools_discovered": stats.discovery.tools_discovered}
+    assert stats.tool_calls.by_server["_synthetic"] == 1
+
+
+async def test_custom_toolsets_are_taken_and_checked(config: Config) -> None:
+    sums = ToolSetConfig(description="Sums", servers={"math": True, "time": ExcludeSpec(exclude=["current_time"])})
+    async with McpToolChat.from_config(config) as chat:
+        answered = await chat.chat([UserMessage(content="What is 42 * 17?")], model="planner", tool_set=sums)
+        assert "714" in answered[-1].content
+        with pytest.raises(ToolSetValidationError):
+            await chat.chat([UserMessage(content="?")], model="planner", tool_set=ToolSetConfig(servers={"nowhere": True}))
+
+
+async def test_a_conversation_is_kept_by_the_caller(config: Config) -> None:
+    async with McpToolChat.from_config(config) as chat:
+        messages: list[Any] = [SystemMessage(content="You know sums.")]
+        for question, sum_of_it in (("What is 42 + 17?", "59"), ("What is 20 + 7?", "27")):
+            messages.append(UserMessage(content=question))
+            messages.extend(await chat.chat(messages, model="planner"))
+            assert sum_of_it in messages[-1].content
+            stats = chat.get_stats()
+            assert stats is not None
+            assert stats.tool_calls.total == 1
+
+
+class Greeter:
+    """As casual-mcp's guide writes one: its definition is casual-llm's."""
+
+    name = "greet"
+    definition = Tool.from_input_schema("greet", "Greet somebody.", {"properties": {"who": {"type": "string"}}})
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        return SyntheticToolResult(content=f"Hello {args['who']}", newly_loaded_tools=[])
+
+
+async def test_a_fastmcp_client_and_a_synthetic_tool_of_ones_own() -> None:
+    server = FastMCP("desk")
+
+    @server.tool
+    def lamp(on: bool) -> str:
+        """Switch the lamp."""
+        return "on" if on else "off"
+
+    model = scripted_model(calls(call("desk__lamp", on=True), call("greet", who="Ada")), "Done.")
+    async with McpToolChat(Client(server), server_names={"desk"}, synthetic_tools=[Greeter()]) as chat:
+        answered = await chat.chat([UserMessage(content="Light!")], model=model)
+        converted = tools_from_mcp(await chat.tool_cache.get_tools())
+    assert [message.content for message in answered if message.role == "tool"] == ["on", "Hello Ada"]
+    assert [(tool.name, tool.required) for tool in converted] == [("desk__lamp", ["on"])]
+
+
+async def test_tools_of_the_sdk_are_read_with_their_servers_names() -> None:
+    server = FastMCP("desk")
+
+    @server.tool
+    def lamp(on: bool) -> str:
+        """Switch the lamp."""
+        return "on"
+
+    async with Client(server) as client:
+        listed = await client.list_tools()
+    prefixed = [tool.model_copy(update={"name": f"desk_{tool.name}"}) for tool in listed]
+    index = ToolSearchIndex(prefixed, {"desk_lamp": "desk"})
+    assert [(owner, tool.name) for owner, tool in index.search("switch the lamp")] == [("desk", "lamp")]
+    assert [tool.name for tool in tools_from_mcp(prefixed)] == ["desk_lamp"]
+    assert generate_manifest({"desk": prefixed}).startswith("- desk (1 tool): lamp")
+
+
+def test_a_client_of_a_config_is_connected_anew_and_others_are_refused() -> None:
+    client = Client({"here": {"command": "python", "args": ["server.py"]}, "there": {"url": "http://127.0.0.1:9/mcp"}})
+    assert set(McpToolChat(client).server_names) == {"here", "there"}
+    with pytest.raises(UsageError):
+        McpToolChat(object())  # type: ignore[arg-type]
+
+
+def test_configs_are_made_of_the_classes() -> None:
+    made = Config(
+        clients={"desk": McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1", api_key="sk-1")},
+        models={"small": McpModelConfig(client="desk", model="m-1", temperature=0.2)},
+        servers={
+            "here": StdioServerConfig(command="python", args=["server.py"], env={"ZONE": "UTC"}),
+            "there": RemoteServerConfig(url="http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, defer_loading=True),
+        },
+    )
+    assert made.servers["here"].transport == "stdio"
+    assert made.servers["there"].defer_loading
+    with pytest.raises(ValueError, match="command"):
+        StdioServerConfig()  # type: ignore[call-arg]
+
+
+def test_what_is_wrong_with_a_config_is_raised_as_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        load_config(tmp_path / "none.json")
+    assert isinstance(missing.value, ConfigError)
+    (tmp_path / "bad.json").write_text('{"models": {"a": {"client": "none", "model": "m"}}}')
+    with pytest.raises(ValueError, match="none"):
+        load_config(tmp_path / "bad.json")
+
+
+async def test_a_template_of_theirs_is_rendered(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "prompt-templates").mkdir()
+    template = "{% for tool in tools %}{{ tool.name }}: {{ tool.inputSchema.properties | tojson }}\n{% endfor %}{{ end }}"
+    (tmp_path / "prompt-templates" / "listed.j2").write_text(template)
+    async with load_mcp_client(config) as client:
+        tools = await client.list_tools()
+    prompt = await asyncio.to_thread(render_system_prompt, "listed.j2", tools, {"end": "That is all."})
+    assert 'math__add: {"a"' in prompt
+    assert prompt.endswith("That is all.")
+
+
+def test_the_log_is_configured_once(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("casual_mcp_nb.tests.log")
+    for _ in range(2):
+        configure_logging("WARNING", logger)
+    logger.warning("seen")
+    logger.info("unseen")
+    logger.handlers.clear()
+    assert capsys.readouterr().err.count("seen") == 1
+
+
+def test_every_module_of_theirs_is_found() -> None:
+    folder = Path(casual_mcp_nb.__file__).parent / "compat" / "paths"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} >= {"tool_cache", "utils", "mcp_tool_chat"}
