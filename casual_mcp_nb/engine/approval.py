@@ -19,10 +19,13 @@ from casual_mcp_nb.types.tool import Risk, ToolChange, ToolSpec
 
 Policy = Approval | Literal["default"]
 
-Reason = Literal["always", "destructive", "unannotated", "changed", "sampling"]
+Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing"]
 """Why the person is asked: the policy is `always`; the tool is destructive; its server does not say whether it is; its
-definition is not the one that was approved, and the new one would need less approval; or a server requests an answer of the
-model instead of a call of a tool."""
+definition is not the one that was approved, and the new one would need less approval; a server requests an answer of the
+model instead of a call of a tool; or the tool of a bundled server sends something to other people in the user's name."""
+
+ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing"})
+"""Reasons for which each call needs an answer: none is remembered."""
 
 Scope = Literal["call", "tool", "server"]
 
@@ -107,6 +110,8 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
         override: Replaces the config's `approval`.
         strict: Whether it is `always` unless somebody set it to `never`.
     """
+    if is_outgoing(tool, config):
+        return "always"
     policies = override if override is not None else config.approval if config else None
     if isinstance(policies, Mapping):
         policies = policies.get(tool.name, policies.get(OTHER_TOOLS))
@@ -116,6 +121,17 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
         return policies
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled.approval if bundled else "default"
+
+
+def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
+    """Return whether a tool sends something in the user's name, so that no policy and no earlier answer lets it run.
+
+    Args:
+        tool: The tool.
+        config: The config of its server.
+    """
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    return bundled is not None and tool.name in bundled.asks_each_time
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:

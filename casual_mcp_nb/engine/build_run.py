@@ -26,8 +26,8 @@ from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.providers import ModelFactory
-from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
@@ -66,7 +66,7 @@ class Chat(Protocol):
     last_selection: str
     mocks: Mocks
     deliveries: Deliveries
-    tape: Recorder | Player | None
+    tape: Recorder | Replayer | None
 
     async def ready_model(self, name: str | Model | ChatModel | None) -> ChatModel:
         """Return a model that is ready to be called."""

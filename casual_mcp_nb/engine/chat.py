@@ -45,8 +45,8 @@ from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.function_tool import read_tool
@@ -151,7 +151,7 @@ class McpToolChat:
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
         self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add)
-        self.tape: Recorder | Player | None = None
+        self.tape: Recorder | Replayer | None = None
         self._asks = self.consent.approver, self.consent.can_ask
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
@@ -165,6 +165,7 @@ class McpToolChat:
         cls,
         config: Config | str | Path | Mapping[str, Any],
         system: str | None = None,
+        synthetic_tools: Iterable[SyntheticTool] = (),
         *,
         settings: Settings | None = None,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
@@ -176,13 +177,13 @@ class McpToolChat:
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
         strict: bool = False,
-        synthetic_tools: Iterable[SyntheticTool] = (),
-    ) -> McpToolChat:
+    ) -> Self:
         """Create a chat from a config file or value. Nothing is started before the first use.
 
         Args:
             config: A path, a dict, or a loaded config.
             system: The system prompt of turns that name neither another one nor a template; None for the model's template.
+            synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
             settings: What the environment sets; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.
             approver: Asks the person before calls, see `McpToolChat`.
@@ -195,7 +196,6 @@ class McpToolChat:
             run_function: Runs the calls of functions that `add_tool` made tools.
             strict: Whether every call asks unless its policy was set to `never`, and changed tools are blocked; the config's
                 `strict` does the same.
-            synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
         Raises:
             ConfigError: The config, a variable of the environment, or a policy is wrong.
@@ -211,11 +211,11 @@ class McpToolChat:
         keep_out_of_log(secrets)
         route_library_logs(loggers())
         answer_limits = answer_limits or AnswerLimits()
-        chat: McpToolChat
+        chat: Self
         handlers = Handlers(
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
-            elicitation=elicitation,
+            elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
             changed=changed,
             answer_limits=answer_limits,
@@ -227,7 +227,7 @@ class McpToolChat:
             handlers=handlers,
             secrets=loaded.high_confidence_secrets(),
         )
-        chat = cls(
+        chat = cls._of(
             server_manager,
             ModelFactory(loaded),
             selection=initial_selection(loaded, in_process or {}),
@@ -245,6 +245,11 @@ class McpToolChat:
             synthetic_tools=synthetic_tools,
         )
         return chat
+
+    @classmethod
+    def _of(cls, server_manager: ServerManager, models: ModelFactory, **more: Any) -> Self:
+        """Return a chat of these parts; a subclass with another constructor makes itself of them."""
+        return cls(server_manager, models, **more)
 
     async def __aenter__(self) -> Self:
         await self.server_manager.connect()
@@ -383,22 +388,26 @@ class McpToolChat:
         await self.server_manager.remove(name)
         await self.tools.update()
 
-    def apart(self, consent: Consent | None = None) -> McpToolChat:
+    def apart(self, consent: Consent | None = None, *, private: bool = False) -> Self:
         """Return a chat with the same servers, models and tools, for another conversation.
 
         What this chat remembers of its conversation, such as approvals and which notices were given, stays as it is.
 
         Args:
             consent: The approvals of that conversation; None for none yet.
+            private: Whether it is another person's: large results are not shared, and what servers log, which may be about
+                anybody's calls, is not in its turns.
         """
         other = copy.copy(self)
         other.selection = self.selection.snapshot()
         other.consent = consent or self.consent.apart()
         other.contexts, other.checks, other.notice_history = ContextWindows(), PreflightChecks(), NoticeHistory()
         other.last_selection, other._last_turn = "", None
+        if private:
+            other.large_results, other._running = self.large_results.apart(), set()
         return other
 
-    def use_tape(self, tape: Recorder | Player | None) -> None:
+    def use_tape(self, tape: Recorder | Replayer | None) -> None:
         """Have a cassette record what models and servers answer, or answer in their place; None ends that.
 
         Replayed calls are approved as they were when they were recorded. The functions of the notebook are always run.
@@ -503,20 +512,20 @@ class McpToolChat:
     async def chat(
         self,
         messages: str | Sequence[ChatMessage],
-        model: str | Model | ChatModel | None = None,
-        system: str | None = None,
         tool_set: str | ToolSetConfig | None = None,
         meta: Mapping[str, Any] | None = None,
+        model: str | Model | ChatModel | None = None,
+        system: str | None = None,
         **more: Unpack[TurnFields],
     ) -> list[ChatMessage]:
         """Answer the last message of a conversation.
 
         Args:
             messages: The conversation, or the text of its first message. What earlier searches in it have loaded stays loaded.
-            model: Name of a model of the config; None for the first one.
-            system: The system prompt; it replaces a system message in `messages`.
             tool_set: Name of a toolset, or a custom one.
             meta: Passed to the servers with each call.
+            model: Name of a model of the config, or a model; None for the first one of the config.
+            system: The system prompt; it replaces a system message in `messages`.
             more: Further fields of `TurnOptions`, such as `temperature`.
 
         Returns:
@@ -564,6 +573,19 @@ class McpToolChat:
     def get_stats(self) -> ChatStats | None:
         """Return what the last turn used; None before the first one."""
         return self._last_turn.stats if self._last_turn else None
+
+    async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
+        """Pass on what a server asks to whoever called it: the person here, or the client of another program."""
+        from mcp_types import ElicitResult
+
+        askers = self.server_manager.running_calls.askers(server) or [None]
+        if len(askers) > 1:
+            # MCP does not say during which call a server asks, and nobody is to answer for somebody else.
+            self._notify(server, "The server asked something while it ran calls of several clients; that was cancelled.")
+            return ElicitResult(action="cancel")
+        if askers[0] is None:
+            return await ask(server, message, *request)
+        return await askers[0].elicit(server, message, request[1])
 
     def _log(self, server: str, level: str, text: str) -> None:
         if isinstance(self.tape, Recorder):

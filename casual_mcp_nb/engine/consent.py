@@ -11,12 +11,14 @@ from typing import Any
 
 from casual_mcp_nb.engine.approval import (
     MAX_REASON,
+    ONE_BY_ONE,
     ApprovalRequest,
     Approver,
     Decision,
     NoOneToAsk,
     Policy,
     Reason,
+    is_outgoing,
     policy_of,
     reason_to_ask,
 )
@@ -31,7 +33,10 @@ from casual_mcp_nb.types.tool import Risk, ToolChange, ToolName, ToolSpec
 
 logger = logging.getLogger(__name__)
 
-_RANK: dict[Reason | None, int] = {None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2, "sampling": 2}
+_RANK: dict[Reason | None, int] = {
+    **{None: 0, "unannotated": 1, "changed": 2, "destructive": 2, "always": 2},
+    **dict.fromkeys(ONE_BY_ONE, 2),
+}
 """How much approval a reason needs."""
 
 NO_ONE = "No one is available to approve it."
@@ -99,6 +104,7 @@ class Consent:
     def apart(self) -> Consent:
         """Return the consent of another conversation: the same policies, and no answers yet."""
         other = copy.copy(self)
+        other._overrides = dict(self._overrides)
         other._answers = _Answers()
         return other
 
@@ -220,9 +226,11 @@ class Consent:
         # A server cannot avoid a question by claiming less risk than before.
         if riskiest is not tool and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
             reason = "changed"
+        if is_outgoing(tool, config):
+            reason = "outgoing"
         if reason is None:
             return Permission("policy")
-        if _same(answers.tools.get(name), tool):
+        if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):
             return Permission("remembered", scope="tool")
         before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
@@ -258,7 +266,7 @@ class Consent:
     def _remember(self, request: ApprovalRequest, decision: Decision, answers: _Answers) -> None:
         name = request.tool.tool_name
         answers.seen[name] = request.tool
-        if decision.verdict is not True:
+        if decision.verdict is not True or request.reason in ONE_BY_ONE:
             return
         if decision.scope == "tool":
             answers.tools[name] = request.tool

@@ -83,6 +83,10 @@ class LargeResults:
         self._kept: OrderedDict[str, tuple[KeptText, int]] = OrderedDict()
         self._worker = worker or Worker()
 
+    def apart(self) -> LargeResults:
+        """Return the large results of another conversation: none yet, asked through the same process."""
+        return LargeResults(self._config_of, self._max_bytes, self._worker)
+
     def limit_for(self, server: str, default: int) -> int | None:
         """Return how many tokens of a result of a server the model reads; None for no limit.
 

@@ -42,7 +42,7 @@ class OwnTool:
     spec: ToolSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        name, definition = getattr(self.tool, "name", None), getattr(self.tool, "definition", None)
+        name, definition = getattr(self.tool, "name", None), _plain(getattr(self.tool, "definition", None))
         if not isinstance(definition, Mapping) or not callable(getattr(self.tool, "execute", None)):
             raise UsageError(
                 f"A {type(self.tool).__name__} is not a synthetic tool.",
@@ -67,6 +67,13 @@ class OwnTool:
                 f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls {clashing.tool_name}.",
                 hint="Give it another name.",
             )
+
+
+def _plain(definition: Any) -> Any:
+    """Return a definition as a mapping, where it is casual-llm's `Tool`."""
+    if isinstance(getattr(definition, "input_schema", None), dict):
+        return {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
+    return definition
 
 
 class GuardedTool:

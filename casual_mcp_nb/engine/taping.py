@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.engine.approval import ApprovalRequest, Approver, Decision, NoOneToAsk
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.store.recorder import Recorder
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.store.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.toolbox import Toolbox
 from casual_mcp_nb.types.server import ServerConfig
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def put_in_place(
-    tape: Recorder | Player,
+    tape: Recorder | Replayer,
     server_manager: ServerManager,
     consent: Consent,
     toolbox: Toolbox,
@@ -40,20 +40,20 @@ def put_in_place(
         if consent.approver is not None:
             consent.approver = _recorded(consent.approver, tape)
         return
-    player = tape
+    replayer = tape
 
-    entries = player.cassette.servers
+    entries = replayer.cassette.servers
 
     def replaying(name: str, config: ServerConfig | None = None) -> ReplayedServer:
-        server = ReplayedServer(name, entries.get(name), player, config)
+        server = ReplayedServer(name, entries.get(name), replayer, config)
         server.on_log, server.on_notice, server.on_change = log, notify, server_manager.changed
         return server
 
     others = [replaying(name) for name in entries if name not in server_manager.statuses]
     server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
     approver, can_ask = consent.approver, consent.can_ask
-    consent.approver = _replayed(approver, can_ask, player, toolbox)
-    if player.has("approval"):
+    consent.approver = _replayed(approver, can_ask, replayer, toolbox)
+    if replayer.has("approval"):
         consent.can_ask = lambda: True
     else:
         # Nobody was asked then. A function of the notebook is really run, and needs an answer where one can be given.
@@ -84,13 +84,13 @@ def _recorded(approver: Approver, recorder: Recorder) -> Approver:
     return ask
 
 
-def _replayed(approver: Approver | None, can_ask: Callable[[], bool], player: Player, toolbox: Toolbox) -> Approver:
+def _replayed(approver: Approver | None, can_ask: Callable[[], bool], replayer: Replayer, toolbox: Toolbox) -> Approver:
     async def ask(request: ApprovalRequest) -> Any:
         if request.tool.server == toolbox.name and toolbox.tools:
             if approver is None or not can_ask():
                 raise NoOneToAsk
             return await approver(request)
-        interaction = player.find("approval", _request(request))
+        interaction = replayer.find("approval", _request(request))
         if interaction is None:
             # Nothing is run.
             raise NoOneToAsk

@@ -81,6 +81,27 @@ class ChatTools:
         await view.measure()
         return view
 
+    async def current_view(self, selection: Selection) -> ToolView:
+        """Return what is offered now under a selection: connect what it needs, or wait a few seconds at most for new lists.
+
+        Args:
+            selection: The selection.
+        """
+        self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
+        if self._server_manager.waiting:
+            return await self.connected_view(selection)
+        await self.relist()
+        view = self.view(selection)
+        await view.measure()
+        return view
+
+    async def relist(self) -> None:
+        """List the tools again that servers have changed; wait a few seconds at most."""
+        await self._relisting.wait()
+        if self._server_manager.fresh:
+            # Also what changed without a listing, such as the functions of the notebook.
+            await self.update()
+
     async def refreshed_view(self, view: ToolView) -> ToolView:
         """Return the view of a running turn after changes by servers; the same view if nothing changed.
 

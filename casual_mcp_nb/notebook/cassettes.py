@@ -21,8 +21,8 @@ from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigErr
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
-from casual_mcp_nb.store.player import Player
 from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.config import Config
@@ -52,7 +52,7 @@ class CassetteInUse:
         mode: Its mode.
     """
 
-    def __init__(self, service: CassetteService, tape: Recorder | Player, path: Path, mode: CassetteMode) -> None:
+    def __init__(self, service: CassetteService, tape: Recorder | Replayer, path: Path, mode: CassetteMode) -> None:
         self._service = service
         self._tape = tape
         self._saved = 0
@@ -65,7 +65,7 @@ class CassetteInUse:
     def state(self) -> CassetteState:
         """What is done with it."""
         tape = self._tape
-        if isinstance(tape, Player):
+        if isinstance(tape, Replayer):
             return CassetteState(self.path, "replaying", self.mode, len(tape), len(tape.unplayed))
         return CassetteState(self.path, "recording", self.mode, len(tape), problem=self.problem)
 
@@ -151,7 +151,7 @@ class CassetteService:
         check_free: Callable[[], None],
     ) -> None:
         self.current: CassetteInUse | None = None
-        self.source: Player | None = None
+        self.source: Replayer | None = None
         self._chat = chat
         self._config = config
         self._observers = observers
@@ -206,7 +206,7 @@ class CassetteService:
         """
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
-        self.source = self._player(cassette, path, pace, match_on)
+        self.source = self._replayer(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
         self._chat.use_tape(self.source)
         # A policy lets nothing run that is replayed; the functions of the notebook are run.
@@ -232,7 +232,7 @@ class CassetteService:
         if mode == "none" and not exists:
             raise CassetteError(f"There is no cassette {shown(file)}.", hint="Record it: session.cassette(path, mode='once').")
         replays = exists and mode != "all"
-        tape = self._player(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
+        tape = self._replayer(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
         self.current = CassetteInUse(self, tape, file, mode)
         self._chat.use_tape(tape)
         if isinstance(tape, Recorder):
@@ -262,7 +262,7 @@ class CassetteService:
             CassetteError: None is.
         """
         tape = self._chat.tape
-        if not isinstance(tape, Player):
+        if not isinstance(tape, Replayer):
             raise CassetteError(
                 "No cassette is replayed.", hint="Session.from_cassette(path), or session.cassette(path, 'none')."
             )
@@ -291,10 +291,10 @@ class CassetteService:
         if cassette is not None:
             cassette.save()
 
-    def _player(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Player:
+    def _replayer(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Replayer:
         if pace is None:
             pace = NOTEBOOK_PACE if notebook_shell() is not None else 0.0
-        return Player(cassette, file.name, pace=pace, match_on=match_on, secrets=self.secrets)
+        return Replayer(cassette, file.name, pace=pace, match_on=match_on, secrets=self.secrets)
 
     def _recorder(self, file: Path) -> Recorder:
         if not file.parent.is_dir():

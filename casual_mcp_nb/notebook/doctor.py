@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config import read_environment
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.notebook.models_at_hand import models_at_hand
@@ -69,6 +70,7 @@ def diagnose(
             *_windows(config),
             *_prices(config),
             *_context_windows(config),
+            *_bundled(config),
             *_servers(config, servers),
             *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
             *_hidden_modules(config, servers),
@@ -197,6 +199,20 @@ def _context_windows(config: Config) -> Iterator[Check]:
         if spec.is_language_model and model.context_window is None:
             problem = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {spec.overflow}"
             yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
+
+
+def _bundled(config: Config) -> Iterator[Check]:
+    """Say which bundled servers are not there, and what each needs."""
+    used = {server.bundled for server in config.servers.values()}
+    # A server may be given its credentials there.
+    with_environment = {server.bundled for server in config.servers.values() if server.env}
+    for name, why in available().missing.items():
+        if name in with_environment:
+            continue
+        if name not in used:
+            yield Check("Bundled servers", name, "ok", f"not used, and {why.reason}", why.remedy)
+        elif BUNDLED[name].missing():
+            yield Check("Bundled servers", name, "fail", f"{why.reason}, but the config uses it", why.remedy)
 
 
 def _servers(config: Config, servers: Servers) -> Iterator[Check]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
+from casual_mcp_nb.extract.json_text import json_values
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
 from casual_mcp_nb.providers import OfflineClient
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -31,9 +30,7 @@ T = TypeVar("T", bound=BaseModel)
 REPAIRS = 2
 """How often the model may correct an invalid answer."""
 
-_MAX_STARTS = 200
 _MAX_PROBLEM = 1_000
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _SYSTEM = """Answer with one JSON value that this JSON Schema accepts, and with nothing else: no words around it, no fence.
 Take what it asks for from what you are given; where something is not there, leave it out or use null, as far as the schema \
 allows.
@@ -136,24 +133,6 @@ def read_as(schema: type[T], text: str) -> T | str:
         except RecursionError:
             continue
     return problem
-
-
-def json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then each object or list in it."""
-    for piece in (text, *_FENCED.findall(text)):
-        try:
-            yield json.loads(piece)
-        except (ValueError, RecursionError):
-            continue
-    decoder = json.JSONDecoder()
-    end = tried = 0
-    while (match := re.compile(r"[{\[]").search(text, end)) and tried < _MAX_STARTS:
-        tried += 1
-        try:
-            value, end = decoder.raw_decode(text, match.start())
-            yield value
-        except (ValueError, RecursionError):
-            end = match.start() + 1
 
 
 def _describe(error: ValidationError) -> str:

@@ -20,7 +20,9 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.tool_client import ToolClient
 from casual_mcp_nb.engine.turn_estimate import turn_budget
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
@@ -173,12 +175,43 @@ class ToolService:
             ClosedError: The session can no longer be used.
             TrustRequiredError: The person has not accepted the config.
         """
-        self._check_open()
-        self._gate.require()
+        await self.admit()
+        return await self._chat.view()
+
+    async def admit(self) -> None:
+        """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed.
+
+        Raises:
+            ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        self.require_trust()
         for end in self.predecessors:
             await asyncio.wait([asyncio.wrap_future(end)])
         self.predecessors = ()
-        return await self._chat.view()
+
+    def require_trust(self) -> None:
+        """Raise an error unless the servers may start, without asking.
+
+        Raises:
+            ClosedError: The session can no longer be used.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        self._check_open()
+        self._gate.require()
+
+    async def relist(self) -> None:
+        """List the tools again that servers have changed; wait a few seconds at most."""
+        await self._chat.tools.relist()
+
+    def client(self, options: TurnOptions, **asking: Any) -> ToolClient:
+        """Return a client of these tools that is not the model of this session.
+
+        Args:
+            options: Which tools it is offered, where they differ from the selection.
+            asking: As of `ToolClient`: how the person of that client is asked.
+        """
+        return ToolClient(self._chat, options, admit=self.admit, **asking)
 
     async def start(self) -> None:
         """Connect all servers, and begin the imports that the first turn needs."""

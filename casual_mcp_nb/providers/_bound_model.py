@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers._options import Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
-    from casual_mcp_nb.store.player import Player
     from casual_mcp_nb.store.recorder import Recorder
+    from casual_mcp_nb.store.replayer import Replayer
     from casual_mcp_nb.types.prices import Price
 
 
@@ -86,7 +86,7 @@ class BoundModel:
         self.native_deferral = native_deferral
         self.hosted_tools = tuple(hosted_tools)
         self.cache_diagnostics = cache_diagnostics
-        self.tape: Recorder | Player | None = None
+        self.tape: Recorder | Replayer | None = None
 
     @property
     def wanted(self) -> RequestOptions:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers._bound_model import BoundModel
-    from casual_mcp_nb.store.player import Player
     from casual_mcp_nb.store.recorder import Recorder
+    from casual_mcp_nb.store.replayer import Replayer
 
 OnEvent = Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None]
 
@@ -26,7 +26,7 @@ _EVENTS: Mapping[str, Any] = {"retry": RetryScheduled, "wait": RateLimitWait, "a
 
 
 async def taped(
-    tape: Recorder | Player,
+    tape: Recorder | Replayer,
     model: BoundModel,
     native: bool,
     messages: Sequence[ChatMessage],

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
     from casual_mcp_nb.providers.limits import RateLimitWait
     from casual_mcp_nb.providers.spec import ProviderSpec
-    from casual_mcp_nb.store.player import Player
     from casual_mcp_nb.store.recorder import Recorder
+    from casual_mcp_nb.store.replayer import Replayer
     from casual_mcp_nb.types.model_response import ModelResponse
 
 
@@ -96,7 +96,7 @@ class ChatModel(BoundModel):
         changed.options = self.options.overlaid(options)
         return changed
 
-    def taped(self, tape: Recorder | Player) -> ChatModel:
+    def taped(self, tape: Recorder | Replayer) -> ChatModel:
         """Return this model with a cassette that records its answers, or answers in its place."""
         changed = copy.copy(self)
         changed.tape = tape

@@ -28,8 +28,8 @@ from casual_mcp_nb.types.secret import redacted
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient, Model
 
-    from casual_mcp_nb.store.player import Player
     from casual_mcp_nb.store.recorder import Recorder
+    from casual_mcp_nb.store.replayer import Replayer
 
 _ANSWER_TOKENS = 4_096
 """The default answer limit, in addition to a thinking budget."""
@@ -128,7 +128,7 @@ class ModelFactory:
         await asyncio.to_thread(touch, model.provider, model.client)
         return model
 
-    async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Player) -> ChatModel:
+    async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
         """Return the same as `ready`, with a cassette that records its answers, or answers in its place.
 
         For a model of the config that is replayed, no client is made: it needs neither a key nor an SDK.

@@ -19,8 +19,8 @@ from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import ToolSpec
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.store.player import Player
     from casual_mcp_nb.store.recorder import Recorder
+    from casual_mcp_nb.store.replayer import Replayer
 
 OnProgress = Callable[[float, float | None, str | None], None]
 MAX_LOG_LINES = 500
@@ -160,7 +160,7 @@ class ReplayedServer:
     Args:
         name: Its name.
         entry: What the cassette has of it; None if it has nothing.
-        player: Answers its calls.
+        replayer: Answers its calls.
         config: Its config in the session that replays; None for the settings that were recorded.
 
     Attributes:
@@ -171,17 +171,17 @@ class ReplayedServer:
 
     settled = True
 
-    def __init__(self, name: str, entry: ServerEntry | None, player: Player, config: ServerConfig | None = None) -> None:
-        missing = f"it is not in {shown(player.name)}"
+    def __init__(self, name: str, entry: ServerEntry | None, replayer: Replayer, config: ServerConfig | None = None) -> None:
+        missing = f"it is not in {shown(replayer.name)}"
         self._entry = entry or ServerEntry(error=missing)
-        self._player = player
+        self._replayer = replayer
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.name = name
         self.config = config
         self.tools = self._entry.tools
         self.fresh = True
         self.instructions = self._entry.instructions
-        self.resources = ReplayedResources(name, player)
+        self.resources = ReplayedResources(name, replayer)
         self.on_log: Callable[[str, str, str], None] = lambda *_: None
         self.on_notice: Callable[[str, str], None] = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
@@ -239,7 +239,7 @@ class ReplayedServer:
                 self.on_change()
 
         request = {"server": self.name, "tool": name, "arguments": dict(arguments)}
-        result: ToolResult = await self._player.play("call", request, happened)
+        result: ToolResult = await self._replayer.play("call", request, happened)
         return result
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
@@ -278,19 +278,19 @@ class ReplayedResources:
 
     Args:
         server: The server's name.
-        player: Answers.
+        replayer: Answers.
     """
 
     subscriptions = _NoSubscriptions()
 
-    def __init__(self, server: str, player: Player) -> None:
+    def __init__(self, server: str, replayer: Replayer) -> None:
         self.known: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
         self._server = server
-        self._player = player
+        self._replayer = replayer
 
     async def _listed(self, kind: Any) -> Any:
         try:
-            return await self._player.play(kind, {"server": self._server})
+            return await self._replayer.play(kind, {"server": self._server})
         except CassetteMismatchError:
             raise ResourceError(f"The {kind} of server {shown(self._server)} were not recorded.", server=self._server) from None
 
@@ -308,13 +308,13 @@ class ReplayedResources:
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
-        parts = await self._player.play("read", {"server": self._server, "uri": uri})
+        parts = await self._replayer.play("read", {"server": self._server, "uri": uri})
         return ResourceContents(self._server, uri, parts)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
         """Return the messages of a prompt."""
         request = {"server": self._server, "name": name, "arguments": dict(arguments)}
-        messages, description = await self._player.play("prompt", request)
+        messages, description = await self._replayer.play("prompt", request)
         return PromptMessages(self._server, name, dict(arguments), messages, description)
 
     async def complete(
@@ -322,7 +322,7 @@ class ReplayedResources:
     ) -> Completions:
         """Return what was suggested for an argument; nothing if that was not recorded."""
         request = {"server": self._server, **_completion_request(offer, argument, text, others)}
-        interaction = self._player.find("completion", request)
+        interaction = self._replayer.find("completion", request)
         completions: Completions = interaction.answer() if interaction else Completions()
         return completions
 

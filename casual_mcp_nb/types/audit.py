@@ -14,9 +14,9 @@ from casual_mcp_nb.types.files import write_text
 from casual_mcp_nb.types.permission import Permission
 from casual_mcp_nb.types.tool import ToolName
 
-Caller = Literal["model", "person", "tool", "server"]
+Caller = Literal["model", "person", "tool", "server", "host"]
 """Who made a call; a `tool` is a function of the notebook that calls another tool, a `server` asked the model
-for an answer."""
+for an answer, a `host` is another program that uses the session's tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class AuditRecord(Displayable):
 
 @dataclass(frozen=True)
 class Audit(DisplayableList[AuditRecord]):
-    """The calls of a session, oldest first: by the model, and by the person.
+    """The calls of a session, oldest first: by the model, by the person, and by other programs.
 
     Args:
         records: The calls.

@@ -39,12 +39,16 @@ class ConfigOrigin:
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
 
 
+_IN_PYTHON = ConfigOrigin()
+
+
 class BaseConfig(BaseModel):
     """A section of a config: immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    _origin: ConfigOrigin = PrivateAttr(default=ConfigOrigin())
+    # As a factory, because pydantic copies a default deeply for each instance, and options are made for each request.
+    _origin: ConfigOrigin = PrivateAttr(default_factory=lambda: _IN_PYTHON)
 
     def model_post_init(self, context: Any, /) -> None:
         """Remember where the config came from."""

@@ -30,7 +30,16 @@ def read_call(name: str, text: str | None) -> NamedCall:
         name: The name in its answer.
         text: The arguments as the model wrote them.
     """
-    arguments = parse_arguments(text)
+    return named_call(name, parse_arguments(text))
+
+
+def named_call(name: str, arguments: dict[str, Any] | str) -> NamedCall:
+    """Return the call that was meant, as `read_call` does.
+
+    Args:
+        name: The name.
+        arguments: The arguments, or the model's text where that is not a JSON object.
+    """
     if name != CALL_TOOL or not isinstance(arguments, dict):
         return NamedCall(name, arguments)
     inner, given = arguments.get("name"), arguments.get("arguments", {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from casual_mcp_nb.errors import shown
@@ -101,6 +101,10 @@ class SearchHit:
     score: float
     rank: int
     explain: Callable[[], Explanation] = field(repr=False, compare=False)
+
+    def __iter__(self) -> Iterator[str | ToolSpec]:
+        # For casual-mcp's loop: `for server, tool in index.search(query)`.
+        return iter((self.tool.server, self.tool))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ class TokenUsageStats:
             return None
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
 
+    def model_dump(self) -> dict[str, int | None]:
+        """Return the counts as a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""
+        return {name: getattr(self, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+
     def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
         return TokenUsageStats(
             _add(self.prompt_tokens, other.prompt_tokens),
@@ -82,6 +86,10 @@ class ToolCallStats:
         """The total number of calls."""
         return sum(self.by_tool.values())
 
+    def model_dump(self) -> dict[str, Any]:
+        """Return the counts as a dict, as casual-mcp does: `by_tool`, `by_server`, `total`."""
+        return {"by_tool": dict(self.by_tool), "by_server": dict(self.by_server), "total": self.total}
+
     def __add__(self, other: ToolCallStats) -> ToolCallStats:
         return ToolCallStats(
             dict(Counter(self.by_tool) + Counter(other.by_tool)),
@@ -102,6 +110,10 @@ class DiscoveryStats:
     tools_discovered: int = 0
     found: Mapping[str, int] = field(default_factory=dict)
     called: Mapping[str, int] = field(default_factory=dict)
+
+    def model_dump(self) -> dict[str, int]:
+        """Return the counts as a dict, as casual-mcp does: `tools_discovered`, `search_calls`."""
+        return {"tools_discovered": self.tools_discovered, "search_calls": self.search_calls}
 
     def __add__(self, other: DiscoveryStats) -> DiscoveryStats:
         return DiscoveryStats(
@@ -193,6 +205,15 @@ class ChatStats(Displayable):
         None if none has a price and a token count, or if their currencies differ.
         """
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
+
+    def model_dump(self) -> dict[str, Any]:
+        """Return the counts as a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`, `discovery`."""
+        return {
+            "tokens": self.tokens.model_dump(),
+            "tool_calls": self.tool_calls.model_dump(),
+            "llm_calls": self.llm_calls,
+            "discovery": self.discovery.model_dump() if self.discovery else None,
+        }
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per model call.

@@ -207,7 +207,7 @@ async def test_a_chat_without_a_session_has_a_system_prompt_too() -> None:
     model = scripted_model("ok", "ok")
     async with McpToolChat.from_config(CONFIG, system="Be brief.") as chat:
         await chat.chat("x", model=model)
-        await chat.chat("x", model, "Be long.")
+        await chat.chat("x", None, None, model, "Be long.")
     assert [request.messages[0].content[:9] for request in model.client.requests] == ["Be brief.", "Be long.\n"]
 
 

@@ -25,7 +25,7 @@ from casual_mcp_nb.errors import (
 )
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.store import Cassette
-from casual_mcp_nb.store.player import Player
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.types.event import ToolFinished, ToolsSearched
 from casual_mcp_nb.types.large_result import HANDLE_NOTE
 from casual_mcp_nb.types.model_response import ModelResponse
@@ -488,8 +488,8 @@ async def test_the_pace_is_a_factor_of_the_recorded_one(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for pace in (0, 0.5):
-        player = Player(Cassette.from_json(json.dumps(document)), "lesson", pace=pace)
-        await player.play("call", {"server": "s", "tool": "t", "arguments": {}})
+        replayer = Replayer(Cassette.from_json(json.dumps(document)), "lesson", pace=pace)
+        await replayer.play("call", {"server": "s", "tool": "t", "arguments": {}})
     assert waits == [0, 0, 0.5, 10.0]
 
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from casual_mcp_nb.display.text import first
+from casual_mcp_nb.engine.approval import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
 from casual_mcp_nb.notebook.interaction.form import FormField
@@ -58,7 +59,7 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
     match reply.lower():
         case "y" | "yes":
             question.approve()
-        case "a" | "always" if question.reason != "sampling":
+        case "a" | "always" if question.reason not in ONE_BY_ONE:
             question.approve(for_conversation=True)
         case "s" | "server" if question.reason == "unannotated":
             question.approve_for_server()

@@ -35,10 +35,12 @@ class Questions(Sequence[Question]):
 
     Attributes:
         limits: How long questions wait, and how many at a time; enforced by the callers of `approve` and `elicit`.
+        unattended: Whether nobody is there to answer, as in a process that only serves.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
         self.limits = AnswerLimits()
+        self.unattended = False
         self._engine = engine
         self._observers = observers
         self._open: dict[str, Question] = {}
@@ -158,6 +160,8 @@ class Questions(Sequence[Question]):
 
         A script that answers the questions of `submit` announces that with `panel_opened`.
         """
+        if self.unattended:
+            return False
         return can_prompt() or (self._panels > 0 and not self.by_input)
 
     async def approve(self, request: ApprovalRequest) -> Decision:
@@ -175,6 +179,8 @@ class Questions(Sequence[Question]):
         """Ask the person what a server wants to know, see `Handlers.elicitation`."""
         from mcp_types import ElicitResult
 
+        if self.unattended:
+            return ElicitResult(action="decline")
         address = getattr(params, "url", None)
         question: Question
         if address is not None:

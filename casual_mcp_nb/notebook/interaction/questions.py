@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from casual_mcp_nb.display.request import request_words
 from casual_mcp_nb.display.text import clean, cut
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk, Scope
+from casual_mcp_nb.engine.approval import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.event import Request
@@ -94,6 +94,7 @@ _REASONS = {
     "destructive": "This tool can delete or overwrite data.",
     "unannotated": "The server does not say whether this tool can delete or overwrite data.",
     "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
+    "outgoing": "It sends this to other people in your name and cannot be undone. Each call waits for your approval.",
     "sampling": "Your model would answer these messages of the server, at your cost; the server gets the answer (deprecated).",
 }
 
@@ -122,8 +123,12 @@ class ApprovalQuestion(Question):
 
     @property
     def written(self) -> str:
-        """The complete arguments, with nothing hidden and nothing cut."""
-        return json.dumps(self.arguments, indent=2, ensure_ascii=True, default=str)
+        """The complete arguments, with nothing hidden and nothing cut.
+
+        What goes out in the user's name is written in its own letters, so that it can be read; all else in ASCII.
+        """
+        text = json.dumps(self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str)
+        return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -135,7 +140,7 @@ class ApprovalQuestion(Question):
         """The possible answers, each with its label, the suggested one first."""
         if self.reason == "unannotated":
             return _ALLOW_SERVER, _ALLOW_ONCE, _ALWAYS_ALLOW_TOOL, _DENY
-        if self.reason == "sampling":
+        if self.reason in ONE_BY_ONE:
             return _ALLOW_ONCE, _DENY
         return _ALLOW_ONCE, _ALWAYS_ALLOW, _DENY
 
@@ -168,10 +173,10 @@ class ApprovalQuestion(Question):
             for_conversation: Do not ask again for this tool in this conversation, as long as its definition stays the same.
 
         Raises:
-            UsageError: A server's messages are approved one by one; the question stays open.
+            UsageError: Such calls, and a server's messages, are approved one by one; the question stays open.
         """
-        if for_conversation and self.reason == "sampling":
-            raise UsageError("Answers to a server cannot be approved for the whole conversation.", hint="Approve this one.")
+        if for_conversation and self.reason in ONE_BY_ONE:
+            raise UsageError("This cannot be approved for the whole conversation.", hint="Approve this one.")
         self._settle(Decision(True, "tool" if for_conversation else "call"))
 
     def approve_for_server(self) -> None:
@@ -209,7 +214,7 @@ class ApprovalQuestion(Question):
             scope: What was approved there.
             question: The other question.
         """
-        if "sampling" in (self.reason, question.reason):
+        if ONE_BY_ONE & {self.reason, question.reason}:
             return
         same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.said == question.tool.said
         same_server = self.reason == question.reason == "unannotated" and self.server == question.server

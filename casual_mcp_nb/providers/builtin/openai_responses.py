@@ -408,10 +408,11 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
     return {} if options.parallel_tool_calls is None else {"parallel_tool_calls": options.parallel_tool_calls}
 
 
-def _build_events() -> None:
-    """Build the classes of streamed events, which the SDK would build at the first event, blocking the loop."""
-    from openai.types.responses import ResponseStreamEvent
+def _build_classes() -> None:
+    """Build the classes of responses and their events, which the SDK would build with the first one, blocking the loop."""
+    from openai.types.responses import Response, ResponseStreamEvent
 
+    Response.model_rebuild()
     for kind in (kind for part in get_args(ResponseStreamEvent)[:1] for kind in get_args(part)):
         kind.model_rebuild()
 
@@ -437,5 +438,5 @@ SPEC = ProviderSpec(
     diagnose=_diagnose,
     defers=gpt_defers,
     hosted=_HOSTED,
-    warm_up=_build_events,
+    warm_up=_build_classes,
 )

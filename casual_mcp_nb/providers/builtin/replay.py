@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
 
-    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.store.replayer import Replayer
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
 
@@ -28,7 +28,7 @@ class ReplayClient:
     loads_found_tools = True
     """Whether it takes what searches found apart from the tools that are always loaded, as with the delivery `native`."""
 
-    def __init__(self, tape: Player) -> None:
+    def __init__(self, tape: Replayer) -> None:
         self.tape = tape
 
     async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
@@ -47,12 +47,12 @@ class ReplayClient:
 
 def _build(name: str, config: ClientConfig) -> Any:
     from casual_mcp_nb.store.cassette import Cassette
-    from casual_mcp_nb.store.player import Player
+    from casual_mcp_nb.store.replayer import Replayer
 
     if not config.cassette:
         raise CassetteError(f"Client {shown(name)} needs a cassette.", hint=f"Set clients.{name}.cassette to the path of one.")
     path = config.cassette_path
-    return ReplayClient(Player(Cassette.load(path), path.name, secrets=config.high_confidence_secrets))
+    return ReplayClient(Replayer(Cassette.load(path), path.name, secrets=config.high_confidence_secrets))
 
 
 SPEC = ProviderSpec(

@@ -24,7 +24,7 @@ _NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion")
 """What a session asks for without the person, or does not need to ask for."""
 
 
-class Player:
+class Replayer:
     """Answers the requests of a session with those of a cassette.
 
     A request is answered with the first recorded one that is the same and was not played yet; if all of those were, with the

@@ -1,0 +1,226 @@
+"""A client of the tools that is not the session's model: another program, with its found tools and its approvals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import Token
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from casual_mcp_nb.connections.running_calls import ASKER, Asker
+from casual_mcp_nb.engine.approval import Approver
+from casual_mcp_nb.engine.audit import size_of_arguments, size_of_result
+from casual_mcp_nb.engine.build_run import build_dispatcher
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, ProgressHandler
+from casual_mcp_nb.engine.nested_calls import NestedCall, Nesting
+from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.results import encodable
+from casual_mcp_nb.engine.turn_fields import AllTurnFields
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.types.audit import AuditRecord, Caller
+from casual_mcp_nb.types.bridged_call import NamedCall, named_call
+from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.content import ToolResult
+from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC, Notice
+from casual_mcp_nb.types.permission import Permission
+from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.tool import ToolName, ToolSpec
+
+MAX_FOUND = 256
+"""How many found tools one client keeps; beyond that the one that it found or called least recently steps back."""
+
+
+def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
+    """Return which tools a client is offered.
+
+    Args:
+        tool_set: Another toolset than that of the selection; None for that.
+        all_tools: Defer nothing.
+        bridge: Have found tools called through `call_tool`, so that the list of tools never changes.
+
+    Raises:
+        UsageError: Both cannot be.
+    """
+    if all_tools and bridge:
+        raise UsageError("all_tools and bridge exclude each other: where nothing is deferred, nothing is found.")
+    chosen: AllTurnFields = {"tool_set": tool_set}
+    if all_tools:
+        chosen["discovery"] = False
+    if bridge:
+        chosen["delivery"] = "bridge"
+    return TurnOptions(**chosen)
+
+
+class ToolClient:
+    """Lists and calls the tools of a chat for one client; belongs to the chat's event loop.
+
+    Args:
+        chat: Has the servers, the selection and the policies.
+        options: Which tools: a toolset, discovery, delivery; what they leave open follows the chat's selection as it is then.
+        approver: Asks the person of the client.
+        can_ask: Returns whether that person could answer now.
+        admit: Awaited before each use; it raises if the servers may not be started.
+        on_notice: Called with what the client's person should know about a call.
+    """
+
+    def __init__(
+        self,
+        chat: McpToolChat,
+        options: TurnOptions,
+        *,
+        approver: Approver,
+        can_ask: Callable[[], bool],
+        admit: Callable[[], Awaitable[None]],
+        on_notice: Callable[[Notice], None] = lambda _: None,
+    ) -> None:
+        self._chat = chat
+        self._options = options
+        self._consent = chat.consent.apart()
+        self._consent.approver, self._consent.can_ask = approver, can_ask
+        self._admit = admit
+        self._on_notice = on_notice
+        self._found: dict[str, ToolSpec] = {}
+        self._used: set[ToolName] = set()
+
+    async def offered(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that the client can call now: the loaded and the found ones, and those that search.
+
+        Raises:
+            ClosedError: The session is closed.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        await self._admit()
+        return self._offered_in(await self._chat.tools.current_view(self._selection))
+
+    def known(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that are known now. Does not connect and does not wait."""
+        return self._offered_in(self._chat.current_view(self._selection))
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], *, asker: Asker, on_progress: ProgressHandler = lambda *_: None
+    ) -> CallOutcome:
+        """Call a tool. Every failure of the call becomes an outcome with a text; only a cancellation is raised.
+
+        Args:
+            name: The wire name, or another one that the catalog resolves.
+            arguments: The arguments.
+            asker: Passes on what the server asks during the call.
+            on_progress: Called with progress, total and message.
+
+        Raises:
+            ClosedError: The session is closed.
+            TrustRequiredError: The person has not accepted the config.
+        """
+        await self._admit()
+        view = await self._chat.tools.current_view(self._selection)
+        # A copy for this call: the context of the conversation may be another one for the next.
+        chat = self._chat.apart(self._consent)
+        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used)
+        dispatcher.on_notice = self._on_notice
+        meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
+        tool = dispatcher.resolve(meant.name)
+        run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
+        token: Token[Asker | None] = ASKER.set(asker)
+        try:
+            outcome = await self._run(dispatcher, "", tool, meant.arguments, run, on_progress, "host")
+        finally:
+            ASKER.reset(token)
+        if outcome.search is not None:
+            self._note(outcome.search.newly_loaded_tools, outcome.search.unloaded)
+        elif tool.server != SYNTHETIC:
+            self._used.add(tool)
+            if (found := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")) is not None:
+                self._note([found])
+        return replace(outcome, text=encodable(outcome.text))
+
+    @property
+    def _selection(self) -> Selection:
+        return self._options.applied_to(self._chat.selection)
+
+    def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
+        """Return the found tools that the selection still defers, as they are defined now."""
+        return {name: tool for name in self._found if (tool := view.deferred_by_name.get(name)) is not None}
+
+    def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
+        found = () if view.bridged else self._found_in(view).values()
+        return (*view.offered, *found)
+
+    def _note(self, loaded: list[ToolSpec], unloaded: tuple[ToolSpec, ...] = ()) -> None:
+        for tool in loaded:
+            self._found.pop(tool.wire_name, None)
+            self._found[tool.wire_name] = tool
+        for tool in unloaded:
+            self._found.pop(tool.wire_name, None)
+        while len(self._found) > MAX_FOUND:
+            self._found.pop(next(iter(self._found)))
+        self._used.intersection_update(tool.tool_name for tool in self._found.values())
+
+    async def _run(
+        self,
+        dispatcher: Dispatcher,
+        call_id: str,
+        tool: ToolName,
+        arguments: dict[str, Any] | str,
+        run: Callable[[CallListener], Awaitable[CallOutcome]],
+        on_progress: ProgressHandler,
+        caller: Caller,
+        depth: int = 0,
+    ) -> CallOutcome:
+        """Run a call with those that a function of the notebook nests in it, and add it to the audit list."""
+        at, start = time.time(), time.monotonic()
+        waited, asked_at = 0.0, 0.0
+        permission: Permission | None = None
+
+        def on_approval(waiting: bool) -> None:
+            nonlocal waited, asked_at
+            if waiting:
+                asked_at = time.monotonic()
+            else:
+                waited += time.monotonic() - asked_at
+
+        def on_permission(decided: Permission) -> None:
+            nonlocal permission
+            permission = decided
+
+        outcome = CallOutcome("stopped", "")
+        try:
+            async with Nesting(call_id, dispatcher.context, partial(self._nested, dispatcher), depth):
+                outcome = await run(CallListener(on_progress, on_approval, on_permission))
+        finally:
+            content = outcome.result.content if outcome.result else ()
+            sizes = size_of_arguments(arguments), size_of_result(content, outcome.text)
+            seconds = time.monotonic() - start - waited
+            self._chat.audit.add(AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes))
+        return outcome
+
+    async def _nested(self, dispatcher: Dispatcher, nested: NestedCall) -> ToolCall:
+        tool, start = dispatcher.view.catalog.resolve(nested.name), time.monotonic()
+        outcome = await self._run(
+            dispatcher,
+            nested.id,
+            tool.tool_name,
+            nested.arguments,
+            partial(dispatcher.run_nested, tool, nested.arguments),
+            lambda *_: None,
+            "tool",
+            nested.depth,
+        )
+        result = outcome.result or ToolResult()
+        return ToolCall(
+            nested.id,
+            tool.wire_name,
+            tool.tool_name,
+            nested.arguments,
+            outcome.status,
+            encodable(outcome.text),
+            result.content,
+            result.structured,
+            seconds=time.monotonic() - start,
+            payload=result.payload,
+            mocked=result.mocked,
+        )
