@@ -1,8 +1,10 @@
-"""Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py [FOLDER]`.
+"""Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py`.
 
 They are installed from PyPI and npm into `.third-party`, one folder per group, which counts as done only when complete.
+With the names of groups, only these: `python3 .ci/third_party.py casual-mcp` installs what only a benchmark needs.
 """
 
+import argparse
 import hashlib
 import shutil
 import subprocess
@@ -35,28 +37,40 @@ IPYKERNEL = ["ipykernel==6.31.*"]
 # LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
 LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.2", "pytest-timeout>=2.4"]
 
+# The peer that benchmarks and the signatures of its names are compared with.
+CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
+
 Install = Callable[[Path, list[str]], None]
 
 
 def main() -> None:
     """Install what is missing, concurrently."""
+    groups: dict[str, tuple[str, list[str], Install]] = {
+        "python": ("python", PYPI, with_python),
+        "sqlite": ("sqlite", SQLITE, with_python),
+        "older-sqlite": ("older-sqlite", OLDER_SQLITE, with_python),
+        "npm": ("node_modules", NPM, with_npm),
+        "ipykernel-6": ("ipykernel-6", IPYKERNEL, alone),
+        "litellm": ("litellm", LITELLM, with_python),
+        "node": ("node", NODE, with_python),
+        "conformance": ("conformance/node_modules", CONFORMANCE, with_npm),
+        "axe": ("axe/node_modules", AXE, with_npm),
+    }
+    by_name = {"casual-mcp": ("casual-mcp", CASUAL_MCP, with_python)}
+    parser = argparse.ArgumentParser(description="Install third-party servers and peers.")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups | by_name)}")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    if unknown := set(arguments.groups) - set(groups | by_name):
+        parser.error(f"no such group: {', '.join(sorted(unknown))}")
     environment.ensure()
-    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
+    folder = arguments.folder.resolve()
     with ThreadPoolExecutor() as pool:
-        parts = [
-            pool.submit(ensure, folder / "python", PYPI, with_python),
-            pool.submit(ensure, folder / "sqlite", SQLITE, with_python),
-            pool.submit(ensure, folder / "older-sqlite", OLDER_SQLITE, with_python),
-            pool.submit(ensure, folder / "node_modules", NPM, with_npm),
-            pool.submit(ensure, folder / "ipykernel-6", IPYKERNEL, alone),
-            pool.submit(ensure, folder / "litellm", LITELLM, with_python),
-            pool.submit(ensure, folder / "node", NODE, with_python),
-            pool.submit(ensure, folder / "conformance" / "node_modules", CONFORMANCE, with_npm),
-            pool.submit(ensure, folder / "axe" / "node_modules", AXE, with_npm),
-        ]
+        wanted = [(groups | by_name)[name] for name in arguments.groups or groups]
+        parts = [pool.submit(ensure, folder / name, packages, install) for name, packages, install in wanted]
     for part in parts:
         part.result()
-    print(f"Third-party servers are in {folder}.")
+    print(f"Third-party packages are in {folder}.")
 
 
 def ensure(folder: Path, packages: list[str], install: Install) -> None:

@@ -37,6 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
 ALLOWED = (("notebook/loop.py", "run"), ("notebook/callers.py", "serve"))
 """Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop, never the engine's."""
+STARTS = (("threading.py", "start"), ("subprocess.py", "_execute_child"))
+"""Where a thread waits until the thread or process that it starts is given a processor."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ class LoopGuard:
         waits = cpu - callback.seen_cpu < IDLE_SECONDS
         if (
             waits
-            and not _starts_thread(trace)
+            and not _starts_something(trace)
             and ((on_time and _sleeps(ident)) or "<frozen importlib._bootstrap>" in trace[-1])
         ):
             callback.idle += min(now - callback.seen_at, LOOK_SECONDS * 2)
@@ -261,9 +263,9 @@ def _counts(trace: tuple[str, ...], thread: str) -> bool:
     return thread == ENGINE or not any(f"{file}:" in innermost and f"({name})" in innermost for file, name in ALLOWED)
 
 
-def _starts_thread(trace: tuple[str, ...]) -> bool:
-    """Return whether it waits for the first moment of a thread."""
-    return any("threading.py" in line and line.endswith("(start)") for line in trace)
+def _starts_something(trace: tuple[str, ...]) -> bool:
+    """Return whether it waits for the first moment of a thread or a process."""
+    return any(file in line and line.endswith(f"({name})") for line in trace for file, name in STARTS)
 
 
 def _place(trace: tuple[str, ...]) -> str:
