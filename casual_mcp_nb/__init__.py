@@ -24,18 +24,28 @@ if TYPE_CHECKING:
     )
     from IPython.core.interactiveshell import InteractiveShell
 
-    from casual_mcp_nb.config import load_config
-    from casual_mcp_nb.connections import ToolCache, tool_from_mcp, tools_from_mcp
-    from casual_mcp_nb.discovery import (
+    from casual_mcp_nb.compat import (
+        McpClientConfig,
+        McpModelConfig,
+        McpToolChat,
+        RemoteServerConfig,
         SearchToolsTool,
-        SyntheticTool,
-        SyntheticToolResult,
+        StdioServerConfig,
+        ToolCache,
+        ToolDiscoveryConfig,
         ToolSearchIndex,
+        ToolSetValidationError,
+        configure_logging,
         generate_manifest,
+        load_mcp_client,
         partition_tools,
+        render_system_prompt,
+        tool_from_mcp,
+        tools_from_mcp,
     )
+    from casual_mcp_nb.config import load_config
+    from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.approval import ApprovalRequest
-    from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.options import TurnOptions
     from casual_mcp_nb.errors import (
         AnswerCutError,
@@ -56,6 +66,7 @@ if TYPE_CHECKING:
         MalformedAnswerError,
         MaxIterationsError,
         MissingDependencyError,
+        MissingFileError,
         NativeDeferralError,
         OverloadedError,
         PermissionDeniedError,
@@ -76,7 +87,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.evaluation import Case, evaluate
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
     from casual_mcp_nb.providers import ModelFactory, scripted_model
+    from casual_mcp_nb.serve.service import Service
     from casual_mcp_nb.session import Session
+    from casual_mcp_nb.telemetry import OpenTelemetry
     from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
     from casual_mcp_nb.types.comparison import Comparison
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
@@ -108,33 +121,42 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls
     from casual_mcp_nb.types.search import SearchHit, SearchResults
     from casual_mcp_nb.types.selection import Selection
+    from casual_mcp_nb.types.service import ServeLimits
     from casual_mcp_nb.types.session import Manifest, ServerStatus
-    from casual_mcp_nb.types.stats import ChatStats
+    from casual_mcp_nb.types.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
     from casual_mcp_nb.types.step import Step, ToolCall
     from casual_mcp_nb.types.tool import ToolName, ToolSpec
     from casual_mcp_nb.types.trace import Trace, Turn
 
 __version__ = "0.1.0"
 
+# `casual_mcp_nb.models` and the other modules of casual-mcp, in the one room that has its names.
+__path__.append(f"{__path__[0]}/compat/paths")
+
 _NAMES = {
+    "compat": (
+        "McpClientConfig McpModelConfig McpToolChat RemoteServerConfig SearchToolsTool StdioServerConfig ToolCache "
+        "ToolDiscoveryConfig ToolSearchIndex ToolSetValidationError configure_logging generate_manifest load_mcp_client "
+        "partition_tools render_system_prompt tool_from_mcp tools_from_mcp"
+    ),
     "config": "load_config",
-    "connections": "ToolCache tool_from_mcp tools_from_mcp",
-    "discovery": "SearchToolsTool SyntheticTool SyntheticToolResult ToolSearchIndex generate_manifest partition_tools",
+    "discovery": "SyntheticTool SyntheticToolResult",
     "engine.approval": "ApprovalRequest",
-    "engine.chat": "McpToolChat",
     "engine.options": "TurnOptions",
     "errors": (
         "AnswerCutError AnswerLimitError AuthenticationError BadRequestError CassetteError CassetteMismatchError "
         "CasualMcpError ClosedError ConfigError ConnectError ContentRefusedError ContextOverflowError "
         "ExtractionError IncompleteStreamError LimitError MalformedAnswerError MaxIterationsError "
-        "MissingDependencyError NativeDeferralError OverloadedError PermissionDeniedError ProviderError "
+        "MissingDependencyError MissingFileError NativeDeferralError OverloadedError PermissionDeniedError ProviderError "
         "ProviderTimeout RateLimitError RepeatedCallError ResourceError ServerError TemplateError ToolCallError "
         "ToolSetError ToolTimeoutError TrustRequiredError UnknownNameError UsageError"
     ),
     "evaluation": "Case evaluate",
     "notebook.nested": "enable_nested_asyncio",
     "providers": "ModelFactory scripted_model",
+    "serve.service": "Service",
     "session": "Session",
+    "telemetry": "OpenTelemetry",
     "toolbox": "Inject ToolContext ToolOutput",
     "types.comparison": "Comparison",
     "types.config": "Config ExcludeSpec ToolSetConfig",
@@ -147,8 +169,9 @@ _NAMES = {
     "types.plan": "PlannedCall PlannedCalls",
     "types.search": "SearchHit SearchResults",
     "types.selection": "Selection",
+    "types.service": "ServeLimits",
     "types.session": "Manifest ServerStatus",
-    "types.stats": "ChatStats",
+    "types.stats": "ChatStats DiscoveryStats TokenUsageStats ToolCallStats",
     "types.step": "Step ToolCall",
     "types.tool": "ToolName ToolSpec",
     "types.trace": "Trace Turn",
@@ -188,6 +211,7 @@ __all__ = [
     "ContextOverflowError",
     "ContextTrimmed",
     "Conversation",
+    "DiscoveryStats",
     "Event",
     "ExcludeSpec",
     "ExtractionError",
@@ -199,13 +223,17 @@ __all__ = [
     "MalformedAnswerError",
     "Manifest",
     "MaxIterationsError",
+    "McpClientConfig",
+    "McpModelConfig",
     "McpToolChat",
     "MissingDependencyError",
+    "MissingFileError",
     "ModelFactory",
     "ModelRetry",
     "ModelWait",
     "NativeDeferralError",
     "Notice",
+    "OpenTelemetry",
     "OverloadedError",
     "PermissionDeniedError",
     "PlannedCall",
@@ -214,6 +242,7 @@ __all__ = [
     "ProviderError",
     "ProviderTimeout",
     "RateLimitError",
+    "RemoteServerConfig",
     "RepeatedCallError",
     "Request",
     "ResourceError",
@@ -222,10 +251,13 @@ __all__ = [
     "SearchRow",
     "SearchToolsTool",
     "Selection",
+    "ServeLimits",
     "ServerError",
     "ServerLog",
     "ServerStatus",
+    "Service",
     "Session",
+    "StdioServerConfig",
     "Step",
     "StepFinished",
     "StepStarted",
@@ -236,10 +268,13 @@ __all__ = [
     "TextContent",
     "TextDelta",
     "TextEdited",
+    "TokenUsageStats",
     "ToolCache",
     "ToolCall",
     "ToolCallError",
+    "ToolCallStats",
     "ToolContext",
+    "ToolDiscoveryConfig",
     "ToolFinished",
     "ToolName",
     "ToolOutput",
@@ -248,6 +283,7 @@ __all__ = [
     "ToolSearchIndex",
     "ToolSetConfig",
     "ToolSetError",
+    "ToolSetValidationError",
     "ToolSpec",
     "ToolStarted",
     "ToolTimeoutError",
@@ -261,11 +297,14 @@ __all__ = [
     "UnknownNameError",
     "UsageError",
     "UserMessage",
+    "configure_logging",
     "enable_nested_asyncio",
     "evaluate",
     "generate_manifest",
     "load_config",
+    "load_mcp_client",
     "partition_tools",
+    "render_system_prompt",
     "scripted_model",
     "tool_from_mcp",
     "tools_from_mcp",

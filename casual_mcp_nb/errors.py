@@ -64,10 +64,13 @@ class CasualMcpError(Exception):
 
 def _unpickled(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
     """Return the error without its `__init__`, whose arguments became the message."""
-    return kind.__new__(kind, *args)
+    error = kind.__new__(kind, *args)
+    # Kinds that are an OSError too do not keep what `__new__` was given.
+    error.args = args
+    return error
 
 
-class ConfigError(CasualMcpError):
+class ConfigError(CasualMcpError, ValueError):
     """A config file or config value is wrong.
 
     Args:
@@ -95,6 +98,10 @@ class ConfigError(CasualMcpError):
         self.line = line
         self.column = column
         self.key = key
+
+
+class MissingFileError(ConfigError, FileNotFoundError):
+    """There is no such file."""
 
 
 class TemplateError(ConfigError):

@@ -14,15 +14,17 @@ import casual_mcp_nb
 
 GROUPS = (
     ("Session", ("session", "notebook")),
-    ("Chatting without a notebook", ("engine",)),
+    ("Chatting without a notebook", ("engine", "compat")),
     ("Turns, steps and conversations", ("types.trace", "types.step", "types.conversation", "types.stats", "types.content")),
     ("Tools, servers and selection", ("types.tool", "types.server", "types.session", "types.selection", "connections")),
     ("Tools of the notebook", ("toolbox",)),
     ("Discovery", ("discovery", "types.search")),
     ("Config", ("config", "types.config", "types.options")),
     ("Models", ("providers",)),
+    ("Observability", ("telemetry",)),
     ("Evaluation", ("evaluation", "types.evaluation", "types.comparison")),
     ("Events", ("types.event",)),
+    ("Serving", ("serve", "types.service")),
     ("Errors", ("errors",)),
     ("Messages", ("casual_llm",)),
     ("Other names", ("",)),

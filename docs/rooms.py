@@ -41,10 +41,10 @@ def imports() -> Graph:
 
 
 def rooms() -> Graph:
-    """Return the rooms that each room imports. The package's own `__init__`, which holds the public names, is not a room."""
+    """Return the rooms that each room imports. The package's own `__init__` and `__main__` are not rooms."""
     graph: dict[str, set[str]] = defaultdict(set)
     for name, targets in imports().items():
-        if name != PACKAGE:
+        if name not in (PACKAGE, f"{PACKAGE}.__main__"):
             graph[_room(name)] |= {_room(target) for target in targets if target != PACKAGE} - {_room(name)}
     return graph
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.problems import KeyPath, Position, Problem
-from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
+from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 
 MAX_BYTES = 16_000_000
 """Maximum size of a file: far more than any config needs, and small enough to read in a second or two."""
@@ -112,6 +112,8 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
         if path.stat().st_size > MAX_BYTES:
             raise error(f"the file is larger than {MAX_BYTES // 1_000_000} MB.", path=str(path))
         content = path.read_bytes()
+    except MissingFileError:
+        raise
     except OSError as cause:
         raise error(f"cannot be read: {cause.strerror}.", path=str(path)) from cause
     # The codec's error carries the whole content, so ours is raised after both are gone.
@@ -138,7 +140,8 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
     if path.exists():
         return error("this is not a regular file.", path=str(path))
     near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else [])
-    return error("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
+    missing = MissingFileError if error is ConfigError else error
+    return missing("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
 
 
 def _parsed_json(text: str, path: Path) -> Any:

@@ -28,8 +28,13 @@ from casual_mcp_nb.types.config import ClientConfig, Config
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_FILE = "casual_mcp_config.json"
+"""The config file that commands read where none is named."""
 
-def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Mapping[str, str] | None = None) -> Config:
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | Config = DEFAULT_FILE, *, environ: Mapping[str, str] | None = None
+) -> Config:
     """Load and validate a config.
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
@@ -38,7 +43,7 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
 
     Args:
         source: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
-            API keys are filled in.
+            API keys are filled in; the default is `casual_mcp_config.json` in the working directory.
         environ: Variables by name; None for the process's environment.
 
     Returns:
@@ -46,7 +51,7 @@ def load_config(source: str | Path | Mapping[str, Any] | Config, *, environ: Map
 
     Raises:
         ConfigError: The config is not valid. The message lists every problem, one per line, with file, line, column and key,
-            but never a value.
+            but never a value. It is a `ValueError` too, and a `FileNotFoundError` if there is no such file.
     """
     if isinstance(source, Config):
         return resolve_api_keys(source, read_environment(source.folder, environ))

@@ -1,4 +1,4 @@
-"""Save a toolset to a config file, leaving every other byte of the file unchanged."""
+"""Save a toolset to a config file, or delete it there, leaving every other byte of the file unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from casual_mcp_nb.config.document import parse_document, read_text
 from casual_mcp_nb.config.jsonc import plain_json
 from casual_mcp_nb.config.loader import check_config
-from casual_mcp_nb.errors import ConfigError, UsageError, shown
+from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.types.files import part_file
 
@@ -57,6 +57,33 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
     if name in saved and not overwrite:
         raise UsageError(f"{shown(path.name)} already has a toolset {shown(name)}.", hint="To replace it: overwrite=True.")
     changed = _FileText(_with_tool_set(before.text, name, value))
+    check_config(changed.text, path)
+    _replace(file, before, changed)
+    return path
+
+
+def delete_tool_set(path: Path, name: str) -> Path:
+    """Delete a toolset in the config file; comments outside it stay.
+
+    Args:
+        path: The config file; a symbolic link is followed.
+        name: The toolset's name.
+
+    Returns:
+        The path of the file, which is changed completely or not at all.
+
+    Raises:
+        UnknownNameError: It has no toolset of that name.
+        ConfigError: The file cannot be read or written, or has changed in the meantime.
+    """
+    file = path.resolve()
+    if path.suffix.casefold() == ".toml":
+        raise ConfigError("a toolset of a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")
+    before = _FileText(read_text(file))
+    saved = _tool_sets(before, path)
+    if name not in saved:
+        raise UnknownNameError("toolset", name, saved)
+    changed = _FileText(_without_tool_set(before.text, name))
     check_config(changed.text, path)
     _replace(file, before, changed)
     return path
@@ -118,27 +145,51 @@ def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
     return f"{text[:start]}{written(value, 2)}{text[end:]}"
 
 
+def _without_tool_set(text: str, name: str) -> str:
+    """Remove a toolset from the text of a file, with one of the commas beside it."""
+    plain = plain_json(text)
+    tool_sets = _object(plain, _object(plain, plain.index("{")).values[_KEY][0])
+    names = list(tool_sets.values)
+    start, end = tool_sets.keys[name], tool_sets.values[name][1]
+    comma = _skip(plain, end)
+    # A trailing comma is a space in the plain text.
+    if plain[comma] == "," or text[end : end + 1] == ",":
+        end = comma + 1 if plain[comma] == "," else end + 1
+    elif len(names) > 1:
+        previous = tool_sets.values[names[names.index(name) - 1]][1]
+        comma = _skip(plain, previous)
+        text, start, end = f"{text[:comma]}{text[comma + 1 :]}", start - 1, end - 1
+    head, tail = text[:start], text[end:]
+    line = head.rpartition("\n")[2]
+    if not line.strip() and (blank := re.match(r"[ \t]*\r?\n", tail)):
+        head, tail = head[: len(head) - len(line)], tail[blank.end() :]
+    return head + tail
+
+
 class _Object(NamedTuple):
-    """An object in JSON text: the offsets of its braces, and the start and end of each value."""
+    """An object in JSON text: the offsets of its braces and keys, and the start and end of each value."""
 
     start: int
     values: dict[str, tuple[int, int]]
     end: int
+    keys: dict[str, int]
 
 
 def _object(text: str, start: int) -> _Object:
     """Locate the parts of the object that begins at `start` in valid JSON."""
     values: dict[str, tuple[int, int]] = {}
+    keys: dict[str, int] = {}
     at = _skip(text, start + 1)
     while text[at] != "}":
         key, end = _DECODER.raw_decode(text, at)
+        keys[key] = at
         value = _skip(text, _skip(text, end) + 1)
         _, end = _DECODER.raw_decode(text, value)
         values[key] = value, end
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
-    return _Object(start, values, at)
+    return _Object(start, values, at, keys)
 
 
 def _skip(text: str, at: int) -> int:

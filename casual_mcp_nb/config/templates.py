@@ -106,8 +106,8 @@ class TemplateLibrary:
         Args:
             name: Its name, with or without `.j2`.
             tools: The tools offered to the model. The template sees `tools`, a list in which each tool has `name` (as the
-                model calls it), `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema),
-                `read_only`, `destructive` and `badges`.
+                model calls it), `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema, also as
+                `inputSchema`), `read_only`, `destructive` and `badges`.
             variables: Further variables. The template sees them as JSON: models and dataclasses as objects, and values without
                 a JSON form, such as dates, as strings.
 
@@ -214,6 +214,8 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
         "title": tool.title or "",
         "description": tool.description,
         "parameters": tool.definition["parameters"],
+        # As in casual-mcp's templates.
+        "inputSchema": tool.definition["parameters"],
         "read_only": tool.read_only,
         "destructive": tool.destructive,
         "badges": list(tool.annotations.badges) if tool.annotations else [],

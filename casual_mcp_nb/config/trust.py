@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.config import ClientConfig, Config
@@ -241,7 +242,8 @@ def _is_secret(name: str) -> bool:
 
 def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> bool:
     own = server.args or server.env or server.cwd or server.approval or server.roots or server.sampling
-    return bool(server.bundled) and not (own or variables)
+    bundled = BUNDLED.get(server.bundled or "")
+    return bundled is not None and bundled.credentials is None and not (own or variables)
 
 
 def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from casual_mcp_nb.connections._errors import error_text
 from casual_mcp_nb.connections._log import keep_out_of_log, route_library_logs
 from casual_mcp_nb.connections.cache import ToolCache
 from casual_mcp_nb.connections.connection import Connection
-from casual_mcp_nb.connections.convert import result_from_mcp, tool_from_mcp, tools_from_mcp
+from casual_mcp_nb.connections.convert import result_from_mcp, tool_from_mcp, tools_from_mcp, warn_left_out
 from casual_mcp_nb.connections.handlers import Handlers
 from casual_mcp_nb.connections.server_manager import ServerManager
 
@@ -24,4 +24,5 @@ __all__ = [
     "route_library_logs",
     "tool_from_mcp",
     "tools_from_mcp",
+    "warn_left_out",
 ]

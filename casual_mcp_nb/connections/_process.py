@@ -35,7 +35,10 @@ def launched(command: Sequence[str]) -> list[str]:
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
     """Return the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
-    return {key: value.get_secret_value() for key, value in config.env.items()}
+    # A bundled server looks for the user's files where this process and the command line do.
+    folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
+    given = {key: value.get_secret_value() for key, value in config.env.items()}
+    return {"XDG_CONFIG_HOME": folder, **given} if folder else given
 
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:

@@ -96,8 +96,11 @@ def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> Tra
 
     if server is not None:
         return TransportContext(FastMCPTransport(server))
-    from casual_mcp_nb.bundled import build
+    from casual_mcp_nb.bundled import BUNDLED, build
 
+    entry = BUNDLED.get(config.bundled or "") if config else None
+    if entry is not None and entry.credentials is not None:
+        raise NotStartable(f"{entry.name} reads credentials, which only its own process may have: leave out its transport")
     try:
         built = build(config.bundled or "", list(config.args)) if config else None
     except ValueError as error:

@@ -21,6 +21,9 @@ class ToolCache:
         fetch: Lists the tools; must have its own time limit.
         ttl_seconds: How long a listing is fresh; None means it never expires.
         clock: A monotonic clock in seconds.
+
+    Attributes:
+        ttl: As given; a listing that is fresh already stays so for as long as it was told.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class ToolCache:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fetch = fetch
-        self._ttl = ttl_seconds
+        self.ttl = ttl_seconds
         self._clock = clock
         self._lock = asyncio.Lock()
         self._stale_at = -math.inf
@@ -80,7 +83,7 @@ class ToolCache:
 
     async def _refresh(self) -> None:
         invalidations = self._invalidations
-        ttl = self._ttl
+        ttl = self.ttl
         try:
             self._store(await self._fetch())
         except Exception as error:

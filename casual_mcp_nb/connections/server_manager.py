@@ -13,6 +13,7 @@ from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
 from casual_mcp_nb.connections.handlers import Handlers
+from casual_mcp_nb.connections.running_calls import RunningCalls
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
 from casual_mcp_nb.types.content import ToolResult
@@ -76,6 +77,7 @@ class ServerManager:
 
     Attributes:
         version: Counts the changes of servers' states and tools.
+        running_calls: For whom the servers run calls now.
         worker: The process for work that servers and templates could make endless; it ends with the server manager.
     """
 
@@ -89,6 +91,7 @@ class ServerManager:
         secrets: Collection[str] = (),
     ) -> None:
         self.version = 0
+        self.running_calls = RunningCalls()
         self._cache_ttl = cache_ttl
         self._secrets = secrets
         self._on_changed = handlers.changed if handlers else None
@@ -257,6 +260,23 @@ class ServerManager:
                 for connection in unsettled:
                     group.create_task(_connect(connection))
 
+    def set_cache_ttl(self, seconds: float | None) -> None:
+        """Set how long lists of tools are fresh, from the next listing on.
+
+        Args:
+            seconds: How long; None forever.
+        """
+        self._cache_ttl = seconds
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                connection.cache.ttl = seconds
+
+    async def invalidate(self) -> None:
+        """Make the next use list the tools of all servers again."""
+        for connection in self._connections.values():
+            if isinstance(connection, Connection):
+                await connection.cache.invalidate()
+
     def enable(self, names: Iterable[str]) -> None:
         """Enable servers that the config disables, so that they are connected with the others."""
         self._disabled.difference_update(names)
@@ -310,7 +330,8 @@ class ServerManager:
         connection = self._connections.get(tool.server)
         if connection is not None:
             try:
-                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
+                with self.running_calls.noted(tool.server):
+                    return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
             except (ServerError, ClosedError):
                 if self._connections.get(tool.server) is connection:
                     raise

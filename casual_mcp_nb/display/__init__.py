@@ -44,7 +44,9 @@ from casual_mcp_nb.display.resources import (
     subscriptions_view,
 )
 from casual_mcp_nb.display.search import explanation_view, search_view
+from casual_mcp_nb.display.served import served_tools_view
 from casual_mcp_nb.display.servers import server_view, servers_view
+from casual_mcp_nb.display.service import service_view
 from casual_mcp_nb.display.session import clients_view, models_view, selection_view, session_view, system_prompt_view
 from casual_mcp_nb.display.stats import stats_view
 from casual_mcp_nb.display.stored import stored_conversation_view, stored_view
@@ -76,7 +78,9 @@ from casual_mcp_nb.types.resource import (
 )
 from casual_mcp_nb.types.search import Explanation, SearchResults
 from casual_mcp_nb.types.selection import Selection
+from casual_mcp_nb.types.served import ServedTools
 from casual_mcp_nb.types.server_records import Messages, ServerLog
+from casual_mcp_nb.types.service import ServiceStatus
 from casual_mcp_nb.types.session import (
     Clients,
     ExplorerSnapshot,
@@ -164,6 +168,7 @@ view_of.register(Clients, clients_view)
 view_of.register(Selection, selection_view)
 view_of.register(SystemPrompt, system_prompt_view)
 view_of.register(Diagnosis, diagnosis_view)
+view_of.register(ServiceStatus, service_view)
 view_of.register(Help, help_view)
 view_of.register(ChatStats, stats_view)
 view_of.register(Evaluation, evaluation_view)
@@ -178,6 +183,7 @@ view_of.register(StoredConversations, stored_view)
 view_of.register(StoredConversation, stored_conversation_view)
 view_of.register(AuditRecord, audit_record_view)
 view_of.register(Budget, budget_view)
+view_of.register(ServedTools, served_tools_view)
 view_of.register(Trust, trust_view)
 view_of.register(TrustEntry, trust_entry_view)
 view_of.register(Resource, resource_view)

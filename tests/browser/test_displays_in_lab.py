@@ -195,6 +195,8 @@ async def work(ctx: Context) -> str:
         await asyncio.sleep(0.05)
     return "worked"
 session = Session.from_config({}, in_process={"slow": server})
+# On a busy machine, a start is a display too.
+session.connect(quiet=True)
 session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
 """
     cells = [nbformat.v4.new_code_cell(slow)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.config import load_config
-from casual_mcp_nb.config.saving import save_tool_set, saved_names
+from casual_mcp_nb.config.saving import delete_tool_set, save_tool_set, saved_names
 from casual_mcp_nb.errors import ConfigError, UsageError
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 
@@ -224,3 +224,27 @@ def test_of_saves_at_the_same_time_none_is_lost_unnoticed(path: Path) -> None:
         saved = list(threads.map(save, range(40)))
     assert set(load_config(path).tool_sets) <= {f"set {number}" for number, done in enumerate(saved) if done}
     assert load_config(path).tool_sets
+
+
+ONE, TWO = '"one": {"servers": {"math": true}}', '"two": {"servers": {}}'
+
+
+@pytest.mark.parametrize(
+    ("sets", "name", "expected"),
+    [
+        (f"{{{ONE}}}", "one", "{}"),
+        (f"{{{ONE},}}", "one", "{}"),
+        (f"{{{ONE}, {TWO}}}", "one", f"{{ {TWO}}}"),
+        (f"{{{ONE}, {TWO}}}", "two", f"{{{ONE} }}"),
+        (f"{{\r\n  // a\r\n  {ONE}, // b\r\n  {TWO}\r\n}}", "two", f"{{\r\n  // a\r\n  {ONE} // b\r\n}}"),
+        (f"{{\n  {ONE},\n  {TWO}, // c\n}}", "one", f"{{\n  {TWO}, // c\n}}"),
+        (f"{{\n  {ONE},\n  {TWO},\n}}", "two", f"{{\n  {ONE},\n}}"),
+    ],
+)
+def test_a_deleted_toolset_leaves_the_rest_as_it_is(sets: str, name: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    around = '{{ /* mine */ "servers": {{"math": {{"bundled": "math"}}}}, "tool_sets": {} }}'
+    path.write_bytes(around.format(sets).encode())
+    delete_tool_set(path, name)
+    assert path.read_bytes().decode() == around.format(expected)
+    assert name not in load_config(path).tool_sets

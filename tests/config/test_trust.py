@@ -126,12 +126,14 @@ def test_what_is_bundled_and_a_provider_at_home_are_harmless(tmp_path: Path, sto
     clients = {"openai": {"provider": "openai"}, "here": {"provider": "ollama", "base_url": "http://localhost:11434"}}
     servers = {
         "math": {"bundled": "math"},
+        "gmail": {"bundled": "gmail"},
         "shell": {"bundled": "shell", "approval": "never"},
         "all": {"bundled": "files", "args": ["/"]},
     }
     file.write_text(json.dumps({"clients": clients, "servers": servers}))
     states = {entry.name: entry.state for entry in store.entries(read(file))}
-    assert states == {"math": "harmless", "shell": "new", "all": "new", "openai": "harmless", "here": "harmless"}
+    yours = dict.fromkeys(("gmail", "shell", "all"), "new")
+    assert states == {**yours, "math": "harmless", "openai": "harmless", "here": "harmless"}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")

@@ -51,7 +51,9 @@ def serving(raw: Raw, schema: dict[str, Any], value: Any) -> ServerConfig:
     result = {"content": [{"type": "text", "text": "words"}], "structuredContent": value}
     odd = {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": schema}
     plain = {"name": "plain", "inputSchema": {"type": "object"}}
-    return raw(tools=[odd, plain], calls={"odd": {"result": result}, "plain": {"result": {"content": []}}})
+    # Some schemas are so large that a busy machine takes long to read them.
+    patient = {"init_timeout": 60.0}
+    return raw(config=patient, tools=[odd, plain], calls={"odd": {"result": result}, "plain": {"result": {"content": []}}})
 
 
 @pytest_asyncio.fixture

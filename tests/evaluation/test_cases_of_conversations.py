@@ -12,6 +12,7 @@ from kit.weather import desk, weather
 
 from casual_mcp_nb import Case, Session, ToolName, UsageError
 from casual_mcp_nb.evaluation import cases_of, load_cases, save_cases
+from casual_mcp_nb.magics.commands import evaluate
 from casual_mcp_nb.providers import call, calls, scripted_model
 
 SEARCH = "search_tools"
@@ -77,6 +78,17 @@ def test_saved_conversations_count_too_and_the_file_can_be_evaluated(opened: Cal
     cases = session.save_cases(file)
     assert cases == load_cases(file) == (of("weather forecast", FORECAST), of("write a note", NOTE))
     assert session.evaluate(file, progress=False)["search"].recall == 1
+
+
+def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Session], tmp_path: Path) -> None:
+    session = opened()
+    asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
+    file = tmp_path / "cases.jsonl"
+    evaluation = evaluate(session, f"{file} 3 --new")
+    assert (evaluation.k, evaluation.cases) == (3, 1)
+    assert load_cases(file) == (of("weather forecast", FORECAST),)
+    with pytest.raises(UsageError):
+        evaluate(session, f"{file} --new")
 
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:

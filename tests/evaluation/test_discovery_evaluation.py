@@ -76,6 +76,12 @@ def test_the_index_is_evaluated_when_nothing_is_named_and_explains_its_misses() 
     assert misses[-1].reason == "The catalog has no tool for it."
 
 
+def test_a_reason_names_what_is_missing_in_whole_words() -> None:
+    cases = [case("converting cities and zones into histories", {LOG})]
+    miss = evaluate(CATALOG, cases, k=1, progress=False)["search"].misses[0]
+    assert miss.reason.endswith("It lacks: converting, cities, zones.")
+
+
 def test_prices_are_those_of_the_definitions_and_of_the_manifest() -> None:
     evaluation = evaluate(CATALOG, CASES, progress=False)
     assert evaluation.definition_tokens == sum(tool.tokens for tool in CATALOG)

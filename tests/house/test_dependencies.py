@@ -14,7 +14,26 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
-OPTIONAL = {"anthropic", "google", "httpx", "litellm", "matplotlib", "ollama", "openai", "psutil", "pytest", "tiktoken"}
+OPTIONAL = {
+    *(
+        "anthropic",
+        "charset_normalizer",
+        "dateutil",
+        "docx",
+        "google",
+        "httpx",
+        "inscriptis",
+        "litellm",
+        "lxml",
+        "matplotlib",
+        "ollama",
+        "openai",
+        "psutil",
+        "pytest",
+    ),
+    *("fastapi", "fastapi_offline", "h11", "jmespath", "pint", "starlette", "tiktoken", "uvicorn"),
+    *("google_auth_httplib2", "google_auth_oauthlib", "googleapiclient", "httplib2", "oauthlib", "requests"),
+}
 """Imported inside a function, where the package does without it or says what to install, for type checkers only, or in
 what only that package loads."""
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from casual_mcp_nb.discovery import ToolSearchIndex
+
 QUESTIONS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("demo_questions.json").read_text())
 NOT_YET = {
-    "Make a slug out of 'Hello, World!'",
     "Which customer spent the most?",
     "How many customers are there?",
     "What's the most expensive product?",
@@ -37,6 +38,17 @@ async def test_a_question_about_the_demo_is_answered(bundled_room: Any, question
         assert re.fullmatch(pattern, str(arguments[name]))
     assert question.get("answer", "") in said.text
     assert "failed:" not in said.text
+
+
+async def test_a_search_in_a_persons_own_words_has_the_right_tool_among_its_first_five(bundled_room: Any) -> None:
+    index = ToolSearchIndex(list(bundled_room.catalog))
+
+    def is_found(question: dict[str, Any]) -> bool:
+        return any(
+            re.fullmatch(question["tool"], f"{hit.tool.server}__{hit.tool.name}") for hit in index.search(question["ask"], 5)
+        )
+
+    assert sum(map(is_found, QUESTIONS)) / len(QUESTIONS) > 0.95
 
 
 async def test_a_date_without_a_year_is_the_next_one(bundled_room: Any) -> None:

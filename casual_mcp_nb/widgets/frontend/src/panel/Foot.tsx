@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
 import { counted } from "../lib/words";
 import { PartsBar } from "../tokens/PartsBar";
@@ -22,7 +23,11 @@ export function Foot({ conversation, conversations, tokens }: Props) {
   const { discovered, cassette } = conversations;
   const [shown, setShown] = useState<Part | null>(null);
   const id = useId();
-  const toggle = (part: Part) => setShown(shown === part ? null : part);
+  const opens = (part: Part) => ({
+    open: shown === part,
+    controls: id,
+    onClick: () => setShown(shown === part ? null : part),
+  });
   const calls = conversation.calls;
   const waits = conversation.busy && Object.keys(conversation.questions).length > 0;
   return (
@@ -43,45 +48,25 @@ export function Foot({ conversation, conversations, tokens }: Props) {
         </div>
       )}
       <div class="cmn-foot-line">
-        <button
-          type="button"
-          class="cmn-foot-button"
-          title="Tokens of each step"
-          aria-expanded={shown === "tokens"}
-          aria-controls={id}
-          data-testid="tokens-toggle"
-          onClick={() => toggle("tokens")}
-        >
+        <Toggle title="Tokens of each step" testId="tokens-toggle" {...opens("tokens")}>
           <span data-testid="tokens-all">
             {tokens.all.steps ? `This conversation ${tokensIn(tokens.all)}` : "Nothing sent yet"}
           </span>
           {tokens.all.steps > 0 && <InputBar tokens={tokens} />}
-        </button>
+        </Toggle>
         {calls > 0 && (
-          <button
-            type="button"
-            class="cmn-foot-button"
-            title="Every call: who made it, who allowed it, how it ended"
-            aria-expanded={shown === "calls"}
-            aria-controls={id}
-            data-testid="audit-toggle"
-            onClick={() => toggle("calls")}
-          >
+          <Toggle title="Every call: who made it, who allowed it, how it ended" testId="audit-toggle" {...opens("calls")}>
             {counted(calls, "call")} so far
-          </button>
+          </Toggle>
         )}
         {discovered > 0 && (
-          <button
-            type="button"
-            class="cmn-foot-button"
+          <Toggle
             title="The deferred tools that the model found, each with a button that unloads it"
-            aria-expanded={shown === "tools"}
-            aria-controls={id}
-            data-testid="tools-toggle"
-            onClick={() => toggle("tools")}
+            testId="tools-toggle"
+            {...opens("tools")}
           >
             {counted(discovered, "discovered tool")}
-          </button>
+          </Toggle>
         )}
         {cassette && (
           <span class="cmn-clip" title="In Python: session.cassette" data-testid="cassette">
@@ -93,6 +78,32 @@ export function Foot({ conversation, conversations, tokens }: Props) {
         </span>
       </div>
     </div>
+  );
+}
+
+interface ToggleProps {
+  title: string;
+  testId: string;
+  open: boolean;
+  controls: string;
+  onClick: () => void;
+  children: ComponentChildren;
+}
+
+/** A button of the last line that shows a part above it. */
+function Toggle({ title, testId, open, controls, onClick, children }: ToggleProps) {
+  return (
+    <button
+      type="button"
+      class="cmn-foot-button"
+      title={title}
+      aria-expanded={open}
+      aria-controls={controls}
+      data-testid={testId}
+      onClick={onClick}
+    >
+      {children}
+    </button>
   );
 }
 
