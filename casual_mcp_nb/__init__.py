@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.evaluation import Case, evaluate
     from casual_mcp_nb.notebook.nested import enable_nested_asyncio
     from casual_mcp_nb.providers import ModelFactory, scripted_model
+    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
     from casual_mcp_nb.serve.service import Service
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.telemetry import OpenTelemetry
@@ -154,6 +155,7 @@ _NAMES = {
     "evaluation": "Case evaluate",
     "notebook.nested": "enable_nested_asyncio",
     "providers": "ModelFactory scripted_model",
+    "serve.mcp_endpoint": "McpEndpoint",
     "serve.service": "Service",
     "session": "Session",
     "telemetry": "OpenTelemetry",
@@ -224,6 +226,7 @@ __all__ = [
     "Manifest",
     "MaxIterationsError",
     "McpClientConfig",
+    "McpEndpoint",
     "McpModelConfig",
     "McpToolChat",
     "MissingDependencyError",

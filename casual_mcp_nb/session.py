@@ -89,7 +89,7 @@ from casual_mcp_nb.types.search import SearchResults
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.server_records import Messages, ServerLog
-from casual_mcp_nb.types.service import ServeLimits
+from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServeLimits
 from casual_mcp_nb.types.session import (
     Clients,
     Manifest,
@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.evaluation import Strategy as SearchStrategy
     from casual_mcp_nb.evaluation.comparison import Check
     from casual_mcp_nb.providers.chat_model import ChatModel
+    from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
     from casual_mcp_nb.serve.mcp_questions import HostApproval
     from casual_mcp_nb.serve.service import Service
@@ -252,7 +253,7 @@ class Session(Displayable):
         self._comparisons = ComparisonService(self._chat, self.engine, self.turn_service, self.tool_service, self.questions)
         turns = self.turn_service
         self.cassettes = CassetteService(self._chat, self.config, self.observers, lambda: turns.head, runner.check_free)
-        self._services: set[Service | McpEndpoint] = set()
+        self._endpoints: set[Endpoint] = set()
         self._finalizer = weakref.finalize(self, close_in_background, self.engine, self._chat.close)
         self._finalizer.atexit = False
         self.tool_service.predecessors = replace_earlier(self)
@@ -588,8 +589,8 @@ class Session(Displayable):
         unregister(self)
         try:
             await self._runner.close()
-            for service in tuple(self._services):
-                await service.end()
+            for endpoint in tuple(self._endpoints):
+                await endpoint.end()
             try:
                 await asyncio.to_thread(self.cassettes.close)
             except RuntimeError:
@@ -1688,10 +1689,7 @@ class Session(Displayable):
         """
         from casual_mcp_nb.serve.service import Served, open_service
 
-        self.check_open()
-        if token is None:
-            token = read_environment(self.config.folder).get("MCP_SERVE_TOKEN") or None
-        await self._end_services(host, port)
+        token = await self._before_serving(host, port, token)
         with self.tool_service.start_shown():
             return await open_service(
                 Served(self, self.config, self._chat, self.tool_service, self.observers, self.engine),
@@ -1702,7 +1700,7 @@ class Session(Displayable):
                 limits=limits or ServeLimits(),
                 hosts=hosts,
                 origins=origins,
-                begin=self._services.add,
+                begin=self._endpoints.add,
             )
 
     serve_async = awaited(serve)
@@ -1751,12 +1749,9 @@ class Session(Displayable):
         """
         from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
-        self.check_open()
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         self.tool_service.resolve_tool_set(tool_set)
-        if token is None:
-            token = read_environment(self.config.folder).get("MCP_SERVE_TOKEN") or None
-        await self._end_services(host, port)
+        token = await self._before_serving(host, port, token)
         with self.tool_service.start_shown():
             return await open_endpoint(
                 self.tool_service,
@@ -1770,7 +1765,7 @@ class Session(Displayable):
                 hosts=hosts,
                 origins=origins,
                 owner=self,
-                begin=self._services.add,
+                begin=self._endpoints.add,
             )
 
     serve_mcp_async = awaited(serve_mcp)
@@ -1870,11 +1865,13 @@ class Session(Displayable):
     async def _from_view(self, read: Callable[[ToolView], T]) -> T:
         return read(await self._on_engine(self.tool_service.view()))
 
-    async def _end_services(self, host: str, port: int) -> None:
-        """End what is served at an address, and forget what has ended."""
-        for service in [each for each in self._services if each.closed or (each.host, each.port) == (host, port)]:
-            await on_engine(service.end)
-            self._services.discard(service)
+    async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
+        """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""
+        self.check_open()
+        for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
+            await on_engine(endpoint.end)
+            self._endpoints.discard(endpoint)
+        return read_environment(self.config.folder).get(TOKEN_VARIABLE) or None if token is None else token
 
     def _kept(self, started: Future[Turn]) -> Future[Turn]:
         """Keep the session from being collected before its turn has ended, even if nobody else holds it."""

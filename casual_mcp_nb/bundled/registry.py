@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import Literal
@@ -166,61 +167,7 @@ BUNDLED: Mapping[str, BundledServer] = MappingProxyType({server.name: server for
 
 def module_of(server: BundledServer) -> ModuleType:
     """Import a server's module, which has `build` and may have `add_options`."""
-    match server.name:
-        case "system-info":
-            from casual_mcp_nb.bundled import system_info_server
-
-            return system_info_server
-        case "files":
-            from casual_mcp_nb.bundled import files_server
-
-            return files_server
-        case "math":
-            from casual_mcp_nb.bundled import math_server
-
-            return math_server
-        case "time":
-            from casual_mcp_nb.bundled import time_server
-
-            return time_server
-        case "units":
-            from casual_mcp_nb.bundled import units_server
-
-            return units_server
-        case "text":
-            from casual_mcp_nb.bundled import text_server
-
-            return text_server
-        case "sqlite":
-            from casual_mcp_nb.bundled import sqlite_server
-
-            return sqlite_server
-        case "web":
-            from casual_mcp_nb.bundled import web_server
-
-            return web_server
-        case "shell":
-            from casual_mcp_nb.bundled import shell_server
-
-            return shell_server
-        case "gmail":
-            from casual_mcp_nb.bundled import gmail_server
-
-            return gmail_server
-        case "calendar":
-            from casual_mcp_nb.bundled import calendar_server
-
-            return calendar_server
-        case "anthropic-usage":
-            from casual_mcp_nb.bundled import anthropic_usage_server
-
-            return anthropic_usage_server
-        case "linkedin":
-            from casual_mcp_nb.bundled import linkedin_server
-
-            return linkedin_server
-        case _:
-            raise NotImplementedError(server.name)
+    return import_module(f"casual_mcp_nb.bundled.{server.name.replace('-', '_')}_server")
 
 
 def _installed(module: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import show, tell
 from casual_mcp_nb.types.service import ServeLimits
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.serve.endpoint import Endpoint
+    from casual_mcp_nb.session import Session
 
 _SOURCE = Source()
 _LIMITS = ServeLimits()
@@ -49,16 +53,9 @@ def http(
     if config is not None:
         source = replace(source, config=config)
     limits = replace(_LIMITS, max_turns=max_turns, turn_seconds=turn_seconds)
-    with source.connected() as session:
-        # Who starts a service is not there to answer what servers ask.
-        session.questions.unattended = True
-        try:
-            service = session.serve(host, port, limits=limits, hosts=allow_host, origins=allow_origin)
-            show(service.status)
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            tell("Ending.")
-    return 0
+    return _until_ctrl_c(
+        source, lambda session: session.serve(host, port, limits=limits, hosts=allow_host, origins=allow_origin)
+    )
 
 
 @serve.command
@@ -102,21 +99,30 @@ def mcp(
             session.questions.unattended = True
             session.serve_mcp_stdio(tool_set=toolset, all_tools=all_tools, bridge=bridge, approval=approval)
         return 0
+    return _until_ctrl_c(
+        source,
+        lambda session: session.serve_mcp(
+            host=host,
+            port=port,
+            tool_set=toolset,
+            all_tools=all_tools,
+            bridge=bridge,
+            approval=approval,
+            hosts=allow_host,
+            origins=allow_origin,
+        ),
+    )
+
+
+def _until_ctrl_c(source: Source, begin: Callable[[Session], Endpoint]) -> int:
+    """Connect a session, serve it until Ctrl-C, and return the exit code."""
     with source.connected() as session:
+        # Who starts a service is not there to answer what servers ask.
         session.questions.unattended = True
         try:
-            endpoint = session.serve_mcp(
-                host=host,
-                port=port,
-                tool_set=toolset,
-                all_tools=all_tools,
-                bridge=bridge,
-                approval=approval,
-                hosts=allow_host,
-                origins=allow_origin,
-            )
-            show(endpoint.state)
-            threading.Event().wait()
+            endpoint = begin(session)
+            show(endpoint.status)
+            endpoint.wait()
         except KeyboardInterrupt:
             tell("Ending.")
     return 0

@@ -15,11 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.serve.problems import INTERNAL, ProblemError
+from casual_mcp_nb.types.service import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-TOKEN_VARIABLE = "MCP_SERVE_TOKEN"
-"""The environment variable with the token that clients must send."""
 MIN_TOKEN = 16
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 BODY_SECONDS = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import SecretStr
@@ -15,12 +15,12 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.sync_and_async import on_engine
+from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.serve.guard import checked_token, guarded
 from casual_mcp_nb.serve.listener import Listener, bound_socket
 from casual_mcp_nb.serve.mcp_questions import HostApproval
 from casual_mcp_nb.serve.mcp_server import Tools, ToolServer
-from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.served import ServedTools
 
 PATH = "/mcp"
@@ -115,8 +115,8 @@ async def open_endpoint(
     return endpoint
 
 
-class McpEndpoint(Displayable):
-    """Serves a session's tools over streamable HTTP; it shows its address. Use it as a context manager, or call `close`.
+class McpEndpoint(Endpoint):
+    """A session's tools over streamable HTTP: a context manager, or call `close`. It ends with the session, too.
 
     Args:
         served: The tools.
@@ -129,10 +129,6 @@ class McpEndpoint(Displayable):
         owner: What must not be collected while it serves.
 
     Attributes:
-        engine: As given.
-        host: As given.
-        port: The port.
-        url: The address for clients on this computer.
         has_token: Whether clients must send a token.
 
     Raises:
@@ -151,91 +147,35 @@ class McpEndpoint(Displayable):
         origins: Collection[str] = (),
         owner: object = None,
     ) -> None:
-        self.engine = engine
+        checked = guarded(self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES)
+        bound = bound_socket(host, port)
+        super().__init__(engine, host, bound.getsockname()[1], PATH)
         self.has_token = token is not None
         self._served = served
         self._manager = StreamableHTTPSessionManager(
             served.server, session_idle_timeout=IDLE_SECONDS, max_sessions=MAX_CLIENTS, max_request_body_size=MAX_BYTES
         )
-        checked = guarded(self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES)
-        bound = bound_socket(host, port)
-        self.host, self.port = host, bound.getsockname()[1]
-        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        self.url = f"http://{f'[{name}]' if ':' in name else name}:{self.port}{PATH}"
         self._listener = Listener(checked, bound, owner)
-        self._ending = asyncio.Event()
-        self._ended = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     @property
-    def state(self) -> ServedTools:
+    def status(self) -> ServedTools:
         """What is served now."""
         view = self._served.view()
         return ServedTools(self.url, len(view.offered), len(view.deferred), self.has_token, self._served.clients, self.closed)
 
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
-        return self._ending.is_set()
-
-    def __repr__(self) -> str:
-        return f"<McpEndpoint: {self.url}{', ended' if self.closed else ''}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self.state._repr_mimebundle_(include, exclude)
-
-    @blocking
-    async def close(self) -> None:
-        """Accept nothing more, end the calls that run, and close every connection; the session stays. Twice is harmless."""
-        if not self.engine.inherited:
-            await on_engine(self.end)
-
-    close_async = awaited(close)
-
-    @blocking
-    async def wait(self) -> None:
-        """Wait until it is closed, by another thread or with the session."""
-        await on_engine(lambda _: self._ended.wait())
-
-    wait_async = awaited(wait)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close_async()
-
-    async def begin(self) -> None:
-        """Begin to serve; returns as soon as clients can connect."""
+    async def _begin(self) -> None:
         ready = asyncio.Event()
         self._running = asyncio.create_task(self._run(ready))
         await ready.wait()
-        try:
-            await self._listener.begin()
-        except BaseException:
-            await self.end()
-            raise
+        await self._listener.begin()
 
-    async def end(self, _: bool = False) -> None:
-        """End it, on the engine's loop, see `close`."""
-        if self._ending.is_set():
-            await self._ended.wait()
-            return
-        # The manager first, since responses that stay open would hold the listener up.
-        self._ending.set()
+    async def _end(self) -> None:
+        # The manager is ending by now: responses that stay open would hold the listener up.
         self._served.close()
-        try:
-            await self._listener.end()
-            if self._running is not None:
-                await asyncio.wait({self._running})
-        finally:
-            self._ended.set()
+        await self._listener.end()
+        if self._running is not None:
+            await asyncio.wait({self._running})
 
     async def _run(self, ready: asyncio.Event) -> None:
         async with self._manager.run():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -14,13 +14,13 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
+from casual_mcp_nb.serve.endpoint import Endpoint
 from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.server import Policies
-from casual_mcp_nb.types.service import ServeLimits, ServiceStatus
+from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServeLimits, ServiceStatus
 
 if TYPE_CHECKING:
     from casual_mcp_nb.serve.listener import Listener
@@ -48,7 +48,7 @@ class Served:
     engine: EngineThread
 
 
-class Service(Displayable):
+class Service(Endpoint):
     """A session's HTTP API at an address: a context manager, or call `close`. It ends with the session, too.
 
     Args:
@@ -58,76 +58,35 @@ class Service(Displayable):
         host: The address to listen at.
         port: The port.
         token_variable: Where clients find the token, if they must send one.
-
-    Attributes:
-        engine: The thread on which it runs.
-        host: As given.
-        port: As given.
-        url: The address for clients on this computer.
     """
 
     def __init__(
         self, served: Served, listener: Listener, turns: ServedTurns, host: str, port: int, token_variable: str | None
     ) -> None:
-        self.engine = served.engine
-        self.host = host
-        self.port = port
-        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        self.url = f"http://{f'[{name}]' if ':' in name else name}:{port}"
+        super().__init__(served.engine, host, port)
         self._served = served
         self._listener = listener
         self._turns = turns
         self._token_variable = token_variable
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
-        return self._closed
 
     @property
     def status(self) -> ServiceStatus:
         """What is served now."""
         return ServiceStatus(
             self.url,
-            not self._closed,
+            not self.closed,
             self._token_variable,
             tuple(self._served.config.models),
             tuple(self._served.chat.tool_sets),
             self._turns.running,
         )
 
-    @blocking
-    async def close(self) -> None:
-        """End it: nothing more is accepted, turns that run are stopped, and their clients read why. Harmless when repeated."""
-        if not self.engine.inherited:
-            await on_engine(self.end)
+    async def _begin(self) -> None:
+        await self._listener.begin()
 
-    close_async = awaited(close)
-
-    async def end(self, _: bool = False) -> None:
-        """End it; a coroutine for the engine's loop."""
-        self._closed = True
+    async def _end(self) -> None:
         await self._turns.close()
         await self._listener.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close_async()
-
-    def __repr__(self) -> str:
-        return f"<Service: {self.url}{', closed' if self._closed else ''}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self.status._repr_mimebundle_(include, exclude)
 
 
 async def open_service(
@@ -158,7 +117,7 @@ async def open_service(
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.api import api
-        from casual_mcp_nb.serve.guard import TOKEN_VARIABLE, checked_token, guarded
+        from casual_mcp_nb.serve.guard import checked_token, guarded
         from casual_mcp_nb.serve.listener import Listener, bound_socket
     from casual_mcp_nb.serve.turns import ServedTurns
 
@@ -173,7 +132,7 @@ async def open_service(
     listener = Listener(checked, bound, served.owner)
     service = Service(served, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
     begin(service)
-    await on_engine(lambda _: listener.begin())
+    await on_engine(lambda _: service.begin())
     return service
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.types.displayable import Displayable
 
+TOKEN_VARIABLE = "MCP_SERVE_TOKEN"
+"""The environment variable with the token that clients of a service must send."""
+
 
 @dataclass(frozen=True)
 class ServeLimits:

@@ -35,7 +35,7 @@ def test_the_diagram_is_that_of_the_source(rooms: ModuleType) -> None:
     assert listed == set(rooms.rooms())
 
 
-LOOKED_UP = {"casual_mcp_nb", "casual_mcp_nb.providers.registry"}
+LOOKED_UP = {"casual_mcp_nb", "casual_mcp_nb.bundled.registry", "casual_mcp_nb.providers.registry"}
 """The modules that look up names of this package when they are first used."""
 
 

@@ -112,7 +112,7 @@ async def test_five_hundred_tools_behind_search(opened: Callable[..., Session]) 
         assert names(await other.list_tools()) == ["search_tools"]
         assert not other_heard.list_changes
         assert session.turns == []
-        assert endpoint.state.clients == 2
+        assert endpoint.status.clients == 2
 
 
 async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Callable[..., Session]) -> None:
@@ -336,7 +336,7 @@ async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Sessio
             await near.call_tool_async("far:search_tools", query="add two numbers")
             assert (await near.call_tool_async("far:desk__add", a=1, b=2)).structured == {"sum": 3}
     assert endpoint.closed
-    assert "ended" in str(endpoint)
+    assert endpoint.status.closed
 
 
 async def test_it_ends_with_calls_running(opened: Callable[..., Session], desk: Desk) -> None:

@@ -126,6 +126,18 @@ def test_serving_again_at_an_address_replaces_the_service(session: Session) -> N
         other.serve(port=first.port)
 
 
+@pytest.mark.parametrize("serve", ["serve", "serve_mcp"])
+def test_waiting_for_a_service_ends_with_it(session: Session, serve: str) -> None:
+    endpoint = getattr(session, serve)(port=0)
+    waiting = threading.Thread(target=endpoint.wait)
+    waiting.start()
+    endpoint.close()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert endpoint.closed
+    endpoint.wait()
+
+
 async def test_it_is_awaited_too(session: Session) -> None:
     async with await session.serve_async(port=0) as service, httpx.AsyncClient(base_url=service.url) as client:
         assert (await client.get("/health")).status_code == 200
