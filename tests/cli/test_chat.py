@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -102,6 +103,8 @@ class Terminal:
     def until(self, text: str) -> str:
         """Read until a text is there, and return what is new up to its end; what follows is for the next call."""
         while (end := self.screen.find(text, self._read)) < 0:
+            ready, _, _ = select.select([self._ours], [], [], 60)
+            assert ready, f"{text!r} is not on the screen: {self.screen[-2_000:]!r}"
             self.screen += os.read(self._ours, 10_000).decode(errors="replace")
         new = self.screen[self._read : end + len(text)]
         self._read = end + len(text)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.lean import lean
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.engine.approval import ApprovalRequest
+from casual_mcp_nb.types.tool import ToolSpec
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
 
@@ -170,3 +175,26 @@ session.close()
     assert "Allow shop to run wipe?" in out
     assert "STATUSES ok denied denied ok ok" in out
     assert out.count("Allow shop to run wipe?") == 4
+
+
+async def test_a_prompt_is_given_up_before_a_turn_that_is_stopped_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+    left: list[asyncio.Task[Any]] = []
+
+    async def turn(session: Session) -> None:
+        before = asyncio.all_tasks()
+        try:
+            await session.questions.approve(ApprovalRequest(ToolSpec("math", "add"), {}, "always"))
+        finally:
+            left.extend(asyncio.all_tasks() - before)
+
+    ours, theirs = os.pipe()
+    with Session({}) as session, os.fdopen(ours) as stdin, os.fdopen(theirs, "w"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        session.on_change(lambda: asked.set() if session.questions else None)
+        running = asyncio.create_task(turn(session))
+        await asyncio.wait_for(asked.wait(), 60)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    assert not left

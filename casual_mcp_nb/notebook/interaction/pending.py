@@ -230,10 +230,12 @@ class Questions(Sequence[Question]):
             return await waiting
         finally:
             waiting.cancel()
-            if by_input is not None:
-                by_input.cancel()
             del self._open[question.id]
             self._observers.changes.notify()
+            if by_input is not None:
+                by_input.cancel()
+                # Until it has ended, it could take the line that is typed at whatever prompt follows the turn.
+                await asyncio.wait([by_input])
 
     async def _by_input(self, question: Question) -> None:
         # One at a time: two prompts would get each other's answers.
