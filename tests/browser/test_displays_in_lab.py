@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,20 @@ def book() -> Any:
     return book
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["trusted", "untrusted"])
+def saved(browser: Any, lab: Lab, book: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page of that notebook, opened once for all that is looked at there; it knows what it has requested."""
+    name = f"{'trusted' if request.param else 'untrusted'}.ipynb"
+    placed(book, lab, name, request.param)
+    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+    page.set_default_timeout(60_000)
+    page.trusted, page.asked = request.param, []
+    page.on("request", lambda request: page.asked.append(request.url))
+    opened(page, lab, name, DISPLAYS)
+    yield page
+    page.close()
+
+
 def placed(book: Any, lab: Lab, name: str, trusted: bool) -> None:
     """Put a copy of the notebook where Lab finds it. Trust goes by content, so each copy has its name in it."""
     copy = nbformat.from_dict({**book, "metadata": {**book.metadata, "copy": name}})
@@ -144,38 +159,26 @@ def pictured(page: Any, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
 
+def test_what_is_folded_opens_by_keyboard(saved: Any) -> None:
+    folded = saved.locator(".cmn details:not([open]) > summary").first
+    before = saved.locator(".cmn details[open]").count()
+    folded.focus()
+    saved.keyboard.press("Enter")
+    saved.wait_for_function("before => document.querySelectorAll('.cmn details[open]').length > before", arg=before)
+
+
 @pytest.mark.fault(86)
 @pytest.mark.fault(91)
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_saved_notebook_shows_every_display_and_runs_nothing(
-    page: Any, lab: Lab, book: Any, axe: Path, trusted: bool, theme: str, light: str
-) -> None:
-    name = f"{'trusted' if trusted else 'untrusted'}-{light}.ipynb"
-    placed(book, lab, name, trusted)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    opened(page, lab, name, DISPLAYS)
-    look(page, theme, light)
-    assert page.evaluate("() => document.querySelectorAll('.jp-OutputArea .cmn').length") == DISPLAYS
-    assert page.evaluate("() => document.querySelectorAll('.cmn style').length > 0") is trusted
-    assert page.evaluate("() => document.body.dataset.pwned === undefined")
-    assert page.evaluate("() => document.querySelectorAll('.cmn :is(script, iframe, a, form, object, [onerror])').length") == 0
-    assert [url for url in asked if not url.startswith((lab.url, "data:", "blob:", "ws:"))] == []
-    pictured(page, name)
-    assert violations(page, axe) == []
-
-
-@pytest.mark.parametrize("trusted", [True, False])
-def test_what_is_folded_opens_by_keyboard(page: Any, lab: Lab, book: Any, trusted: bool) -> None:
-    name = f"folded-{trusted}.ipynb"
-    placed(book, lab, name, trusted)
-    opened(page, lab, name, DISPLAYS)
-    folded = page.locator(".cmn details:not([open]) > summary").first
-    before = page.locator(".cmn details[open]").count()
-    folded.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_function("before => document.querySelectorAll('.cmn details[open]').length > before", arg=before)
+def test_a_saved_notebook_shows_every_display_and_runs_nothing(saved: Any, lab: Lab, axe: Path, theme: str, light: str) -> None:
+    look(saved, theme, light)
+    assert saved.evaluate("() => document.querySelectorAll('.jp-OutputArea .cmn').length") == DISPLAYS
+    assert saved.evaluate("() => document.querySelectorAll('.cmn style').length > 0") is saved.trusted
+    assert saved.evaluate("() => document.body.dataset.pwned === undefined")
+    assert saved.evaluate("() => document.querySelectorAll('.cmn :is(script, iframe, a, form, object, [onerror])').length") == 0
+    assert [url for url in saved.asked if not url.startswith((lab.url, "data:", "blob:", "ws:"))] == []
+    pictured(saved, f"{'trusted' if saved.trusted else 'untrusted'}-{light}")
+    assert violations(saved, axe) == []
 
 
 def test_a_running_turn_moves_in_its_cell_and_ends_as_a_still_picture(page: Any, lab: Lab) -> None:
