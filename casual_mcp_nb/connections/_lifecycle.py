@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._connect_mode import ConnectMode, connect_notes, fallback_mode, initial_mode, legacy_mode
 from casual_mcp_nb.connections._errors import closed_error, connect_error, lost_reason, root_cause, start_reason
+from casual_mcp_nb.connections._fork import fork_server_for
 from casual_mcp_nb.connections._redactor import shown_address
 from casual_mcp_nb.connections._transport import import_sdks, open_transport
 from casual_mcp_nb.errors import ConnectError
@@ -218,6 +219,9 @@ class Lifecycle:
         self._set("ready")
 
     async def _open_session(self) -> None:
+        if self._config is not None and self.mode.transport == "stdio":
+            # It imports its libraries meanwhile.
+            fork_server_for(self._config)
         await asyncio.to_thread(import_sdks, in_process=self.mode.transport == "in-process")
         if self.session is not None:
             await self.session.close()

@@ -26,11 +26,16 @@ def command_of(config: ServerConfig) -> list[str]:
     return [config.command or "", *config.args]
 
 
-def launched(command: Sequence[str]) -> list[str]:
-    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours; unchanged on Windows."""
+def launched(command: Sequence[str], fork_server: str = "") -> list[str]:
+    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours; unchanged on Windows.
+
+    Args:
+        command: The command line.
+        fork_server: Address of the fork server that may run it; see `fork_server_for`.
+    """
     if not _POSIX:
         return list(command)
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), fork_server, *command]
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:

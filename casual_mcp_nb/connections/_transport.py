@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.connections._fork import fork_server_for
 from casual_mcp_nb.connections._log import route_library_logs
 from casual_mcp_nb.connections._messages import MAX_MESSAGE_BYTES, LineLimit
 from casual_mcp_nb.connections._process import command_of, environment_of, launched, why_not_startable
@@ -122,7 +123,8 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
         raise NotStartable(reason)
     stderr = StderrLog(secrets)
     lines = LineLimit(MAX_MESSAGE_BYTES)
-    transport = StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file, lines)
+    launch = launched(command, fork_server_for(config))
+    transport = StdioTransport(launch, environment_of(config), config.cwd, stderr.file, lines)
     return TransportContext(transport, stderr, lines)
 
 
