@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
+from anyio import from_thread
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
 from casual_mcp_nb.bundled._database import Database
@@ -15,8 +21,11 @@ MAX_ROWS = 1000
 _CELL_CHARACTERS = 2000
 _RESULT_CHARACTERS = 200_000
 _MAX_OUTLINE = 600
+_MAX_CHOICES = 100
 
-Table = Annotated[str, Field(description="Name of the table, such as 'orders'")]
+Table = Annotated[str, Field(description="Name of the table")]
+Column = Annotated[str, Field(description="Name of the column")]
+MaxRows = Annotated[int, Field(description="The most rows to return", ge=1, le=MAX_ROWS)]
 Parameters = Annotated[
     tuple[str | int | float | None, ...],
     Field(description="Values for the ? in the statement, in order", max_length=100),
@@ -42,10 +51,12 @@ def build(database: str | None = None, read_only: bool = False) -> ToolServer:
     """
     opened = Database(database)
     tools = Tables(opened)
-    registered = reads(tools.list_tables, tools.describe_table, tools.query)
-    registered[-1].description += tools.outline()
+    registered = reads(
+        tools.list_tables, tools.describe_table, tools.list_rows, tools.count_rows, tools.summarize_column, tools.query
+    )
     if not read_only:
         registered += destroys(tools.execute)
+    tools.outline(registered)
     what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
     return ToolServer("sqlite", what, registered, on_close=opened.close)
 
@@ -55,15 +66,30 @@ class Tables:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._tools: Sequence[Tool] = ()
+        self._columns: dict[str, list[str]] = {}
 
-    def outline(self) -> str:
-        """Return the tables with their columns in one sentence, as far as it is short: it saves a model the step of looking."""
+    def outline(self, tools: Sequence[Tool]) -> bool:
+        """Name the tables and columns in the tools' definitions, as far as they are few: it saves a model the step of looking.
+
+        Returns:
+            Whether they are others than before.
+        """
+        before, self._tools = self._columns, tools
         with self._database.connect(guard=False) as connection:
-            tables = [
-                f"{name} ({', '.join(each['name'] for each in _columns(connection, name))})" for name in _names(connection)
-            ]
-        text = "; ".join(tables)
-        return f" Tables: {text}." if text and len(text) <= _MAX_OUTLINE else ""
+            self._columns = {name: [each["name"] for each in _columns(connection, name)] for name in _names(connection)}
+        columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
+        choices = {"table": list(self._columns), "column": columns, "by": ["", *columns]}
+        text = "; ".join(f"{name} ({', '.join(names)})" for name, names in self._columns.items())
+        for tool in tools:
+            if tool.name == "query":
+                outline = f" Tables: {text}." if text and len(text) <= _MAX_OUTLINE else ""
+                tool.description = tool.description.partition(" Tables: ")[0] + outline
+            for name, schema in tool.parameters["properties"].items():
+                schema.pop("enum", None)
+                if 0 < len(choices.get(name, ())) <= _MAX_CHOICES:
+                    schema["enum"] = choices[name]
+        return self._columns != before
 
     def list_tables(self) -> dict[str, Any]:
         """List the tables and views of the database with their columns and the number of rows."""
@@ -81,21 +107,61 @@ class Tables:
 
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
-        with self._database.connect(guard=False) as connection:
-            names = _names(connection)
-            if table not in names:
-                raise ToolError(f"There is no table {table[:60]!r}. {closest(table, list(names))}")
+        with self._reading(table) as connection:
             definition = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
-            keys = connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})").fetchall()
             columns = _columns(connection, table)
-        references = [{"column": key[3], "table": key[2], "referenced_column": key[4]} for key in keys]
+            references = [
+                {"column": own, "table": other, "referenced_column": key} for own, other, key in _references(connection, table)
+            ]
         return {"table": table, "columns": columns, "foreign_keys": references, "sql": definition}
+
+    def list_rows(
+        self,
+        table: Table,
+        containing: Annotated[str, Field(description="Only rows with this text in a cell, in any case", max_length=1000)] = "",
+        max_rows: MaxRows = 20,
+    ) -> dict[str, Any]:
+        """List the rows of a table, or those that contain a text: find what has a name, a place or a status."""
+        with self._reading(table) as connection:
+            cells = ["?1 = ''", *(f"instr(lower({_quoted(each['name'])}), lower(?1))" for each in _columns(connection, table))]
+            sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(cells)}"
+            rows, truncated = _records(connection.execute(sql, (containing,)), max_rows)
+        return {"rows": rows, "row_count": len(rows), "truncated": truncated}
+
+    def count_rows(
+        self, table: Table, by: Annotated[str, Field(description="Column: count the rows for each of its values")] = ""
+    ) -> dict[str, Any]:
+        """Count the rows of a table: how many there are in all, and how many with each value of a column."""
+        with self._reading(table, by) as connection:
+            count = _count(connection, table)
+            if not by:
+                return {"count": count}
+            own = _quoted(by)
+            sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
+            groups, truncated = _records(connection.execute(f"{sql} ORDER BY count(*) DESC, {own}"), MAX_ROWS)
+        return {"count": count, "groups": groups, "truncated": truncated}
+
+    def summarize_column(self, table: Table, column: Column) -> dict[str, Any]:
+        """Show the minimum, maximum, sum (the total) and average of a table's column, and how many values it has."""
+        with self._reading(table, column) as connection:
+            name, numbers = _quoted(column), f"FILTER (WHERE typeof({_quoted(column)}) IN ('integer', 'real'))"
+            figures = {
+                "minimum": f"min({name})",
+                "maximum": f"max({name})",
+                "sum": f"sum({name}) {numbers}",
+                "average": f"avg({name}) {numbers}",
+                "values": f"count({name})",
+                "different_values": f"count(DISTINCT {name})",
+                "empty": f"count(*) - count({name})",
+            }
+            row = connection.execute(f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}").fetchone()
+        return dict(zip(figures, map(_cell, row), strict=True))
 
     def query(
         self,
         sql: Annotated[str, Field(description="One SELECT statement in SQLite's SQL")],
         parameters: Parameters = (),
-        max_rows: Annotated[int, Field(description="The most rows to return", ge=1, le=MAX_ROWS)] = 100,
+        max_rows: MaxRows = 100,
     ) -> dict[str, Any]:
         """Answer questions about the data with a SELECT statement in SQL: how many, which, the most or least, averages, costs.
 
@@ -111,6 +177,7 @@ class Tables:
 
     def execute(
         self,
+        context: Context[Any, Any],
         sql: Annotated[str, Field(description="One INSERT, UPDATE, DELETE, CREATE, ALTER or DROP statement")],
         parameters: Parameters = (),
     ) -> dict[str, Any]:
@@ -119,7 +186,22 @@ class Tables:
             cursor = connection.execute(sql, parameters)
             if cursor.description is not None:
                 cursor.fetchmany(MAX_ROWS)
+        # The change is made, whether or not the tables can be read now.
+        with suppress(ToolError):
+            if self.outline(self._tools):
+                from_thread.run(context.notify_tools_changed)
+                from_thread.run(context.session.send_tool_list_changed)
         return {"rows_changed": max(cursor.rowcount, 0), "last_row_id": cursor.lastrowid}
+
+    @contextmanager
+    def _reading(self, table: str, column: str = "") -> Iterator[sqlite3.Connection]:
+        """Open a connection to read a table; the table, and the column if there is one, are checked."""
+        with self._database.connect(guard=False) as connection:
+            if table not in (names := list(_names(connection))):
+                raise ToolError(f"There is no table {table[:60]!r}. {closest(table, names)}")
+            if column and column not in (names := [each["name"] for each in _columns(connection, table)]):
+                raise ToolError(f"{table} has no column {column[:60]!r}. {closest(column, names)}")
+            yield connection
 
 
 def _names(connection: sqlite3.Connection) -> dict[str, str]:
@@ -142,6 +224,23 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]
     ]
 
 
+def _references(connection: sqlite3.Connection, table: str) -> list[tuple[str, str, str | None]]:
+    """Return the foreign keys of a table: the column, the other table and its column; None for its primary key."""
+    return [(key[3], key[2], key[4]) for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")]
+
+
+def _label(connection: sqlite3.Connection, table: str, column: str) -> str:
+    """Return a further column for a query: the first text of the row to which a foreign key refers; or nothing."""
+    for own, other, key in _references(connection, table):
+        columns = _columns(connection, other)
+        primary = [each["name"] for each in columns if each["primary_key"]]
+        texts = [each["name"] for each in columns if re.search("TEXT|CHAR", each["type"], re.I)]
+        if own == column and texts and len(primary) == 1 and key in (None, *primary):
+            row = f"{_quoted(other)}.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)}"
+            return f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS {_quoted(texts[0])}"
+    return ""
+
+
 def _count(connection: sqlite3.Connection, table: str) -> int:
     count: int = connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0]
     return count
@@ -162,6 +261,12 @@ def _rows(cursor: sqlite3.Cursor, limit: int) -> tuple[list[list[Any]], bool]:
             return rows, True
         rows.append(shown)
     return rows, False
+
+
+def _records(cursor: sqlite3.Cursor, limit: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows with the names of their columns, and whether there are more than fit."""
+    rows, truncated = _rows(cursor, limit)
+    return [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in rows], truncated
 
 
 def _cell(value: Any) -> Any:

@@ -33,7 +33,7 @@ _BY_NAME = {
     "time": "time clock hour",
     "text": "text content contents body message html markdown string input prompt note comment sentence thought value",
     "number": "number amount",
-    "filter": "filter",
+    "filter": "filter containing",
     "search": "query search keyword keywords term terms question topic q",
 }
 _BY_DESCRIPTION = {
@@ -65,6 +65,8 @@ _TO_WORDS = ("to", "into", "in", "as", "until", "and")
 _REST_MARKER = re.compile(r":\s+|\b(?:of|in|that|saying|says|for|about|matching|containing)\s+", re.I)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _PROPER_NAME = re.compile(r"\b(?:in|for|of|at|about|called|named)\s+((?:[A-Z][\w'\u2019-]*\s?)+)")
+# A word before a noun, but no superlative: the cheapest products are not those with that word.
+_QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
 _GENERIC = frozenset(terms("available content current describe different every list name new read same working"))
 
@@ -162,6 +164,7 @@ class Filling:
     Attributes:
         arguments: The arguments.
         missing: Required parameters that the request does not fill.
+        chosen: Spans of the request that are choices of a parameter.
         loose: Spans of the request used as plain words, by parameter.
         typed: How many arguments are values of the parameter's kind, not plain words.
     """
@@ -175,6 +178,7 @@ class Filling:
         self._text = text
         self._free = list(mentions)
         self._spans: list[Span] = []
+        self.chosen: list[Span] = []
         self._fill(parameters, self._named)
         self._pair(parameters)
         self._fill(parameters, self._values)
@@ -207,6 +211,7 @@ class Filling:
             return False
         self.arguments[parameter.name] = value
         self._spans.append(span)
+        self.chosen += [span] if parameter.schema.choices else []
         used = [mention for mention in self._free if mention.end > span[0] and mention.start < span[1]]
         # Another parameter still needs the number of a unit.
         units = [replace(one, kind="number", unit="") for one in used if one.kind == "quantity" and parameter.kind == "unit"]
@@ -249,7 +254,7 @@ class Filling:
         """Yield the values of a parameter's type, and of the kind that its name suggests, best first."""
         if parameter.schema.choices:
             words = [match for match in re.finditer(r"[^\W\d_]\w*", self._text) if parameter.required or terms(match[0])]
-            yield from ((match[0], match.span()) for match in words)
+            yield from ((match[0], match.span()) for match in words if match.span() not in self.chosen)
         elif parameter.type == "boolean":
             said = {word.terms[0]: word for word in content_words(self._text)}
             parts = terms(parameter.name)
@@ -297,11 +302,14 @@ class Filling:
                     yield match[1], match.span(1)
 
     def _proper_names(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield a name that follows a word such as `in`."""
+        """Yield a name that follows a word such as `in`; for a filter, also the word before a choice: `the open orders`."""
         match = _PROPER_NAME.search(self._text) if parameter.type == "string" and not parameter.schema.choices else None
         if match and not self.covers(*match.span(1)):
             end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
             yield self._text[match.start(1) : end].strip(), (match.start(1), end)
+        for start, _ in self.chosen if parameter.kind == "filter" else ():
+            if (match := _QUALIFIER.search(self._text[:start])) and content_words(match[1]):
+                yield match[1], match.span(1)
 
     def _words(self, parameter: Parameter) -> bool:
         """Use plain words of the request for a free text; return whether there are any."""

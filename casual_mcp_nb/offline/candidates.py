@@ -62,7 +62,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     if (filling.loose and (covered is None or not named)) or _changes_unasked(need, tool):
         confidence = 0.0
     elif covered is None:
-        confidence = 0.9 if taken == 1 else 0.0
+        confidence = 0.9 if taken == 1 or (taken is None and filling.typed > 1) else 0.0
     else:
         confidence = 0.0 if covered < 0.34 else covered if taken is None else 0.6 * covered + 0.4 * taken
     return Candidate(tool, filling, confidence, confidence + 0.3 * share + 0.02 * min(filling.typed, 5))
@@ -87,15 +87,16 @@ def _changes_unasked(need: Need, tool: ToolSpec) -> bool:
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
     """Return the share of the need's words that the tool matches; None if all of them became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
-    wanted = {term for word in words for term in word.terms}
+    asked = {term for word in words for term in word.terms}
+    wanted = asked.union(terms(" ".join(need.implied)))
     if not wanted:
         return None
-    # Parameter names alone, such as `order`, say nothing about the tool's purpose.
-    if not any((part.asked or part.term) in wanted and part.field not in _SAYS_LITTLE for part in explanation.shares):
+    # Parameter names alone, such as `order`, say nothing about the tool's purpose; what can be chosen for one does.
+    own = ((part.asked or part.term) in asked and part.field not in _SAYS_LITTLE for part in explanation.shares)
+    if not filling.chosen and not any(own):
         return 0.0
-    first = words[0]
-    if first.start == 0 and not need.implied and not any(term in worth or emphasis(term) < 1 for term in first.terms):
+    orders = words and words[0].start == 0 and not need.implied
+    if orders and not any(term in worth or emphasis(term) < 1 for term in words[0].terms):
         # `Reverse the text` is an order for a tool that reverses, not for any that takes a text.
         return 0.0
-    wanted.update(terms(" ".join(need.implied)))
     return sum(emphasis(term) * worth.get(term, 0.0) for term in wanted) / sum(map(emphasis, wanted))

@@ -97,9 +97,8 @@ def find_mentions(text: str) -> list[Mention]:
                 mentions.append(Mention(kind, value, start, end, before[1].casefold() if before else "", unit))
     kinds = [mention.kind for mention in mentions]
     converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
-    if "date" in kinds or not converts:
-        mentions = [mention for mention in mentions if mention.kind != "unit"]
-    return sorted(mentions, key=lambda mention: mention.start)
+    kept = (mention for mention in mentions if mention.kind != "unit" or (converts and "date" not in kinds))
+    return sorted(kept, key=lambda mention: mention.start)
 
 
 def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:

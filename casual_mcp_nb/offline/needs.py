@@ -26,7 +26,7 @@ _CUT = re.compile(rf"(?<=[.?!;])\s+|\n+|{_JOINT}\s+(?=(?:{_VERBS}|{_QUESTIONS})\
 _TRAILING = re.compile(rf"{_JOINT}$", re.I)
 _IMPLIED = {
     "count": re.compile(r"\bhow many\b", re.I),
-    "list": re.compile(r"\b(?:which|what)\s+(?:\w+\s+)?\w{3,}(?<!s)s\b", re.I),
+    "list": re.compile(r"\b(?:which|what|show(?: me| all| my| the)*)\s+(?:(?!\w+est\b)\w+\s+)?\w{3,}(?<!s)s\b", re.I),
     "current": re.compile(
         r"^(?!.*\b(?:when|noon|midnight)\b)\D*\bwhat(?:'s| is)?(?: the| today's| the current)? (?:time|date)\b\D*$", re.I
     ),

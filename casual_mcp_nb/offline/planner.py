@@ -94,8 +94,7 @@ class _Planner:
     def next_step(self) -> tuple[list[PlannedCall], str]:
         """Return the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
-        calls = [step for step in steps if isinstance(step, PlannedCall)]
-        if calls:
+        if calls := [step for step in steps if isinstance(step, PlannedCall)]:
             return _in_order(calls), ""
         replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
@@ -117,8 +116,7 @@ class _Planner:
 
     def _needs(self) -> list[Need]:
         request = self.request[:MAX_REQUEST].strip()
-        needs = needs_of(request)
-        question = asked_for(self.last_reply)
+        needs, question = needs_of(request), asked_for(self.last_reply)
         if question is None or not needs or self._is_clear(needs[0]):
             return needs
         # The request answers our question.
@@ -156,13 +154,13 @@ class _Planner:
             if not fitting:
                 return self._cannot(need.text)
             return ask_for(need.text, fitting[0].tool.wire_name, fitting[0].filling.missing)
-        made = yield _call(best)
+        made = yield PlannedCall(best.tool.wire_name, best.filling.arguments)
         if made.failed and found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
             found = yield from self._find(need)
             sure = [one for one in fitting if one.confidence >= SURE and not one.filling.missing and one is not best]
             if others := [one for one in sure if one.tool.wire_name in found]:
-                made = yield _call(others[0])
+                made = yield PlannedCall(others[0].tool.wire_name, others[0].filling.arguments)
         if made.failed:
             return report_error(made.call.name, made.result)
         return report_result(made.call.name, made.result, need.terms)
@@ -187,10 +185,6 @@ class _Planner:
     def _cannot(self, need: str) -> str:
         # The count of deferred tools includes those loaded since.
         return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred)
-
-
-def _call(candidate: Candidate) -> PlannedCall:
-    return PlannedCall(candidate.tool.wire_name, candidate.filling.arguments)
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:

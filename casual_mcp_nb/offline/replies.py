@@ -11,11 +11,8 @@ from typing import Any
 from casual_mcp_nb.discovery.manifest import counted
 from casual_mcp_nb.discovery.text import terms
 
-_MAX_TEXT = 2000
-_MAX_INLINE = 500
-_MAX_ROWS = 20
-_MAX_ITEMS = 40
-_MAX_EXAMPLES = 3
+_MAX_TEXT, _MAX_INLINE = 2000, 500
+_MAX_ROWS, _MAX_ITEMS, _MAX_EXAMPLES = 20, 40, 3
 EXAMPLES = {
     "time": "What time is it in Tokyo when it is 14:30 in Oslo?",
     "units": "Convert 26.2 miles to kilometres",

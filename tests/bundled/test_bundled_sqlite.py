@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mcp.client import Client
+from mcp.client.subscriptions import listen
 
 from casual_mcp_nb.bundled import _database, build
 
@@ -124,3 +127,84 @@ async def test_a_huge_result_is_cut(call, shop) -> None:
 
 async def test_an_unknown_table_is_answered_with_the_closest(refused, shop) -> None:
     assert "Closest: orders" in await refused(shop, "describe_table", table="order")
+
+
+async def test_rows_are_listed_and_found_in_any_case(call, shop) -> None:
+    found = await call(shop, "list_rows", table="customers", containing="oSLO")
+    assert [row["name"] for row in found["rows"]] == ["Ada Berg", "Lena Novak"]
+    assert found["rows"][0] == {"id": 1, "name": "Ada Berg", "email": "ada@example.com", "city": "Oslo"}
+    listed = await call(shop, "list_rows", table="orders", max_rows=3)
+    assert (listed["row_count"], listed["truncated"]) == (3, True)
+    assert (await call(shop, "list_rows", table="orders", containing="%"))["rows"] == []
+
+
+async def test_rows_are_counted_for_each_value_with_the_name_of_the_row_it_refers_to(call, shop) -> None:
+    assert await call(shop, "count_rows", table="customers") == {"count": 12}
+    counted = await call(shop, "count_rows", table="orders", by="customer_id")
+    assert counted["groups"][0] == {"customer_id": 8, "name": "Hugo Jansen", "count": 8}
+    assert sum(group["count"] for group in counted["groups"]) == counted["count"] == 40
+    assert set((await call(shop, "count_rows", table="orders", by="status"))["groups"][0]) == {"status", "count"}
+
+
+async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "data.db")
+    connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1), (2.0), (2), ('none'), (NULL), (x'00');")
+    connection.close()
+    figures = await call(build("sqlite", ["--database", str(tmp_path / "data.db")]), "summarize_column", table="t", column="x")
+
+    assert (figures["minimum"], figures["maximum"], figures["sum"]) == (1, "<1 bytes>", 5)
+    assert figures["average"] == pytest.approx(5 / 3)
+    assert (figures["values"], figures["different_values"], figures["empty"]) == (5, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("count_rows", {"table": "product"}, "Closest: products"),
+        ("list_rows", {"table": 'orders" --'}, "Closest: orders"),
+        ("count_rows", {"table": "orders", "by": "state"}, "Closest: status"),
+        ("summarize_column", {"table": "orders", "column": "price"}, "Valid: id, customer_id, ordered_on, status"),
+    ],
+)
+async def test_an_unknown_name_is_answered_with_the_valid_ones(
+    refused, shop, tool: str, arguments: dict[str, str], said: str
+) -> None:
+    assert said in await refused(shop, tool, **arguments)
+
+
+async def test_a_view_without_end_is_stopped(call, refused, shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
+    await call(shop, "execute", sql=f"CREATE VIEW endless AS {endless}")
+    monkeypatch.setattr(_database, "SECONDS", 0.5)
+    for tool in ("list_rows", "count_rows"):
+        assert await refused(shop, tool, table="endless") == "The statement was stopped after 0.5 seconds."
+
+
+async def test_the_definitions_name_the_tables_and_change_with_them(shop) -> None:
+    def choices(listed: object) -> dict[str, list[str]]:
+        tools = {tool.name: tool.input_schema["properties"] for tool in listed.tools}
+        return {"table": tools["list_rows"]["table"]["enum"], "column": tools["summarize_column"]["column"]["enum"]}
+
+    async with Client(shop) as client, listen(client.session, tools_list_changed=True) as changes:
+        before = choices(await client.list_tools())
+        await client.call_tool("execute", {"sql": 'CREATE TABLE "a ""b""" ("x y")'})
+        await asyncio.wait_for(anext(changes), 10)
+        after = choices(await client.list_tools())
+        rows = await client.call_tool("list_rows", {"table": 'a "b"', "containing": "x"})
+
+    assert before["table"] == ["customers", "order_items", "orders", "products"]
+    assert after["table"] == ['a "b"', *before["table"]]
+    assert after["column"] == ["x y", *before["column"]]
+    assert rows.structured_content["rows"] == []
+
+
+async def test_many_tables_are_not_all_named(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "many.db")
+    connection.executescript("".join(f"CREATE TABLE t{number} (x);" for number in range(101)))
+    connection.close()
+    async with Client(build("sqlite", ["--database", str(tmp_path / "many.db")])) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    assert "enum" not in tools["list_rows"].input_schema["properties"]["table"]
+    assert tools["summarize_column"].input_schema["properties"]["column"]["enum"] == ["x"]
+    assert "Tables:" not in tools["query"].description

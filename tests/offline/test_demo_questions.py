@@ -14,14 +14,9 @@ from casual_mcp_nb.discovery import ToolSearchIndex
 QUESTIONS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("demo_questions.json").read_text())
 NOT_YET = {
     "Which customer spent the most?",
-    "How many customers are there?",
     "What's the most expensive product?",
-    "Show me the open orders",
-    "Which customers live in Oslo?",
     "How much does the desk lamp cost?",
     "List the five cheapest products",
-    "How many orders did each customer make?",
-    "What is the average price of the products?",
 }
 """What the planner cannot answer yet; it must not answer these with something else."""
 

@@ -79,7 +79,7 @@ PLAIN_QUESTIONS = [
     ("Which week of the year is 2026-05-04?", "time__parse_date", {"text": "2026-05-04"}),
     ("Which time zones are in Europe?", "time__list_timezones", {"filter": "Europe"}),
     ("Decode aGVsbG8= from base64", "text__decode_base64", {"text": "aGVsbG8="}),
-    ("Show me the orders", None, {}),
+    ("Show me the orders", "sqlite__list_rows", {"table": "orders"}),
     ("Write me a poem", None, {}),
     ("Reverse the text 'abc'", None, {}),
     ("Tell me a joke", None, {}),
