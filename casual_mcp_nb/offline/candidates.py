@@ -44,9 +44,10 @@ def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, M
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
-    # How well the tool matches each term of the request, by itself or by a synonym.
-    worth = {part.asked or part.term: _SYNONYM for part in explanation.shares}
-    worth |= {part.term: 1.0 for part in explanation.shares if not part.asked}
+    # How well the tool matches each term of the request, by itself or by a synonym; not as a choice besides the chosen one.
+    matched = [part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE]
+    worth = {part.asked or part.term: _SYNONYM for part in matched}
+    worth |= {part.term: 1.0 for part in matched if not part.asked}
     for name, (start, end) in list(filling.loose.items()):
         # `Sort the lines` says what the tool does, not which lines.
         inside = [word for word in need.words if start <= word.start and word.end <= end]
@@ -62,7 +63,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     if (filling.loose and (covered is None or not named)) or _changes_unasked(need, tool):
         confidence = 0.0
     elif covered is None:
-        confidence = 0.9 if taken == 1 or (taken is None and filling.typed > 1) else 0.0
+        confidence = 0.9 if taken == 1 else 0.0
     else:
         confidence = 0.0 if covered < 0.34 else covered if taken is None else 0.6 * covered + 0.4 * taken
     return Candidate(tool, filling, confidence, confidence + 0.3 * share + 0.02 * min(filling.typed, 5))
@@ -91,9 +92,9 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Map
     wanted = asked.union(terms(" ".join(need.implied)))
     if not wanted:
         return None
-    # Parameter names alone, such as `order`, say nothing about the tool's purpose; what can be chosen for one does.
-    own = ((part.asked or part.term) in asked and part.field not in _SAYS_LITTLE for part in explanation.shares)
-    if not filling.chosen and not any(own):
+    # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
+    telling = wanted if filling.chosen else asked
+    if not any((part.asked or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
         return 0.0
     orders = words and words[0].start == 0 and not need.implied
     if orders and not any(term in worth or emphasis(term) < 1 for term in words[0].terms):
