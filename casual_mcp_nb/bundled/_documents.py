@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import mimetypes
 import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -26,15 +26,6 @@ _BYTE_ORDER_MARKS = (
     (b"\xff\xfe", "utf-16-le"),
     (b"\xfe\xff", "utf-16-be"),
 )
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a text file: the text, its encoding, and the byte at which the next part begins."""
-
-    text: str
-    encoding: str
-    end: int
 
 
 def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[str, Any]:
@@ -59,39 +50,25 @@ def read_document(stream: BinaryIO, name: str, offset: int, limit: int) -> dict[
         next_offset = offset + limit if offset + limit < len(text) else None
         details = {"kind": "docx", "size": size, "note": _note(len(text), offset, next_offset)}
         return {**details, "next_offset": next_offset, "text": text[offset : offset + limit]}
-    # A character has up to four bytes; with fewer, a part could be empty.
-    part = read_part(stream, offset, max(limit, 4))
-    if part is None:
+    encoding = detect_encoding(stream.read(_SAMPLE_BYTES))
+    if encoding is None:
         note = f"A binary file of {size} bytes; its content is not shown."
         return {"kind": "binary", "size": size, "note": note, "next_offset": None, "text": ""}
-    next_offset = part.end if part.end < size else None
-    details = {"kind": "text", "size": size, "note": _note(size, offset, next_offset), "encoding": part.encoding}
-    return {**details, "next_offset": next_offset, "text": part.text}
+    stream.seek(offset)
+    # A character has up to four bytes; with fewer, a part could be empty.
+    data = stream.read(max(limit, 4))
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    text = decoder.decode(data, final=offset + len(data) >= size).removeprefix("\ufeff")
+    # The limit may have cut the last character, which then belongs to the next part.
+    end = offset + len(data) - len(decoder.getstate()[0])
+    next_offset = end if end < size else None
+    details = {"kind": "text", "size": size, "note": _note(size, offset, next_offset), "encoding": encoding}
+    return {**details, "next_offset": next_offset, "text": text}
 
 
 def media_type(name: str) -> str:
     """Return the media type for a file's name, such as text/csv."""
     return mimetypes.guess_type(name)[0] or "unknown"
-
-
-def read_part(stream: IO[bytes], offset: int, limit: int) -> Part | None:
-    """Read a part of a text file.
-
-    Args:
-        stream: The file, opened for reading bytes.
-        offset: The byte to begin at.
-        limit: The most bytes to read.
-
-    Returns:
-        The part, or None if the file is not text.
-    """
-    encoding = detect_encoding(stream.read(_SAMPLE_BYTES))
-    if encoding is None:
-        return None
-    stream.seek(offset)
-    data = stream.read(limit)
-    text, used = _decode(data, encoding)
-    return Part(text.removeprefix("\ufeff"), encoding, offset + used)
 
 
 def detect_encoding(sample: bytes) -> str | None:
@@ -180,16 +157,6 @@ def _lines(parent: Any, document: Any) -> Iterator[str]:
                 yield "\t".join(" ".join(Paragraph(each, document).text for each in cell.iter(qn("w:p"))) for cell in cells)
         elif element.tag in (qn("w:sdt"), qn("w:sdtContent")):
             yield from _lines(element, document)
-
-
-def _decode(data: bytes, encoding: str) -> tuple[str, int]:
-    # The limit may have cut the last character, which then belongs to the next part.
-    for cut in range(min(4, len(data))):
-        try:
-            return data[: len(data) - cut].decode(encoding), len(data) - cut
-        except UnicodeDecodeError:
-            continue
-    return data.decode(encoding, errors="replace"), len(data)
 
 
 def _note(size: int, offset: int, next_offset: int | None) -> str:

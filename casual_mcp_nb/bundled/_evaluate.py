@@ -17,14 +17,17 @@ MAX_DIGITS = 1000
 _MAX_BITS = int(MAX_DIGITS / math.log10(2))
 _MAX_COUNT = 5000
 
+_OF_MATH = """
+sqrt cbrt exp log log10 log2 sin cos tan asin acos atan atan2 sinh cosh tanh degrees
+radians floor ceil trunc hypot isqrt gcd lcm
+"""
 CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int):
-        if abs(base) > 1 and base.bit_length() * abs(exponent) > 2 * _MAX_BITS:
-            raise ToolError(f"The power is too large: results are limited to {MAX_DIGITS} digits.")
-        return base**exponent
+    whole = isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1
+    if whole and int(base).bit_length() * abs(exponent) > 2 * _MAX_BITS:
+        raise ToolError(f"The power is too large: results are limited to {MAX_DIGITS} digits.")
     return base**exponent
 
 
@@ -44,40 +47,7 @@ def _round(number: Number, digits: int = 0) -> Number:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    **{
-        name: getattr(math, name)
-        for name in (
-            *(
-                "sqrt",
-                "cbrt",
-                "exp",
-                "log",
-                "log10",
-                "log2",
-                "sin",
-                "cos",
-                "tan",
-                "asin",
-                "acos",
-                "atan",
-                "atan2",
-            ),
-            *(
-                "sinh",
-                "cosh",
-                "tanh",
-                "degrees",
-                "radians",
-                "floor",
-                "ceil",
-                "trunc",
-                "hypot",
-                "isqrt",
-                "gcd",
-                "lcm",
-            ),
-        )
-    },
+    **{name: getattr(math, name) for name in _OF_MATH.split()},
     **{function.__name__: _counted(function) for function in (math.factorial, math.comb, math.perm)},
     "abs": abs,
     "min": min,

@@ -70,21 +70,20 @@ class ToolServer(MCPServer[Any]):
 
 def reads(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that only read."""
-    return [
-        _tool(function, read_only=True, destructive=False, idempotent=True, open_world=open_world) for function in functions
-    ]
+    hints = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": open_world}
+    return [_tool(function, hints) for function in functions]
 
 
 def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
     """Create tools from functions that add something and never overwrite or delete."""
-    return [_tool(function, read_only=False, destructive=False, idempotent=idempotent) for function in functions]
+    hints = {"read_only_hint": False, "destructive_hint": False, "idempotent_hint": idempotent, "open_world_hint": False}
+    return [_tool(function, hints) for function in functions]
 
 
 def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that can overwrite or delete something."""
-    return [
-        _tool(function, read_only=False, destructive=True, idempotent=False, open_world=open_world) for function in functions
-    ]
+    hints = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": open_world}
+    return [_tool(function, hints) for function in functions]
 
 
 def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
@@ -108,22 +107,9 @@ def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
     return f"Valid: {', '.join(valid[:limit])}{more}."
 
 
-def _tool(
-    function: Callable[..., Any],
-    *,
-    read_only: bool,
-    destructive: bool,
-    idempotent: bool,
-    open_world: bool = False,
-) -> Tool:
+def _tool(function: Callable[..., Any], hints: dict[str, bool]) -> Tool:
     title = function.__name__.replace("_", " ").capitalize()
-    annotations = ToolAnnotations(
-        title=title,
-        read_only_hint=read_only,
-        destructive_hint=destructive,
-        idempotent_hint=idempotent,
-        open_world_hint=open_world,
-    )
+    annotations = ToolAnnotations(title=title, **hints)
     description = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(function, title=title, description=description, annotations=annotations)
     # Generated titles repeat the names and cost tokens in every request.

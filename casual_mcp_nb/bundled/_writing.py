@@ -7,8 +7,8 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,8 +71,15 @@ class Writer:
                 _check_free(target, place.name, name, overwrite)
                 source.put(origin.name, target, place.name)
 
-    def _parent(self, target: Path, name: str) -> _Parent:
-        return _Parent(self._root, target, name)
+    @contextmanager
+    def _parent(self, target: Path, name: str) -> Iterator[Folder]:
+        """Open the folder of a path; the error for a missing one names the tool that creates it."""
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(self._root.folder_at(target.parent))
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise ToolError(f"The folder of {name!r} does not exist; create_directory makes it.") from error
+            yield folder
 
     def _put(self, target: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
         """Fill a temporary file beside the path and move it there; return its size and whether the path was free."""
@@ -97,23 +104,6 @@ class Writer:
                 with suppress(FileNotFoundError):
                     folder.remove(temporary)
         return size, free
-
-
-class _Parent:
-    """Open the folder of a path; the error for a missing one names the tool that creates it."""
-
-    def __init__(self, root: Root, target: Path, name: str) -> None:
-        self._opened = root.folder_at(target.parent)
-        self._name = name
-
-    def __enter__(self) -> Folder:
-        try:
-            return self._opened.__enter__()
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise ToolError(f"The folder of {self._name!r} does not exist; create_directory makes it.") from error
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._opened.__exit__(None, None, None)
 
 
 def _check_free(folder: Folder, entry: str, name: str, overwrite: bool) -> bool:

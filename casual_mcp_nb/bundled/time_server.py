@@ -89,17 +89,20 @@ def date_difference(
 
     Returns days, weeks, hours and seconds, the same in years, months and days, and the number of weekdays.
     """
+    from dateutil.relativedelta import relativedelta
+
     first, second = parse_moment(start), parse_moment(end)
     if (first.tzinfo is None) != (second.tzinfo is None):
         raise ToolError("One of the two has a UTC offset and the other has none; give both or neither.")
     seconds = (second - first).total_seconds()
     early, late = sorted((first, second))
+    between = relativedelta(late, early)
     return {
         "days": (second - first) / timedelta(days=1),
         "weeks": seconds / 604_800,
         "hours": seconds / 3600,
         "seconds": seconds,
-        "calendar": _calendar_difference(early, late),
+        "calendar": {"years": between.years, "months": between.months, "days": between.days},
         "weekdays": _weekdays(early.date(), late.date()),
         "end_is_before_start": second < first,
     }
@@ -185,13 +188,6 @@ def _clock_change(moment: datetime) -> str | None:
     if there_and_back.replace(tzinfo=None) != moment.replace(tzinfo=None):
         return "This local time does not exist: the clocks are put forward over it."
     return "This local time occurs twice because the clocks are put back; the first one is used."
-
-
-def _calendar_difference(early: datetime, late: datetime) -> dict[str, int]:
-    from dateutil.relativedelta import relativedelta
-
-    between = relativedelta(late, early)
-    return {"years": between.years, "months": between.months, "days": between.days}
 
 
 def _weekdays(first: date, last: date) -> int:
