@@ -110,7 +110,8 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
         override: Replaces the config's `approval`.
         strict: Whether it is `always` unless somebody set it to `never`.
     """
-    if is_outgoing(tool, config):
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    if bundled is not None and tool.name in bundled.asks_each_time:
         return "always"
     policies = override if override is not None else config.approval if config else None
     if isinstance(policies, Mapping):
@@ -119,7 +120,6 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
         return "never" if policies == "never" else "always"
     if policies is not None:
         return policies
-    bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled.approval if bundled else "default"
 
 

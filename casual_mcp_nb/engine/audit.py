@@ -16,6 +16,7 @@ from casual_mcp_nb.types.event import ApprovalAnswered, ApprovalAsked, Event, To
 from casual_mcp_nb.types.secret import redacted
 
 MAX_RECORDS = 10_000
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 
 class AuditTrail:
@@ -108,7 +109,7 @@ def _caller(start: ToolStarted) -> Caller:
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
     """Return the length of a call's arguments as JSON, in characters; 0 if they are not JSON, and so cannot be sent."""
     try:
-        return len(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str))
+        return len(arguments if isinstance(arguments, str) else _JSON.encode(arguments))
     except (ValueError, RecursionError):
         return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +89,7 @@ class Calls:
 
     async def _call(self, step: int, call: AssistantToolCall) -> CallOutcome:
         name, arguments, bridged = self._dispatcher.read(call)
-        self._started(step, call, name, arguments)
+        tool = self._started(step, call, name, arguments)
 
         async def run(told: CallListener) -> CallOutcome:
             async with self._slots:
@@ -101,7 +100,6 @@ class Calls:
                 text = format_result(text, self._limits.result_format, name, arguments)
             return text if outcome.status == "ok" else text + self.repeats.record(step, str(tool), arguments, text)
 
-        tool = self._dispatcher.resolve(name)
         _, outcome = await self._observed(step, call.id, tool, run, read)
         return outcome
 
@@ -169,14 +167,14 @@ class Calls:
         try:
             async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
                 outcome = await run(CallListener(progress.add, on_approval, on_permission))
-                visible, large = await self._within_limit(outcome, call_id, tool.server)
+                text, result, large = await self._within_limit(outcome, call_id, tool.server)
         except asyncio.CancelledError:
             progress.close()
             stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
             self._emit(stopped)
             raise
         progress.close()
-        visible = replace(visible, text=read(visible.text, outcome))
+        visible = CallOutcome(outcome.status, read(text, outcome), result, outcome.search)
         ended = (visible.status, visible.text, visible.result, self._now(), permission, large)
         self._emit(ToolFinished(step, call_id, tool, *ended))
         if progress.left_out:
@@ -186,26 +184,29 @@ class Calls:
 
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
         name, arguments, _ = self._dispatcher.read(call)
-        self._started(step, call, name, arguments)
-        self._emit(ToolFinished(step, call.id, self._dispatcher.resolve(name), "error", text, at=self._now()))
+        tool = self._started(step, call, name, arguments)
+        self._emit(ToolFinished(step, call.id, tool, "error", text, at=self._now()))
         return CallOutcome("error", text)
 
-    def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> None:
+    def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> ToolName:
         tool = self._dispatcher.resolve(name)
         wire_name = "" if tool.server == UNKNOWN else self._dispatcher.wire_name(name) or name
         self._emit(ToolStarted(step, call.id, name, tool, arguments, self._now(), wire_name))
+        return tool
 
-    async def _within_limit(self, outcome: CallOutcome, call_id: str, server: str) -> tuple[CallOutcome, LargeResult | None]:
-        """Return an outcome whose text is not too large: a large result is kept, and its head is the text."""
+    async def _within_limit(
+        self, outcome: CallOutcome, call_id: str, server: str
+    ) -> tuple[str, ToolResult | None, LargeResult | None]:
+        """Return text and result of an outcome, neither of them too large: of a large result, which is kept, the head."""
         text, result = encodable(outcome.text), outcome.result
         limit = self._large_results.limit_for(server, self._limits.result_tokens)
         if outcome.search or limit is None or characters_within(text, limit) == len(text):
             if result is None or result.rows is None:
-                return replace(outcome, text=text), None
+                return text, result, None
             noted, large = await self._large_results.keep_rows(call_id, result.rows, text)
-            return replace(outcome, text=noted), large
+            return noted, result, large
         head, large = await self._large_results.keep(call_id, result, text, limit)
-        return replace(outcome, text=head, result=result and cut_result(result, limit)), large
+        return head, result and cut_result(result, limit), large
 
 
 async def _side_by_side(calls: Sequence[Coroutine[Any, Any, CallOutcome]]) -> list[CallOutcome]:

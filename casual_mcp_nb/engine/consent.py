@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from casual_mcp_nb.engine.approval import (
@@ -166,8 +166,26 @@ class Consent:
             on_asked: Called with True when the person is asked, and with False when they have answered.
             on_notice: Called with what the person should know.
         """
-        decided = await self._decide(tool, arguments, on_asked, on_notice)
-        return replace(decided, policy=self.policy(tool), definition=tool.digest)
+        answers = self._answers
+        request = self._request(tool, arguments, answers)
+        if isinstance(request, Permission):
+            return request
+        if request.policy == "default" and not (self.approver and self.can_ask()):
+            return _run_unasked(request, answers, on_notice)
+        if self.approver is None:
+            return _decided(request, "nobody", False, reason=NO_ONE)
+        on_asked(True)
+        try:
+            by, decision = await self._answer(self.approver, request)
+        except NoOneToAsk:
+            on_asked(False)
+            unasked = request.policy == "default"
+            return _run_unasked(request, answers, on_notice) if unasked else _decided(request, "nobody", False, reason=NO_ONE)
+        on_asked(False)
+        self._remember(request, decision, answers)
+        reason = decision.verdict if isinstance(decision.verdict, str) else ""
+        scope = decision.scope if by == "person" else ""
+        return _decided(request, by, decision.verdict is True, scope, reason[:MAX_REASON])
 
     async def sampling(self, server: str, arguments: dict[str, Any]) -> Permission:
         """Return whether the model may answer messages of a server; each time the person is asked.
@@ -187,58 +205,29 @@ class Consent:
         reason = decision.verdict if isinstance(decision.verdict, str) else ""
         return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
 
-    async def _decide(
-        self,
-        tool: ToolSpec,
-        arguments: dict[str, Any],
-        on_asked: Callable[[bool], None],
-        on_notice: Callable[[Notice], None],
-    ) -> Permission:
-        answers = self._answers
-        request = self._request(tool, arguments, answers)
-        if isinstance(request, Permission):
-            return request
-        if request.policy == "default" and not (self.approver and self.can_ask()):
-            return _run_unasked(request, answers, on_notice)
-        if self.approver is None:
-            return Permission("nobody", False, reason=NO_ONE)
-        on_asked(True)
-        try:
-            by, decision = await self._answer(self.approver, request)
-        except NoOneToAsk:
-            on_asked(False)
-            unasked = request.policy == "default"
-            return _run_unasked(request, answers, on_notice) if unasked else Permission("nobody", False, reason=NO_ONE)
-        on_asked(False)
-        self._remember(request, decision, answers)
-        reason = decision.verdict if isinstance(decision.verdict, str) else ""
-        return Permission(
-            by, decision.verdict is True, scope=decision.scope if by == "person" else "", reason=reason[:MAX_REASON]
-        )
-
     def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
         """Return what the person is asked before a call, or the permission that makes asking unnecessary."""
-        policy, name = self.policy(tool), tool.tool_name
-        config = self._config_of(tool.server)
+        name, config = tool.tool_name, self._config_of(tool.server)
+        policy = policy_of(tool, config, self._overrides.get(tool.server), strict=self.strict)
         third_party = config is not None and not config.bundled
         riskiest = self._tool_changes.riskiest(tool)
         reason = reason_to_ask(tool, policy, third_party)
         # A server cannot avoid a question by claiming less risk than before.
         if riskiest is not tool and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
             reason = "changed"
-        if is_outgoing(tool, config):
+        if policy == "always" and is_outgoing(tool, config):
             reason = "outgoing"
         if reason is None:
-            return Permission("policy")
+            return Permission("policy", policy=policy, definition=tool.digest)
         if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):
-            return Permission("remembered", scope="tool")
+            return Permission("remembered", True, policy, "tool", definition=tool.digest)
         before = answers.seen.get(name, riskiest)
         if before.risk < riskiest.risk:
             before = riskiest
         if reason == "unannotated" and tool.server in answers.servers:
             before = answers.servers[tool.server].get(name, riskiest)
             if _same(before, tool):
-                return Permission("remembered", scope="server")
+                return Permission("remembered", True, policy, "server", definition=tool.digest)
             reason = "changed"
         change = None if _same(before, tool) else ToolChange(before, tool)
         return ApprovalRequest(tool, arguments, policy, reason, change)
@@ -278,6 +267,10 @@ def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
     return one is not None and (one is other or one.said == other.said)
 
 
+def _decided(request: ApprovalRequest, by: Authority, allowed: bool = True, scope: str = "", reason: str = "") -> Permission:
+    return Permission(by, allowed, request.policy, scope, reason, request.tool.digest)
+
+
 def _failed(error: Exception) -> Decision:
     logger.error("The approver failed; the call is denied.", exc_info=error)
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
@@ -292,4 +285,4 @@ def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callabl
         hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
         text = f"No one can be asked here, so tools of server {shown(tool.server)} that {risk} run without approval"
         on_notice(Notice(f"{text}: {shown(tool.name)} is the first. In the config, {hint}.", tool.server))
-    return Permission("nobody")
+    return _decided(request, "nobody")

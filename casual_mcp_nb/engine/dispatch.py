@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.discovery import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
@@ -48,8 +48,7 @@ class ToolCaller(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class CallListener:
+class CallListener(NamedTuple):
     """Told what happens in a call.
 
     Args:
@@ -63,8 +62,7 @@ class CallListener:
     on_permission: Callable[[Permission], None]
 
 
-@dataclass(frozen=True)
-class CallOutcome:
+class CallOutcome(NamedTuple):
     """How a call ended: its status, the text for the model, the server's result, and the result of a search."""
 
     status: CallStatus

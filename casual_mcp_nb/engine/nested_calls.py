@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
-from casual_mcp_nb.toolbox.context import SCOPE, STOPPED, CallScope
+from casual_mcp_nb.toolbox.context import SCOPE, STOPPED
 from casual_mcp_nb.types.step import ToolCall
 
 MAX_DEPTH = 5
@@ -85,7 +85,7 @@ class Nesting:
         return call
 
     async def __aenter__(self) -> Self:
-        self._token = SCOPE.set(CallScope(self.call_tool, self.values))
+        self._token = SCOPE.set(self)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

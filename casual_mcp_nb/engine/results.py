@@ -117,4 +117,4 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
 
 def encodable(text: str) -> str:
     """Return a text with lone surrogates escaped, so that it can be sent as UTF-8; everything else is unchanged."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -73,23 +73,27 @@ class ProgressThrottle:
     def __init__(self, emit: Callable[[Report], None]) -> None:
         self._emit = emit
         self._last: Report = (0.0, None, None)
-        self._throttle = LoopThrottle(lambda: self._emit(self._last), _report_interval)
+        self._throttle: LoopThrottle | None = None
         self.received = 0
 
     @property
     def left_out(self) -> int:
         """How many reports were dropped."""
-        return self.received - self._throttle.calls
+        return self.received - (self._throttle.calls if self._throttle else 0)
 
     def add(self, progress: float, total: float | None, message: str | None) -> None:
         """Add the next report."""
         self.received += 1
         self._last = (progress, total, message[:MAX_MESSAGE] if message else message)
+        if self._throttle is None:
+            # Few calls report anything.
+            self._throttle = LoopThrottle(lambda: self._emit(self._last), _report_interval)
         self._throttle.request()
 
     def close(self) -> None:
         """Emit the last report, if it is still pending."""
-        self._throttle.flush()
+        if self._throttle is not None:
+            self._throttle.flush()
 
 
 def _report_interval(reports: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import Token
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -136,7 +135,7 @@ class ToolClient:
             self._used.add(tool)
             if (found := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")) is not None:
                 self._note([found])
-        return replace(outcome, text=encodable(outcome.text))
+        return outcome._replace(text=encodable(outcome.text))
 
     @property
     def _selection(self) -> Selection:

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.toolbox.run_here import Call, finish, on_worker
+from casual_mcp_nb.toolbox.run_here import Call, Job, on_thread, on_worker
 from casual_mcp_nb.types.step import ToolCall
 
 
@@ -32,25 +32,20 @@ class Caller:
 
     loop: asyncio.AbstractEventLoop | None
     blocking: bool
-    _calls: SimpleQueue[tuple[Call, Future[Any]] | None] = field(default_factory=SimpleQueue)
+    _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
 
-    def run_on_thread(self, call: Call) -> Future[Any]:
-        """Have the waiting thread run a function."""
-        future: Future[Any] = Future()
-        self._calls.put((call, future))
-        return future
+    async def run(self, call: Call) -> Any:
+        """Have the waiting thread run a function, and return what it returns."""
+        return await on_thread(call, self._jobs.put)
 
     def serve(self) -> None:
-        """Run functions on this thread until `end` is called."""
-        while (item := self._calls.get()) is not None:
-            call, future = item
-            if future.set_running_or_notify_cancel():
-                # An interrupt passes: whoever waits for the call is cancelled with the turn.
-                finish(future, call)
+        """Run functions on this thread until `end` is called. An interrupt passes: the turn is cancelled with it."""
+        while (job := self._jobs.get()) is not None:
+            job()
 
     def end(self, _future: object = None) -> None:
         """Let `serve` return."""
-        self._calls.put(None)
+        self._jobs.put(None)
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
@@ -78,14 +73,13 @@ class FunctionRunner:
             ToolCallError: It is async, and a blocking call holds its loop.
         """
         caller = CALLER.get()
+        run = caller.run if caller is not None and caller.blocking else on_worker
         if not is_async:
-            on_thread = caller.run_on_thread(call) if caller is not None and caller.blocking else on_worker(call)
-            return await asyncio.wrap_future(on_thread)
+            return await run(call)
         loop = caller.loop if caller is not None else self.home
         if loop is None or not loop.is_running():
             # No loop: a script that blocks, or a separate thread.
-            start = caller.run_on_thread if caller is not None and caller.blocking else on_worker
-            return await asyncio.wrap_future(start(lambda: asyncio.run(call())))
+            return await run(lambda: asyncio.run(call()))
         if caller is not None and caller.blocking:
             raise ToolCallError(
                 "this tool is async, and its event loop is held by a blocking call.",

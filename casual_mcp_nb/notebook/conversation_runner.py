@@ -103,9 +103,9 @@ class ConversationRunner:
         def record(event: Event) -> None:
             if isinstance(event, TurnStarted):
                 self._add(turn, turns, index)
-            if not isinstance(event, TextDelta | ToolProgress):
+            if saved is not None and not isinstance(event, (TextDelta, ToolProgress)):
                 # Of a conversation that was left meanwhile, the list is the old one.
-                save(saved, self.turns if turn in self.turns[-1:] else turns)
+                saved.save(self.turns if turn in self.turns[-1:] else turns)
             self._observers.events.notify(turn, event)
             if on_event is not None:
                 on_event(event)

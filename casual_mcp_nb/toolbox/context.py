@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -16,22 +15,22 @@ from casual_mcp_nb.errors import ToolCallError, UsageError
 from casual_mcp_nb.types.step import ToolCall
 
 OnProgress = Callable[[float, float | None, str | None], None]
-CallTool = Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, ToolCall]]
 
 STOPPED = "The turn was stopped."
 
 
-@dataclass(frozen=True)
-class CallScope:
+class CallScope(Protocol):
     """What a call hands to the function that it runs.
 
-    Args:
-        call_tool: Makes a nested call; runs on the loop of the call.
+    Attributes:
         values: The conversation's context.
     """
 
-    call_tool: CallTool
-    values: Mapping[str, Any] = field(repr=False)
+    values: Mapping[str, Any]
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Coroutine[Any, Any, ToolCall]:
+        """Make a nested call, on the loop of the call."""
+        ...
 
 
 SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None)
@@ -59,7 +58,7 @@ class FunctionRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ToolContext:
     """The call that a function of the notebook runs in. A parameter with this type gets it; no model sees that parameter.
 
@@ -73,7 +72,7 @@ class ToolContext:
     on_log: Callable[[str, str], None]
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _nested: NestedCalls | None = field(default=None, repr=False)
-    _cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
+    _cancelled: bool = field(default=False, init=False, repr=False)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the call is; the display of the turn shows it.
@@ -127,7 +126,7 @@ class ToolContext:
     @property
     def cancelled(self) -> bool:
         """Whether the turn was stopped. A worker thread cannot be ended from outside, so long loops look at this."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def check(self) -> None:
         """Raise an error if the turn was stopped; call it where the function can end.
@@ -140,7 +139,7 @@ class ToolContext:
 
     def cancel(self) -> None:
         """Tell the function that the turn was stopped."""
-        self._cancelled.set()
+        self._cancelled = True
 
 
 class NestedCalls:

@@ -17,7 +17,6 @@ MAX_CELLS = 1_000_000
 """How many values of a table can be asked about."""
 _RECORDS: Mapping[str, Any] = {"orient": "records", "date_format": "iso", "default_handler": str}
 _MAX_CELL = 100
-_PLAIN = (str, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,8 @@ def _result_of(value: Any) -> ToolResult:
             return replace(inner, payload=payload)
         case str():
             return ToolResult((ContentPart("text", value),))
+        case int() | float():
+            return ToolResult((ContentPart("text", str(value)),))
         case None:
             return ToolResult()
         case list() if value and all(_is_rich(each) or isinstance(each, str) for each in value) and any(map(_is_rich, value)):
@@ -142,5 +143,5 @@ def _json(value: Any) -> ToolResult:
         structured = to_jsonable_python(value)
     except ValueError:
         return ToolResult((ContentPart("text", repr(value)),), payload=value)
-    text = str(value) if isinstance(value, _PLAIN) else to_json(structured, indent=2).decode()
+    text = to_json(structured, indent=2).decode()
     return ToolResult((ContentPart("text", text),), structured=structured if isinstance(structured, dict) else None)

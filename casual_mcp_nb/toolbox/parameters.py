@@ -94,10 +94,10 @@ class Parameters:
             if name not in self.adapters
         ]
         values: dict[str, Any] = {**self.injected, **self._of_context(context), **dict.fromkeys(self.contexts, context)}
-        for name, adapter in self.adapters.items():
+        for name, checked in self._checks.items():
             if name in arguments:
                 try:
-                    values[name] = adapter.validate_python(arguments[name])
+                    values[name] = checked(arguments[name])
                 except ValidationError as error:
                     problems += [_problem(name, each) for each in error.errors(include_url=False, include_context=False)]
             elif self.signature.parameters[name].default is inspect.Parameter.empty:
@@ -105,6 +105,10 @@ class Parameters:
         if problems:
             raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
         return [values.pop(name) for name in self._by_position if name in values], values
+
+    @cached_property
+    def _checks(self) -> dict[str, Callable[[Any], Any]]:
+        return {name: adapter.validator.validate_python for name, adapter in self.adapters.items()}
 
     @cached_property
     def _by_position(self) -> tuple[str, ...]:

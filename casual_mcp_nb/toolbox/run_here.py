@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,9 +16,10 @@ from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.types.step import ToolCall
 
 Call = Callable[[], Any]
+Job = Callable[[], None]
 
 _MAX_IDLE = 4
-_idle: list[SimpleQueue[tuple[Future[Any], Call]]] = []
+_idle: list[SimpleQueue[Job]] = []
 """The queues of threads that wait for a function."""
 if hasattr(os, "register_at_fork"):
     # A child has none of the threads.
@@ -32,7 +34,7 @@ class RunHere:
         if is_async:
             return await call()
         context = contextvars.copy_context()
-        return await asyncio.wrap_future(on_worker(lambda: context.run(call)))
+        return await on_worker(lambda: context.run(call))
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
         """Start a nested call and block until it has ended."""
@@ -46,43 +48,75 @@ class RunHere:
 run_here = RunHere()
 
 
-def on_worker(call: Call) -> Future[Any]:
+async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
+    """Have another thread run a function, and return what it returns. Where the wait is cancelled before, it is not run.
+
+    An interrupt of the function passes, and is for that thread.
+
+    Args:
+        call: The function.
+        give: Hands a job to the thread.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def end(value: Any, error: Exception | None) -> None:
+        if ended.cancelled():
+            return
+        ended.set_result(value) if error is None else ended.set_exception(error)
+
+    def job() -> None:
+        if ended.cancelled():
+            return
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = call()
+        except StopIteration:
+            # No future takes one.
+            error = RuntimeError("the function raised StopIteration")
+        except Exception as raised:
+            error = raised
+        # A function can outlive the loop of its turn.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(end, value, error)
+
+    give(job)
+    return await ended
+
+
+async def on_worker(call: Call) -> Any:
     """Run a function on a thread that runs nothing else: one that has ended its last function, or a new one.
 
     A thread of an executor would hold the end of the process until its function has ended, and functions that wait for nested
     calls would leave none for those.
     """
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
+
+    def contained() -> Any:
+        try:
+            return call()
+        except Exception:
+            raise
+        except BaseException as end:
+            # Such as sys.exit(): nobody else would hear of it.
+            raise ToolCallError(f"it ended with {type(end).__name__}.") from None
+
+    return await on_thread(contained, _give)
+
+
+def _give(job: Job) -> None:
     try:
         jobs = _idle.pop()
     except IndexError:
         jobs = SimpleQueue()
         threading.Thread(target=_work, args=(jobs,), name="casual-mcp-tool", daemon=True).start()
-    jobs.put((future, call))
-    return future
+    jobs.put(job)
 
 
-def finish(future: Future[Any], call: Call) -> None:
-    """Call a function, and give its result or its exception to a future. An interrupt passes, and is for the caller."""
-    try:
-        future.set_result(call())
-    except Exception as error:
-        future.set_exception(error)
-
-
-def _work(jobs: SimpleQueue[tuple[Future[Any], Call]]) -> None:
+def _work(jobs: SimpleQueue[Job]) -> None:
     while True:
         # As on a new thread, no variable of an earlier function is set.
-        contextvars.Context().run(_run, *jobs.get())
+        contextvars.Context().run(jobs.get())
         if len(_idle) >= _MAX_IDLE:
             return
         _idle.append(jobs)
-
-
-def _run(future: Future[Any], call: Call) -> None:
-    try:
-        finish(future, call)
-    except BaseException as end:
-        # Such as sys.exit(): nobody else would hear of it.
-        future.set_exception(ToolCallError(f"it ended with {type(end).__name__}."))

@@ -123,6 +123,21 @@ async def test_a_function_that_exits_ends_its_call_only(session: Session) -> Non
     assert "SystemExit" in turn.tool_calls[0].result
 
 
+async def test_a_function_that_raises_stop_iteration_ends_its_call_only(session: Session) -> None:
+    @session.tool
+    def first() -> Any:
+        return next(iter(()))
+
+    # No future takes that error: each way to another thread has to pass it on.
+    for turn in (
+        session.chat("Go", model=asks(calls(call("notebook__first")))),
+        await session.chat_async("Go", model=asks(calls(call("notebook__first")))),
+    ):
+        assert turn.status == "done"
+        assert turn.tool_calls[0].status == "error"
+        assert "StopIteration" in turn.tool_calls[0].result
+
+
 def test_wrong_arguments_are_an_error_for_the_model(session: Session) -> None:
     @session.tool
     def double(number: int) -> int:
