@@ -579,6 +579,7 @@ def test_turns_are_edited_asked_again_taken_back_and_forgotten(page: Any) -> Non
     focuses(page, "edit")
     page.keyboard.press("Enter")
     reads(at(page, "turn-2"), "This replaces this turn and removes the one after it.")
+    focuses(page, "edit-box")
     page.keyboard.press("Control+a")
     page.keyboard.type("another question")
     page.keyboard.press("Enter")
