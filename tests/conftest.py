@@ -27,6 +27,17 @@ os.environ["MCP_TRUST_CONFIGS"] = "1"
 os.environ["MCP_STORE"] = "off"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def fork_server_for_all_tests() -> Generator[None]:
+    """Keep one fork server for all tests, as a notebook has one for all its servers."""
+    from casual_mcp_nb.connections._fork import leave_fork_server, use_fork_server
+
+    all_tests = sys.modules[__name__]
+    use_fork_server(all_tests)
+    yield
+    leave_fork_server(all_tests)
+
+
 @pytest.fixture
 def demo_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the servers of the demo run in this process: to start seven takes longer than a hundred tests."""

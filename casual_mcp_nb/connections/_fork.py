@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 from casual_mcp_nb.types.server import ServerConfig
 
+_END_SECONDS = 0.5
 _lock = threading.Lock()
 
 
 class _Running(NamedTuple):
     address: str
+    pid: int
     waiter: threading.Thread
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is this process's. In a forked child, no thread of ours is alive."""
+        return self.waiter.is_alive()
 
 
 _running: _Running | None = None
+_users: WeakSet[object] = WeakSet()
+
+
+def use_fork_server(user: object) -> None:
+    """Keep the fork server, if one is started, until each of its users has called `leave_fork_server`."""
+    _users.add(user)
+
+
+def leave_fork_server(user: object) -> None:
+    """End the fork server, and with it its servers, if nobody else uses it. Twice is harmless."""
+    with _lock:
+        _users.discard(user)
+        ending = None if _users or _running is None or not _running.ours else _running
+        if ending is not None:
+            os.kill(ending.pid, signal.SIGKILL)
+    if ending is not None:
+        ending.waiter.join(_END_SECONDS)
 
 
 def fork_server_for(config: ServerConfig) -> str:
@@ -34,8 +60,7 @@ def fork_server_for(config: ServerConfig) -> str:
         return ""
     global _running
     with _lock, suppress(OSError):
-        # In a forked child of this process, no thread of ours is alive.
-        if _running is None or not _running.waiter.is_alive():
+        if _running is None or not _running.ours:
             _running = _start()
         return _running.address
     return ""
@@ -58,9 +83,15 @@ def _start() -> _Running:
         address = listener.getsockname()[1:].decode()
     waiter = threading.Thread(target=_wait, args=(pid,), name="mcp-fork-server", daemon=True)
     waiter.start()
-    return _Running(address, waiter)
+    return _Running(address, pid, waiter)
 
 
 def _wait(pid: int) -> None:
+    global _running
     with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        # Its id is free for others only after the second wait, when nobody can use it any more.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with _lock:
+            if _running is not None and _running.pid == pid:
+                _running = None
+            os.waitpid(pid, 0)

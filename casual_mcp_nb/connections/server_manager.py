@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.connections._deadlines import OnProgress
+from casual_mcp_nb.connections._fork import leave_fork_server, use_fork_server
 from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
@@ -97,6 +98,7 @@ class ServerManager:
         self._on_changed = handlers.changed if handlers else None
         self._handlers = replace(handlers or Handlers(), changed=self.changed)
         self.worker = Worker()
+        use_fork_server(self)
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
@@ -396,6 +398,7 @@ class ServerManager:
         async with asyncio.TaskGroup() as group:
             for connection in (self._connections | self._originals).values():
                 group.create_task(connection.close())
+        leave_fork_server(self)
         await self.worker.aclose()
 
     def abandon(self) -> None:

@@ -244,3 +244,30 @@ def test_nothing_outlives_a_kernel_that_is_killed_hard() -> None:
     assert len(processes) >= 7
     # It would end by itself later.
     assert psutil.wait_procs(processes, _fork_server.IDLE_SECONDS / 2)[1] == []
+
+
+SESSIONS = """
+import psutil
+from casual_mcp_nb import Session
+
+def forks():
+    return [each for each in psutil.Process().children() if any(word.endswith("_fork_server.py") for word in each.cmdline())]
+
+sessions = [Session({"servers": {"math": {"bundled": "math"}}}, quiet=True) for _ in range(2)]
+for session in sessions:
+    session.connect()
+print(len(forks()))
+sessions[0].close()
+print(len(forks()))
+sessions[1].close()
+print(len(psutil.Process().children()))
+with Session({"servers": {"math": {"bundled": "math"}}}, quiet=True) as session:
+    session.connect()
+    print(len(forks()))
+print(len(psutil.Process().children()))
+"""
+
+
+def test_it_ends_with_the_last_session() -> None:
+    ran = subprocess.run([sys.executable, "-c", SESSIONS], capture_output=True, text=True, check=True, timeout=2 * SECONDS)
+    assert ran.stdout.split() == ["1", "1", "0", "1", "0"]
