@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { RuleRow } from "./RuleRow";
@@ -160,7 +160,7 @@ interface ReplaceProps {
 
 function Replace({ question, onReplace, onCancel }: ReplaceProps) {
   const cancel = useRef<HTMLButtonElement>(null);
-  useEffect(() => cancel.current?.focus(), []);
+  useLayoutEffect(() => cancel.current?.focus(), []);
   return (
     // biome-ignore lint/a11y/useSemanticElements: a fieldset cannot be a line of controls
     <div class="cmn-row cmn-question" role="group" aria-label="Replace the toolset?" data-testid="question">

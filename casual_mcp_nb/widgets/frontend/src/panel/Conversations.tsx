@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button, Checkbox } from "../lib/controls";
 import { useBridge, useWidgetState } from "../lib/widget";
 import { counted, number } from "../lib/words";
@@ -16,7 +16,7 @@ export function Conversations({ onOpened, onClose }: { onOpened(): void; onClose
   const [unfolded, setUnfolded] = useState<string | null>(null);
   const search = useRef<HTMLInputElement>(null);
   const rows = useRef<HTMLUListElement>(null);
-  useEffect(() => search.current?.focus(), []);
+  useLayoutEffect(() => search.current?.focus(), []);
   useEffect(() => {
     let current = true;
     bridge.request<ConversationList>("conversations.found", { query, archived }).then(

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../lib/controls";
 import { sends } from "../lib/keys";
 
@@ -14,7 +14,7 @@ interface Props {
 export function PromptEditor({ text, note, onSend, onLeave }: Props) {
   const [value, setValue] = useState(text);
   const box = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => box.current?.focus(), []);
+  useLayoutEffect(() => box.current?.focus(), []);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Escape") onLeave();
     if (!sends(event)) return;

@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button, Checkbox, CopyButton } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
 import { useBridge, useWidgetState } from "../lib/widget";
@@ -120,7 +120,7 @@ function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
   const [busy, setBusy] = useState(false);
   const heading = useRef<HTMLHeadingElement>(null);
   const form = useRef<HTMLFormElement>(null);
-  useEffect(() => heading.current?.focus(), []);
+  useLayoutEffect(() => heading.current?.focus(), []);
   const { kind, server, name } = offer;
   const request = { kind, server, name, values };
   const followed = resources.followed?.[`${server} ${name}`];
