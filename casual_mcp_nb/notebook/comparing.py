@@ -86,7 +86,7 @@ class ComparisonService:
             await comparing.run()
 
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-        with self._questions.prompt_on(channel):
+        async with self._questions.prompt_on(channel):
             await self._turns.runner.run_apart(work)
 
     @contextmanager

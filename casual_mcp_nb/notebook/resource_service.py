@@ -135,7 +135,7 @@ class ResourceService:
     async def read(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> ResourceContents:
         """Read a resource, see `Session.read`."""
         name, uri = await self._locate(what, server, arguments)
-        with self._questions.prompt_on():
+        async with self._questions.prompt_on():
             return await self._chat.server_manager.resources_of(name).read(uri)
 
     async def prompt(self, name: str, arguments: Mapping[str, Any]) -> PromptMessages:
@@ -143,7 +143,7 @@ class ResourceService:
         prompt = (await self.prompts()).named(name)
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
-        with self._questions.prompt_on():
+        async with self._questions.prompt_on():
             return await self._chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
 
     async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:

@@ -375,9 +375,8 @@ class ToolService:
         at, start = time.time(), time.monotonic()
         call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
         try:
-            with self._questions.prompt_on():
-                async with Nesting("", self._chat.context, run, depth):
-                    result = await self._chat.server_manager.call(tool, arguments)
+            async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
+                result = await self._chat.server_manager.call(tool, arguments)
             call = replace(
                 call,
                 status="error" if result.is_error else "ok",

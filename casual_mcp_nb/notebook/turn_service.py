@@ -386,7 +386,7 @@ class TurnService:
         """Return work for `on_engine` whose questions are asked in the cell that waits for it."""
 
         async def asking(channel: Channel) -> T:
-            with self._questions.prompt_on(channel):
+            async with self._questions.prompt_on(channel):
                 return await work()
 
         return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
@@ -433,7 +433,7 @@ class TurnService:
             await warmed_up()
             return await self._resources.with_attachments(as_messages(prompt), attach)
 
-        with self._questions.prompt_on(channel):
+        async with self._questions.prompt_on(channel):
             return await self.runner.run_turn(turn, begin, options, on_event, index, recorded)
 
     @contextmanager

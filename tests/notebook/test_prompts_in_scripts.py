@@ -177,16 +177,22 @@ session.close()
     assert out.count("Allow shop to run wipe?") == 4
 
 
-async def test_a_prompt_is_given_up_before_a_turn_that_is_stopped_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asyncio.Event()
     left: list[asyncio.Task[Any]] = []
 
     async def turn(session: Session) -> None:
         before = asyncio.all_tasks()
         try:
-            await session.questions.approve(ApprovalRequest(ToolSpec("math", "add"), {}, "always"))
+            async with session.questions.prompt_on("input"):
+                # As where the time for an answer is limited: not the turn is cancelled, but what asks.
+                asking = asyncio.create_task(session.questions.approve(ApprovalRequest(ToolSpec("math", "add"), {}, "always")))
+                try:
+                    await asyncio.wait([asking])
+                finally:
+                    asking.cancel()
         finally:
-            left.extend(asyncio.all_tasks() - before)
+            left.extend(asyncio.all_tasks() - before - {asking})
 
     ours, theirs = os.pipe()
     with Session({}) as session, os.fdopen(ours) as stdin, os.fdopen(theirs, "w"):

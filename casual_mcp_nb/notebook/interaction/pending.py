@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
@@ -24,6 +25,15 @@ from casual_mcp_nb.types.event import Request
 
 CLICKS_ARRIVE_SINCE = (7, 4)
 """The version of ipykernel since which a click arrives while a cell awaits."""
+
+
+@dataclass(eq=False)
+class _Cell:
+    """A cell that waits for what asks: where to ask, the variables by which its kernel finds it, and its open prompts."""
+
+    channel: Channel | None
+    context: contextvars.Context
+    prompts: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class Questions(Sequence[Question]):
@@ -45,7 +55,7 @@ class Questions(Sequence[Question]):
         self._observers = observers
         self._open: dict[str, Question] = {}
         self._asked = threading.Condition()
-        self._prompts: list[tuple[Channel | None, contextvars.Context]] = []
+        self._cells: list[_Cell] = []
         self._panels = 0
         self._step_mode = False
         self._one_input = asyncio.Lock()
@@ -141,19 +151,26 @@ class Questions(Sequence[Question]):
         """Whether a question is asked with `input()` now, because clicks may not arrive before the cell has ended."""
         return self._channel() == "input"
 
-    @contextmanager
-    def prompt_on(self, channel: Channel | None = None) -> Iterator[None]:
+    @asynccontextmanager
+    async def prompt_on(self, channel: Channel | None = None) -> AsyncIterator[None]:
         """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that the body runs for.
+
+        Prompts that are open at its end are given up, before whoever waits for the body goes on: they would take the line that
+        is typed next.
 
         Args:
             channel: Where to ask; None for whichever the person can answer then.
         """
-        prompt = (channel, contextvars.copy_context())
-        self._prompts.append(prompt)
+        cell = _Cell(channel, contextvars.copy_context())
+        self._cells.append(cell)
         try:
             yield
         finally:
-            self._prompts.remove(prompt)
+            self._cells.remove(cell)
+            if prompts := tuple(cell.prompts):
+                for prompt in prompts:
+                    prompt.cancel()
+                await asyncio.wait(prompts)
 
     def can_ask(self) -> bool:
         """Return whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
@@ -224,7 +241,7 @@ class Questions(Sequence[Question]):
             self._open[question.id] = question
             self._asked.notify_all()
         self._observers.changes.notify()
-        by_input = asyncio.create_task(self._by_input(question)) if question.channel == "input" else None
+        by_input = self._prompted(question) if question.channel == "input" else None
         waiting = asyncio.wrap_future(question.future)
         try:
             return await waiting
@@ -234,20 +251,26 @@ class Questions(Sequence[Question]):
             self._observers.changes.notify()
             if by_input is not None:
                 by_input.cancel()
-                # Until it has ended, it could take the line that is typed at whatever prompt follows the turn.
-                await asyncio.wait([by_input])
 
-    async def _by_input(self, question: Question) -> None:
+    def _prompted(self, question: Question) -> asyncio.Task[None]:
+        """Start to ask with `input()`, in the cell that waits."""
+        cell = self._cells[-1] if self._cells else _Cell(None, contextvars.copy_context())
+        prompt = asyncio.create_task(self._by_input(question, cell.context))
+        cell.prompts.add(prompt)
+        prompt.add_done_callback(cell.prompts.discard)
+        return prompt
+
+    async def _by_input(self, question: Question, context: contextvars.Context) -> None:
         # One at a time: two prompts would get each other's answers.
         async with self._one_input:
             with suppress(UsageError):
-                await ask_with_input(question, self._prompts[-1][1] if self._prompts else contextvars.copy_context())
+                await ask_with_input(question, context)
 
     def _unanswered(self) -> Question | None:
         return next((question for question in tuple(self._open.values()) if not question.future.done()), None)
 
     def _channel(self) -> Channel:
-        channel = self._prompts[-1][0] if self._prompts else None
+        channel = self._cells[-1].channel if self._cells else None
         if channel is not None:
             return channel
         return "panel" if self._panels and not self._engine.blocked else "input"
