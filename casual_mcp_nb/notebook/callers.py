@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -85,7 +86,7 @@ class FunctionRunner:
                 "this tool is async, and its event loop is held by a blocking call.",
                 hint="Await the turn instead: await session.chat_async(…).",
             )
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_started(call), loop))
+        return await _on_loop(call, loop)
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
         """Start a nested call on the engine, and block this thread, which is the function's, until it has ended.
@@ -115,8 +116,44 @@ class FunctionRunner:
         return await asyncio.wrap_future(context.run(start))
 
 
-async def _started(call: Call) -> Any:
-    return await call()
+async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
+    """Run an async call on the loop of another thread, and return what it returned; it is cancelled with this."""
+    # `run_coroutine_threadsafe` takes more rounds of both loops.
+    here = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = here.create_future()
+    running: asyncio.Task[None] | None = None
+
+    def end(value: Any, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            ended.cancel()
+        elif not ended.done():
+            ended.set_result(value) if error is None else ended.set_exception(error)
+
+    async def run() -> None:
+        value, error = None, None
+        try:
+            value = await call()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            # The engine's loop may have ended before the function.
+            with suppress(RuntimeError):
+                here.call_soon_threadsafe(end, value, error)
+
+    def start() -> None:
+        nonlocal running
+        if not ended.cancelled():
+            running = loop.create_task(run())
+            running.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    loop.call_soon_threadsafe(start)
+    try:
+        return await ended
+    except asyncio.CancelledError:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(lambda: running and running.cancel())
+        raise
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

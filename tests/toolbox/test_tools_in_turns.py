@@ -69,6 +69,34 @@ async def test_while_a_caller_awaits_a_function_runs_on_a_worker_and_an_async_on
     assert seen["loop"] is here
 
 
+async def test_an_async_tool_on_the_callers_loop_fails_its_call_and_is_cancelled_with_its_turn(session: Session) -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    @session.tool
+    async def fail() -> None:
+        """Fail."""
+        raise KeyError("no such city")
+
+    @session.tool
+    async def wait() -> None:
+        """Wait for ever."""
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set()
+            raise
+
+    turn = await session.chat_async("Fail", model=asks(call("notebook__fail")))
+    assert (turn.status, turn.tool_calls[0].status) == ("done", "error")
+    assert "no such city" in turn.tool_calls[0].result
+    running = asyncio.create_task(session.chat_async("Wait", model=asks(call("notebook__wait"))))
+    await asyncio.wait_for(began.wait(), 20)
+    session.stop()
+    assert (await running).tool_calls[0].status == "stopped"
+    await asyncio.wait_for(ended.wait(), 20)
+
+
 async def test_a_blocking_call_that_holds_the_loop_of_an_async_tool_is_told(session: Session) -> None:
     @session.tool
     async def never() -> None: ...
