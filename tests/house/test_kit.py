@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, ToolResultMessage, UserMessage
-from kit import marks, message_rules, option_rules, processes, secrets
+from kit import fuzz, marks, message_rules, option_rules, processes, secrets
 from kit.history import assert_valid
 from kit.option_rules import Rules
 from kit.pictures import DOT
@@ -276,3 +276,20 @@ def test_marks_are_read_from_the_tests_and_numbers_from_their_list(tmp_path: Pat
 
 def test_the_picture_is_one() -> None:
     assert DOT.startswith(b"\x89PNG\r\n")
+
+
+def test_damaged_values_are_all_different_from_the_value_the_same_for_a_seed_and_can_be_written() -> None:
+    value = {"a": [1, 2, {"b": "c"}], "d": {"e": None, "f": [{"g": 1.0}]}}
+    before = json.dumps(value)
+    texts = [json.dumps(each) for each in fuzz.mutations(value, 1, 500)]
+    assert texts == [json.dumps(each) for each in fuzz.mutations(value, 1, 500)]
+    assert texts != [json.dumps(each) for each in fuzz.mutations(value, 2, 500)]
+    assert before == json.dumps(value)
+    assert before not in texts
+    assert len(set(texts)) > 300
+    for kind in ("NaN", "Infinity", "\\ud800", "\\u0000", "x" * 1_000, "[" * 60, '{"x": ' * 60, str(2**63)):
+        assert any(kind in text for text in texts), kind
+    damaged = list(fuzz.broken(before, 1, 200))
+    assert damaged == list(fuzz.broken(before, 1, 200))
+    assert any(each.endswith(b"}") for each in damaged)
+    assert any(not each.endswith(b"}") for each in damaged)
