@@ -84,7 +84,7 @@ def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, random.Random], Any], chance: random.Random) -> Any:
-    """Return a copy in which what is at a path is changed; the rest is shared, and what an earlier change removed is skipped."""
+    """Return a copy in which what is at a path is changed; the rest is shared. What an earlier change removed is skipped."""
     if not path:
         after = change(value, chance)
         return None if after is MISSING else after
