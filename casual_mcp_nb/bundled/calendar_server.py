@@ -10,6 +10,7 @@ from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
 from casual_mcp_nb.bundled._google_api import GoogleApi, rows
+from casual_mcp_nb.bundled._outgoing_mail import unprintable
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys, reads
 from casual_mcp_nb.extract.foreign import marked_foreign
 from casual_mcp_nb.extract.html import html_to_text
@@ -112,6 +113,10 @@ class Calendar:
         calendar_id: CalendarId = "primary",
     ) -> dict[str, Any]:
         """Create an event, and send invitations to its attendees. The user is asked before each event."""
+        for name, line in (("summary", summary), ("location", location)):
+            # Both end up in the headers and the first lines of the invitations.
+            if (problem := unprintable(line)) is not None:
+                raise ToolError(f"{name} {problem}.")
         begins, ends = _when(start, time_zone), _when(end, time_zone)
         if begins.keys() != ends.keys():
             raise ToolError("start and end are both dates, or both times.")

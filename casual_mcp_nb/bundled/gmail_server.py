@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from casual_mcp_nb.bundled import google_account
 from casual_mcp_nb.bundled._google_api import GoogleApi, rows
+from casual_mcp_nb.bundled._outgoing_mail import compose
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, destroys, reads
 from casual_mcp_nb.extract.foreign import marked_foreign
 from casual_mcp_nb.extract.mail import Attachment, Mail, decoded_header, parse_mail
@@ -22,9 +20,6 @@ MAX_BYTES = 12_000_000
 """The largest mail that is downloaded; of a larger one only headers and beginning are read."""
 MAX_RECIPIENTS = 50
 _HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "References")
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_ADDRESS = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
-_MAILBOX = re.compile(rf"""(?P<name>[^<>"]*|"[^"<>\\]*")<(?P<named>{_ADDRESS})>|(?P<plain>{_ADDRESS})""")
 
 MessageId = Annotated[str, Field(description="The mail's id, from gmail_search", pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Addresses = Annotated[
@@ -120,29 +115,22 @@ class Gmail:
         ] = "",
     ) -> dict[str, Any]:
         """Send a mail in plain text from the user's account. It cannot be undone. The user is asked before each mail."""
-        mail = EmailMessage(policy=SMTP)
-        recipients = {"To": to, "Cc": cc, "Bcc": bcc}
-        if not any(recipients.values()):
-            raise ToolError("A mail needs a recipient.")
-        for name, addresses in recipients.items():
-            if addresses:
-                mail[name] = [_checked(address) for address in addresses]
-        if any(not c.isprintable() for c in subject):
-            raise ToolError("A subject is one line of visible characters.")
-        mail["Subject"] = subject
-        mail.set_content(text)
-        body: dict[str, Any] = {}
+        recipients = {"to": to, "cc": cc, "bcc": bcc}
+        answered, thread = self._answered(reply_to_message_id) if reply_to_message_id else (None, None)
+        ids = (answered.message_id, answered.references) if answered else ("", ())
+        try:
+            mail = compose(recipients, subject, text, *ids)
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+        body: dict[str, Any] = {"raw": base64.urlsafe_b64encode(mail.raw).decode()}
         if reply_to_message_id:
-            body["threadId"] = self._answer(mail, reply_to_message_id)
-        body["raw"] = base64.urlsafe_b64encode(mail.as_bytes()).decode()
+            body["threadId"] = thread
         sent = self._api.run(self._api.service.users().messages().send(userId="me", body=body))
         return {
             "sent": True,
             "id": sent.get("id"),
             "thread_id": sent.get("threadId"),
-            "to": to,
-            "cc": cc,
-            "bcc": bcc,
+            **{field: mail.recipients.get(field, ()) for field in recipients},
         }
 
     def _summary(self, message_id: str) -> dict[str, Any]:
@@ -156,17 +144,13 @@ class Gmail:
             "beginning": decoded_header(str(found.get("snippet", "")))[:300],
         }
 
-    def _answer(self, mail: EmailMessage, message_id: str) -> str | None:
-        """Make a mail the answer to another one, and return the thread of that one."""
+    def _answered(self, message_id: str) -> tuple[Mail, str | None]:
+        """Return the headers of a mail that is answered, and its thread."""
         if not self._can_read:
             raise ToolError("To answer a mail, the account must also grant gmail-read.")
         messages = self._api.service.users().messages()
         found = self._api.run(messages.get(userId="me", id=message_id, format="metadata", metadataHeaders=list(_HEADERS)))
-        answered = _without_body(found)
-        if answered.message_id:
-            mail["In-Reply-To"] = answered.message_id
-            mail["References"] = " ".join([*answered.references[-20:], answered.message_id])
-        return found.get("threadId")
+        return _without_body(found), found.get("threadId")
 
 
 def _without_body(message: dict[str, Any]) -> Mail:
@@ -203,11 +187,3 @@ def _decoded(text: str) -> bytes:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_")
     except (binascii.Error, ValueError):
         raise ToolError("Gmail's answer has no readable mail in it.") from None
-
-
-def _checked(address: str) -> Address:
-    """Return an address; refuse what could be read as several, or as another header."""
-    match = _MAILBOX.fullmatch(address.strip())
-    if match is None or not address.strip().isprintable():
-        raise ToolError(f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada <ada@example.com>.")
-    return Address((match["name"] or "").strip().strip('"'), addr_spec=match["named"] or match["plain"])

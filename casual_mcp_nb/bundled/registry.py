@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class BundledServer:
         credentials: Says which credentials are missing, without importing a library; None if it needs none. Such a server runs
             only in its own process, which alone reads them.
         asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
+        finished: Returns the arguments of a call of one of those as what it would send has them, for the question; it raises
+            ValueError, with a reason for the model, where nothing could be sent. None: they are sent as they are.
     """
 
     name: str
@@ -52,6 +54,7 @@ class BundledServer:
     extra: str = "demo"
     credentials: Callable[[], Missing | None] | None = None
     asks_each_time: frozenset[str] = frozenset()
+    finished: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def missing(self) -> Missing | None:
         """Return what keeps the server from running here; None if nothing does."""
@@ -66,6 +69,12 @@ def _google(*one_of: str) -> Missing | None:
     from casual_mcp_nb.bundled.google_account import missing
 
     return Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}") if (reason := missing(*one_of)) else None
+
+
+def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    from casual_mcp_nb.bundled._outgoing_mail import finished_call
+
+    return finished_call(arguments)
 
 
 def _anthropic() -> Missing | None:
@@ -138,6 +147,7 @@ _SERVERS = (
         extra="google",
         credentials=lambda: _google("gmail-read", "gmail-send"),
         asks_each_time=frozenset({"gmail_send"}),
+        finished=_finished_mail,
     ),
     BundledServer(
         "calendar",

@@ -39,7 +39,7 @@ class ApprovalRequest:
 
     Args:
         tool: The tool, with its server.
-        arguments: The complete arguments.
+        arguments: The complete arguments; of an outgoing call as they are in what it would send.
         policy: The policy that asks.
         reason: Why the person is asked; `unannotated` can be answered for the whole server.
         change: How the tool's definition differs from the one that was seen or approved before; None: it does not.
@@ -132,6 +132,20 @@ def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
     """
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled is not None and tool.name in bundled.asks_each_time
+
+
+def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
+    """Return the arguments of an outgoing call as they are in what it would send, which is what the person is asked about.
+
+    Args:
+        arguments: The arguments as the model wrote them.
+        config: The config of the tool's server.
+
+    Raises:
+        ValueError: Nothing can be sent with them; the message says why, for the model.
+    """
+    bundled = BUNDLED.get(config.bundled or "") if config else None
+    return bundled.finished(arguments) if bundled and bundled.finished else arguments
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:

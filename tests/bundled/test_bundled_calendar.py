@@ -108,10 +108,15 @@ NO_EVENTS: list[dict[str, Any]] = [
     {"time_zone": "../../etc/passwd"},
     {"attendees": ["bob@example.com,eve@example.com"]},
     {"attendees": ["bob"]},
+    {"attendees": ["=?utf-8?q?bob=0D=0A?=@example.com\r\n"]},
+    {"summary": "=?utf-8?q?Review=0D=0ABcc:_mallory=40evil.example?="},
+    {"summary": "Review\r\nBcc: mallory@evil.example"},
+    {"location": "=?utf-8?b?T3Nsbw==?="},
     {"attendees": ["b\u043eb@example.com"]},
 ]
 
 
+@pytest.mark.defect("F3")
 async def test_what_cannot_be_an_event_is_refused(calendar: ToolServer, google: Google, refused: Any) -> None:
     valid = {"summary": "s", "start": "2026-03-02T10:00", "end": "2026-03-02T11:00"}
     for fields in NO_EVENTS:

@@ -10,7 +10,7 @@ from kit.google import Google, problem
 from kit.scripted_http import Reply
 from kit.secrets import assert_nowhere
 
-from casual_mcp_nb.bundled import build, gmail_server, google_account
+from casual_mcp_nb.bundled import BUNDLED, build, gmail_server, google_account
 from casual_mcp_nb.bundled._google_api import RETRIES
 from casual_mcp_nb.bundled._server import ToolServer
 
@@ -116,6 +116,11 @@ async def test_of_a_huge_mail_only_the_beginning_is_downloaded(gmail: ToolServer
     assert [params["format"] for name, params, _ in mailbox.calls] == ["metadata"]
 
 
+def sent_mail(mailbox: Google) -> Any:
+    raw = base64.urlsafe_b64decode(mailbox.calls[-1][2]["raw"])
+    return message_from_bytes(raw.replace(b"\r\n", b"\n"), policy=policy.default)
+
+
 async def test_a_mail_is_sent_as_it_was_given(gmail: ToolServer, mailbox: Google, call: Any) -> None:
     sent = await call(
         gmail,
@@ -128,8 +133,7 @@ async def test_a_mail_is_sent_as_it_was_given(gmail: ToolServer, mailbox: Google
         reply_to_message_id="m1",
     )
     assert (sent["sent"], sent["thread_id"]) == (True, "t1")
-    body = mailbox.calls[-1][2]
-    mail = message_from_bytes(base64.urlsafe_b64decode(body["raw"]), policy=policy.default)
+    mail = sent_mail(mailbox)
     assert [address.addr_spec for address in mail["To"].addresses] == ["ada@example.com", "bob@example.com"]
     assert mail["To"].addresses[0].display_name == "Ada, Countess"
     assert [address.addr_spec for name in ("Cc", "Bcc") for address in mail[name].addresses] == [
@@ -140,6 +144,10 @@ async def test_a_mail_is_sent_as_it_was_given(gmail: ToolServer, mailbox: Google
     assert mail["References"].split() == ["<m0@example.com>", "<m1@example.com>"]
     assert mail.get_content().replace("\r\n", "\n") == "One\nTwo ü\n.\n"
 
+
+SECOND = b"\r\nBcc: mallory@evil.example"
+# What Python's email package decodes into a header of its own, before 3.11.10 and 3.12.5.
+HIDDEN = "=?utf-8?q?Minutes=0D=0ABcc:_mallory=40evil.example?="
 
 SMUGGLED: list[dict[str, Any]] = [
     {"subject": "a\nBcc: eve@example.com"},
@@ -155,15 +163,81 @@ SMUGGLED: list[dict[str, Any]] = [
     {"to": ["@example.com"]},
     {"to": []},
     {"to": [f"a{number}@example.com" for number in range(51)]},
+    {"subject": HIDDEN},
+    {"subject": HIDDEN.replace("=0D=0A", "=0D=0A=0D=0A")},
+    {"subject": f"Re: {HIDDEN} tomorrow"},
+    {"subject": f"=?utf-8?b?{base64.b64encode(b'a' + SECOND).decode()}?="},
+    {"to": [f"{HIDDEN} <ada@example.com>"]},
+    {"cc": [f'"{HIDDEN}" <ada@example.com>']},
+    {"bcc": ["=?utf-8?q?a=0D=0A?=@example.com"]},
+    {"subject": "a\x00b"},
+    {"subject": "a\u202eb"},
+    {"to": ["Ada\u2066 <ada@example.com>"]},
     {"text": ""},
     {"reply_to_message_id": "../send"},
 ]
 
 
+@pytest.mark.defect("F3")
 async def test_no_header_and_no_recipient_can_be_smuggled_in(gmail: ToolServer, mailbox: Google, refused: Any) -> None:
     for fields in SMUGGLED:
         assert await refused(gmail, "gmail_send", **{"to": ["ada@example.com"], "subject": "s", "text": "t", **fields}), fields
     assert not [name for name, _, _ in mailbox.calls if name == SEND]
+
+
+@pytest.mark.defect("F3")
+async def test_a_mail_that_is_answered_adds_no_header(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+    hidden = HIDDEN.replace(":_", ":")
+    for name, ids in (("Message-ID", []), ("References", ["<m1@example.com>"])):
+        raw = _mail().replace(b"<m1@example.com>" if name == "Message-ID" else b"<m0@example.com>", f"<{hidden}>".encode())
+        mailbox.answers[GET] = lambda params, _, raw=raw: _message(raw, "m1", params, 2_000)
+        await call(gmail, "gmail_send", to=["ada@example.com"], subject="s", text="t", reply_to_message_id="m1")
+        mail = sent_mail(mailbox)
+        assert "Bcc" not in mail
+        assert mail.get("References", "").split() == ids
+
+
+NAMES = [
+    "Ada, Countess",
+    "Jürgen, Müller",
+    "Ünï " * 20,
+    "a" * 200,
+    "word " * 40,
+    "é," * 60,
+    "O'Neil; x: y",
+    "日本語, テスト" * 9,
+]
+
+
+@pytest.mark.defect("F3")
+async def test_what_arrives_is_what_was_described(gmail: ToolServer, mailbox: Google, call: Any) -> None:
+    texts = ["One", "One\n", "\r\nTwo\r", "\n\n.\nFrom me", "ü" * 2_000, "a" * 3_000, "=?utf-8?q?plain?= text\n"]
+    for number, name in enumerate(NAMES):
+        people = [f"{name.strip()} <ada{each}@example.com>" for each in range(4)]
+        text = texts[number % len(texts)]
+        sent = await call(gmail, "gmail_send", to=people, bcc=people[:1], subject=name, text=text)
+        mail = sent_mail(mailbox)
+        assert [address.addr_spec for address in mail["To"].addresses] == [f"ada{each}@example.com" for each in range(4)]
+        assert [address.addr_spec for address in mail["Bcc"].addresses] == ["ada0@example.com"]
+        assert sorted(mail.keys()) == ["Bcc", "Content-Transfer-Encoding", "Content-Type", "MIME-Version", "Subject", "To"]
+        assert len(sent["to"]) == 4
+        assert mail.get_content().replace("\r\n", "\n").rstrip("\n") == "\n".join(text.splitlines()).rstrip("\n")
+
+
+@pytest.mark.defect("F3")
+def test_the_question_is_drawn_from_the_finished_mail() -> None:
+    asked = BUNDLED["gmail"].finished
+    assert asked is not None
+    people = ["Jürgen, Müller <j@example.com>", "bob@example.com"]
+    arguments = {"to": people, "cc": [], "subject": "Größe: 5", "text": "One\r\nTwo", "reply_to_message_id": "m1"}
+    assert asked(arguments) == {**arguments, "text": "One\nTwo"}
+    for fields in SMUGGLED:
+        if not {"reply_to_message_id", "text"} & fields.keys() and len(fields.get("to", ())) <= 50:
+            with pytest.raises(ValueError, match=r"."):
+                asked({"to": ["ada@example.com"], "subject": "s", "text": "t", **fields})
+    for wrong in ({}, {"to": "ada@example.com", "subject": "s", "text": "t"}, {"to": [3], "subject": "s", "text": "t"}):
+        with pytest.raises(ValueError, match="lists of addresses"):
+            asked(wrong)
 
 
 async def test_an_access_token_that_expired_is_refreshed(gmail: ToolServer, mailbox: Google, call: Any) -> None:
