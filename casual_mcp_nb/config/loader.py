@@ -218,7 +218,16 @@ def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
         variables: Where to look: `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
     """
     clients = {name: _with_key(name, client, variables) for name, client in config.clients.items()}
-    return config.model_copy(update={"clients": clients})
+    resolved = config.model_copy(update={"clients": clients})
+    # A `.env` file beside the config can put another variable's value into that of the key.
+    references = getattr(variables, "references", lambda _: ())
+    used = {
+        ("clients", name): (*config.variables_of("clients", name), *references(client.key_variable))
+        for name, client in clients.items()
+        if client.key_variable and references(client.key_variable)
+    }
+    resolved._origin = replace(config._origin, variables={**config._origin.variables, **used})
+    return resolved
 
 
 def _with_key(name: str, client: ClientConfig, variables: Mapping[str, str]) -> ClientConfig:

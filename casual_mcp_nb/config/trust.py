@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
-from casual_mcp_nb.types.config import ClientConfig, Config
+from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.files import part_file
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.trust import TrustEntry, TrustState, exact, exact_word
@@ -29,6 +29,8 @@ VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
 """What an entry would start, by label: values from which hashes are made."""
+_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
+"""The labels of what only keeps something from happening: taking it away is asked about even if the rest is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -61,12 +63,10 @@ class TrustStore:
         return self._folder or store_folder()
 
     def entries(self, config: Config) -> tuple[TrustEntry, ...]:
-        """Return the servers and clients of a config, each compared with what was accepted of its file."""
+        """Return the settings, servers and clients of a config, each compared with what was accepted of its file."""
         record = self._read(config.path) if config.path else None
-        return tuple(
-            _compared(kind, name, facts, shown_facts, record, harmless)
-            for kind, name, facts, shown_facts, harmless in _facts(config)
-        )
+        compared = [_compared(*entry, record) for entry in _facts(config)]
+        return tuple(entry for entry in compared if entry.facts)
 
     def accept(self, config: Config) -> None:
         """Remember a config file as it would start now.
@@ -122,7 +122,7 @@ class TrustStore:
 
 
 def _compared(
-    kind: Any, name: str, facts: Facts, texts: tuple[tuple[str, str], ...], record: Mapping[str, Any] | None, harmless: bool
+    kind: Any, name: str, facts: Facts, texts: Mapping[str, str], harmless: bool, record: Mapping[str, Any] | None
 ) -> TrustEntry:
     accepted = record.get("accepted") if record else None
     before = accepted.get(f"{kind} {name}") if isinstance(accepted, dict) else None
@@ -133,9 +133,10 @@ def _compared(
         now = _hashes(facts, salt)
         changed = tuple(label for label in dict.fromkeys([*now, *before]) if now.get(label) != before.get(label))
         state = "changed" if changed else "trusted"
-    if harmless and state != "trusted":
+    if harmless and state != "trusted" and not _PROTECTING.intersection(changed):
         state, changed = "harmless", ()
-    return TrustEntry(kind, name, texts, state, changed)
+    gone = {label: "not set any more" for label in changed if not texts.get(label)}
+    return TrustEntry(kind, name, tuple((label, text) for label, text in {**texts, **gone}.items() if text), state, changed)
 
 
 def _hashes(facts: Facts, salt: str) -> dict[str, str]:
@@ -146,28 +147,40 @@ def _hashes(facts: Facts, salt: str) -> dict[str, str]:
     return {label: hashed(label, value) for label, value in facts.items()}
 
 
-def _facts(config: Config) -> Iterable[tuple[str, str, Facts, tuple[tuple[str, str], ...], bool]]:
-    """Yield kind, name, values, texts of each entry, and whether it is harmless."""
+def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str], bool]]:
+    """Yield kind, name, values, texts of each entry, and whether it is harmless.
+
+    What a config may change without a question is listed with the reasons in `tests/config/test_trust_coverage.py`.
+    """
+    yield "config", config.path.name if config.path else "", *_of_config(config), not config.strict
     for name, server in config.servers.items():
         variables = config.variables_of("servers", name)
         yield "server", name, *_of_server(server, variables), _is_harmless_server(server, variables)
     for name, client in config.clients.items():
-        models = [model for model, row in config.models.items() if row.client == name]
+        models = {model: row for model, row in config.models.items() if row.client == name}
         used = [
             *config.variables_of("clients", name),
             *(each for model in models for each in config.variables_of("models", model)),
         ]
         variables = tuple(dict.fromkeys(used))
-        hosted = {model: config.models[model].hosted_tools for model in models if config.models[model].hosted_tools}
-        facts = _of_client(client, variables, hosted)
-        yield "client", name, *facts, not hosted and _is_harmless_client(client, variables)
+        yield "client", name, *_of_client(client, variables, models), _is_harmless_client(client, variables, models)
 
 
-def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, tuple[tuple[str, str], ...]]:
+def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
+    facts: Facts = {
+        **({"strict": True} if config.strict else {}),
+        **({"store": config.store} if config.store is not None else {}),
+    }
+    store = "nowhere: conversations are not saved" if config.store is False else exact(config.store or "")
+    return facts, {"strict": "yes" if config.strict else "", "store": store if config.store is not None else ""}
+
+
+def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
     # Iterating a section masks what could be a secret.
     masked = dict(server)
     values = {name: None if _is_secret(name) else value.get_secret_value() for name, value in server.env.items()}
     auth = "" if server.auth is None else "oauth" if server.auth.get_secret_value() == "oauth" else "token"
+    limits_tools = server.include_tools is not None or bool(server.exclude_tools)
     facts: Facts = {
         "command": server.command,
         "arguments": server.args,
@@ -182,43 +195,58 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "approval": server.approval,
         "enabled": server.enabled,
         # Only where they are set: what was accepted before there were such fields stays accepted.
+        **({"tools": [server.include_tools, server.exclude_tools]} if limits_tools else {}),
+        **({"pinned tools": True} if server.pin_tools else {}),
+        **({"instructions": False} if not server.instructions else {}),
         **({"shared folders": server.roots} if server.roots else {}),
         **({"sampling": True} if server.sampling else {}),
     }
-    words = " ".join(map(exact_word, masked["args"]))
+    only = None if server.include_tools is None else f"only {_names(server.include_tools) or 'none'}"
     texts = {
         "command": exact_word(str(masked["command"])) if server.command else "",
         "bundled": exact(server.bundled) if server.bundled else "",
-        "arguments": words,
+        "arguments": " ".join(map(exact_word, masked["args"])),
         "folder": exact(str(masked["cwd"])) if server.cwd else exact(str(Path.cwd())) if server.command else "",
         "shared folders": " ".join(exact_word(str(root)) for root in masked["roots"]),
         "environment": _names(server.env),
         "address": exact(str(masked["url"])) if server.url else "",
+        "transport": server.transport or "",
         "headers": _names(server.headers),
         "sign-in": auth,
         "variables": _names(variables),
+        "tools": (only or f"all except {_names(server.exclude_tools)}") if limits_tools else "",
         "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",
+        "pinned tools": "yes, a changed tool is blocked until you accept the change" if server.pin_tools else "",
+        "instructions": "" if server.instructions else "no, kept out of the system prompt",
         "sampling": "yes, it may ask for answers of your model" if server.sampling else "",
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
-    return facts, tuple((label, text) for label, text in texts.items() if text)
+    return facts, texts
 
 
 def _of_client(
-    client: ClientConfig, variables: tuple[str, ...], hosted: Mapping[str, Mapping[str, Any]]
-) -> tuple[Facts, tuple[tuple[str, str], ...]]:
+    client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]
+) -> tuple[Facts, Mapping[str, str]]:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
     home = f"https://{spec.homes[0]}" if spec.homes else "none" if not spec.is_language_model else "the provider's own"
     address = str(dict(client)["base_url"]) if client.base_url else home
+    hosted = {name: model.hosted_tools for name, model in models.items() if model.hosted_tools}
+    bodies = {name: model.extra_body for name, model in models.items() if model.extra_body}
+    own_headers = {name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers}
+    names = [model.model for model in models.values()] if _finds_keys(client) else []
     facts: Facts = {
         "provider": client.provider,
         "address": client.base_url,
         "key": key,
         "headers": sorted(client.headers),
         "variables": sorted(variables),
-        # These can send what is in a conversation elsewhere. Not there without them, as with servers.
+        # These can send what is in a conversation, or a key, elsewhere. Not there without them, as with servers.
         **({"hosted tools": hosted} if hosted else {}),
+        **({"request fields": bodies} if bodies else {}),
+        **({"models' headers": own_headers} if own_headers else {}),
+        **({"models": sorted(names)} if names else {}),
+        **({"cassette": client.cassette} if client.cassette else {}),
     }
     texts = {
         "provider": exact(client.provider),
@@ -227,8 +255,12 @@ def _of_client(
         "headers": _names(client.headers),
         "variables": _names(variables),
         "hosted tools": _names(dict.fromkeys(name for tools in hosted.values() for name in tools)),
+        "request fields": _names(dict.fromkeys(name for body in bodies.values() for name in body)),
+        "models' headers": _names(dict.fromkeys(name for headers in own_headers.values() for name in headers)),
+        "models": _names(names),
+        "cassette": exact(client.cassette or "") if client.cassette else "",
     }
-    return facts, tuple((label, text) for label, text in texts.items() if text)
+    return facts, texts
 
 
 def _names(names: Iterable[str]) -> str:
@@ -246,10 +278,22 @@ def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> boo
     return bundled is not None and bundled.credentials is None and not (own or variables)
 
 
-def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...]) -> bool:
-    if client.headers or variables:
+def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]) -> bool:
+    """Return whether a client sends nothing of the environment anywhere but its provider's own key to that provider."""
+    if client.headers or variables or any(row.hosted_tools or row.extra_body or row.extra_headers for row in models.values()):
         return False
+    # The config chooses the client's name, and with it a variable that may be anybody's.
+    own_key = client.key_variable in (None, spec_of(client.provider).key_variable)
+    if not client.base_url:
+        return own_key and not (_finds_keys(client) and any("://" in row.model for row in models.values()))
     try:
-        return not client.base_url or urlsplit(client.base_url).hostname in _LOOPBACK
+        local = urlsplit(client.base_url).hostname in _LOOPBACK
     except ValueError:
         return False
+    return local and client.key_variable is None and not _finds_keys(client)
+
+
+def _finds_keys(client: ClientConfig) -> bool:
+    """Return whether the provider looks for keys by itself, as LiteLLM does by the names of its models."""
+    spec = spec_of(client.provider)
+    return spec.is_language_model and spec.key_variable is None

@@ -121,9 +121,7 @@ class Substitution:
             return default
         if value is None:
             return self._problem(at, f"the environment variable {name} is not set")
-        # An entry of a `.env` file can hold another variable's value.
-        references = getattr(self.environ, "references", lambda _: ())
-        self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
+        self._note(name, at)
         return value if name in _NO_SECRETS else self._kept(value, at)
 
     def _input(self, body: str, at: KeyPath) -> str:
@@ -134,8 +132,15 @@ class Substitution:
             return self._problem(
                 at, f"there is no one to ask for the input {wanted.id}; set the environment variable {wanted.variable}"
             )
+        if wanted.variable in self.environ:
+            self._note(wanted.variable, at)
         value = answer.get_secret_value()
         return self._kept(value, at) if wanted.secret else value
+
+    def _note(self, name: str, at: KeyPath) -> None:
+        # An entry of a `.env` file can hold another variable's value.
+        references = getattr(self.environ, "references", lambda _: ())
+        self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
 
     def _kept(self, value: str, at: KeyPath) -> str:
         if len(at) > 2 and at[2] in _HELD_AS_TEXT.get(str(at[0]), ()):

@@ -64,7 +64,13 @@ def no_key(name: str, provider: str) -> AuthenticationError:
 
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
     """Return a client whose SDK sends the config's headers and does not retry by itself: attempts are counted here."""
-    client.client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
+    sdk = client.client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
+    if config.base_url:
+        # At the provider's own address the environment may add headers and ids; they are nobody else's business.
+        sdk._custom_headers = headers_of(config)
+        for name in ("organization", "project"):
+            if hasattr(sdk, name):
+                setattr(sdk, name, None)
     own: LLMClient = client
     return own
 

@@ -18,17 +18,17 @@ _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TrustEntry(Displayable):
-    """A server or a client of a config.
+    """A server or a client of a config, or the config's own settings.
 
     Args:
-        kind: Which of the two.
-        name: Its name in the config.
+        kind: Which of them.
+        name: Its name in the config; for the config itself, that of its file.
         facts: What it would start, or where it would send what, as labels with texts: complete, with secrets masked.
         state: Whether it was accepted.
         changed: The labels of what has changed since it was accepted.
     """
 
-    kind: Literal["server", "client"]
+    kind: Literal["config", "server", "client"]
     name: str
     facts: tuple[tuple[str, str], ...]
     state: TrustState
@@ -41,7 +41,7 @@ class Trust(DisplayableList[TrustEntry]):
 
     Args:
         source: The config's file; empty for a config made in Python.
-        entries: The servers and clients.
+        entries: The servers and clients, after the settings of the config itself.
         required: Whether the person must accept it before anything starts.
         why: Why they need not; empty if they must.
         on_accept: Remembers that they have.
