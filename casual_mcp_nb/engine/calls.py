@@ -130,6 +130,7 @@ class Calls:
             at=at,
             payload=result.payload,
             mocked=result.mocked,
+            returned=result.returned,
         )
 
     async def _observed(

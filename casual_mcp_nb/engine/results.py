@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.nesting import is_large
@@ -18,6 +21,7 @@ STRUCTURED = "Structured content:"
 """The heading of structured content that differs from the text."""
 
 _LARGE = 100_000
+_CONSTANT = re.compile(r"NaN|Infinity")
 MAX_CHARACTERS_PER_TOKEN = 4
 """No estimate puts more characters into a token."""
 
@@ -31,7 +35,7 @@ def result_text(result: ToolResult) -> str:
     """
     text = "\n".join(filter(None, map(_part_text, result.content)))
     if result.structured is not None and not _repeats(text, result.structured):
-        structured = json.dumps(result.structured, ensure_ascii=False, default=str)
+        structured = _json(result.structured)
         text = f"{text}\n{STRUCTURED}\n{structured}" if text.strip() else structured
     if result.is_error:
         text = text if text.strip() else NO_ERROR_TEXT
@@ -58,9 +62,23 @@ def _repeats(text: str, structured: Any) -> bool:
     if text in values or (not text and structured == {"result": None}):
         return True
     try:
-        return json.loads(text) in values
+        if json.loads(text) in values:
+            return True
+        # NaN equals nothing, and some servers write null for it in one of the two.
+        if not _CONSTANT.search(text):
+            return False
+        nulls = json.loads(text, parse_constant=lambda _: None)
+        return any(from_json(to_json(value, inf_nan_mode="null", fallback=str)) == nulls for value in values)
     except (ValueError, RecursionError):
         return False
+
+
+def _json(structured: Any) -> str:
+    """Return structured content as JSON, which has no infinite numbers, and none for NaN."""
+    try:
+        return json.dumps(structured, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return to_json(structured, inf_nan_mode="strings", fallback=str).decode()
 
 
 def _part_text(part: ContentPart) -> str:
@@ -91,7 +109,7 @@ def whole_of(result: ToolResult | None, text: str) -> tuple[str, str]:
     if result is None or result.structured is None:
         return text, ""
     said = "\n".join(filter(None, map(_part_text, result.content)))
-    structured = json.dumps(result.structured, ensure_ascii=False, default=str)
+    structured = _json(result.structured)
     if not said.strip() or _lists(result.structured, len(result.content)):
         return structured, ""
     if _repeats(said, result.structured):

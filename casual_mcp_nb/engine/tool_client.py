@@ -222,4 +222,5 @@ class ToolClient:
             seconds=time.monotonic() - start,
             payload=result.payload,
             mocked=result.mocked,
+            returned=result.returned,
         )

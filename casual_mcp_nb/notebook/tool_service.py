@@ -385,6 +385,7 @@ class ToolService:
                 structured=result.structured,
                 payload=result.payload,
                 previews=result.previews,
+                returned=result.returned,
             )
         except ServerError as error:
             call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))

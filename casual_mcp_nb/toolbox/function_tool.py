@@ -13,7 +13,7 @@ from docstring_parser import parse
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolbox.context import ToolContext
-from casual_mcp_nb.toolbox.parameters import read_parameters
+from casual_mcp_nb.toolbox.parameters import read_parameters, unwrapped
 from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
@@ -63,7 +63,8 @@ def read_tool(
     """Return a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
 
     Args:
-        target: The function or object; of a class, an object is made.
+        target: The function or object. Of a class with `execute`, or with `__call__` and no required arguments, an object is
+            made; any other class is called as a function is, with the parameters of its `__init__`.
         server: The server that it belongs to.
         name: Its name; None for the function's.
         description: What a model reads of it; None for the docstring without its list of arguments.
@@ -74,19 +75,21 @@ def read_tool(
     Raises:
         UsageError: It cannot be a tool; the message says why.
     """
-    if inspect.isclass(target):
+    if inspect.isclass(target) and _is_made_first(target):
         target = target()
-    if isinstance(target, Tool) and not inspect.isroutine(target):
+    if isinstance(target, Tool) and not inspect.isroutine(target) and not inspect.isclass(target):
         return _object_tool(target, server, name, description, inject, annotations, policy)
     if not callable(target):
         raise UsageError(
             f"A {type(target).__name__} is not a tool.",
             hint="Pass a function, or an object with name, description, input_schema and execute.",
         )
-    name = _checked(name or str(getattr(target, "__name__", type(target).__name__)))
-    documented = parse(inspect.getdoc(target) or "")
+    function = unwrapped(target)
+    name = _checked(name or str(getattr(function, "__name__", type(function).__name__)))
+    documented = parse(inspect.getdoc(function) or "")
     summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
-    described = {each.arg_name: each.description or "" for each in documented.params}
+    of_init = parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
+    described = {each.arg_name: each.description or "" for each in (*of_init, *documented.params)}
     parameters = read_parameters(target, name, inject or {}, described)
     spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
 
@@ -94,8 +97,24 @@ def read_tool(
         positional, named = parameters.bind(arguments, context)
         return partial(target, *positional, **named)
 
-    called = target if inspect.isroutine(target) else type(target).__call__
-    return NotebookTool(spec, policy, inspect.iscoroutinefunction(called), start)
+    return NotebookTool(spec, policy, is_async(target), start)
+
+
+def is_async(target: Any) -> bool:
+    """Return whether a function, or an object that is called, is async, as a coroutine or as a generator."""
+    function = unwrapped(target)
+    called = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _is_made_first(kind: type) -> bool:
+    """Return whether a class is a tool by the object that it makes."""
+    if callable(getattr(kind, "execute", None)):
+        return True
+    if "__call__" not in dir(kind):
+        return False
+    parameters = inspect.signature(kind).parameters.values()
+    return all(each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
 
 
 def _object_tool(
@@ -114,7 +133,7 @@ def _object_tool(
     def start(arguments: Mapping[str, Any], _context: ToolContext) -> Callable[[], Awaitable[Any]]:
         return lambda: tool.execute(arguments)
 
-    return NotebookTool(spec, policy, inspect.iscoroutinefunction(tool.execute), start)
+    return NotebookTool(spec, policy, is_async(tool.execute), start)
 
 
 def _checked(name: str) -> str:

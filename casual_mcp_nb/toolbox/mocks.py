@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import EllipsisType
 from typing import Any, Self
 
 from casual_mcp_nb.toolbox.context import FunctionRunner
-from casual_mcp_nb.toolbox.output import result_of, with_result
+from casual_mcp_nb.toolbox.function_tool import is_async
+from casual_mcp_nb.toolbox.output import result_from, result_of
 from casual_mcp_nb.toolbox.toolbox import failed
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.schema import SchemaReader
@@ -89,8 +89,7 @@ class Mocks:
             if stub is ...:
                 value = example(tool.output_schema) if tool.output_schema else EXAMPLE
             elif callable(stub):
-                is_async = inspect.iscoroutinefunction(stub)
-                value = await self._run(with_result(lambda: stub(**arguments), is_async), is_async)
+                value = await result_from(self._run, lambda: stub(**arguments), is_async(stub))
             else:
                 value = stub
             return replace(result_of(value), mocked=True)

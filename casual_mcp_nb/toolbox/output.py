@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
-from casual_mcp_nb.toolbox.previews import can_save, is_table, previews_of
+from casual_mcp_nb.errors import ToolCallError
+from casual_mcp_nb.toolbox.context import FunctionRunner
+from casual_mcp_nb.toolbox.previews import figure_of, is_table, previews_of
 from casual_mcp_nb.types.content import ContentPart, TableRows, ToolResult
 from casual_mcp_nb.types.image import media_type_of
 
@@ -15,6 +20,8 @@ MAX_ROWS = 20
 MAX_COLUMNS = 20
 MAX_CELLS = 1_000_000
 """How many values of a table can be asked about."""
+MAX_YIELDED = 100_000
+"""How many values a generator can yield; one without an end would fill the memory."""
 _RECORDS: Mapping[str, Any] = {"orient": "records", "date_format": "iso", "default_handler": str}
 _MAX_CELL = 100
 
@@ -32,35 +39,83 @@ class ToolOutput:
     payload: Any = None
 
 
-def with_result(call: Callable[[], Any], is_async: bool) -> Callable[[], Any]:
-    """Return a function that does a call and returns its result; it draws figures on the thread that runs it.
+async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bool) -> ToolResult:
+    """Have a function run, and return its result; figures are drawn on the thread that ran it.
+
+    Generators are read to their end, and what is to be awaited is awaited, also where a plain function returned it.
 
     Args:
-        call: Does the call.
-        is_async: Whether it returns something to await.
+        run: Runs it.
+        call: Calls it.
+        is_async: Whether it is an async function or an async generator.
     """
+    outcome = await run(lambda: _awaited(call()) if is_async else _read(call()), is_async)
+    if not isinstance(outcome, _Unread):
+        return cast("ToolResult", outcome)
+    try:
+        return cast("ToolResult", await run(lambda: _awaited(outcome.value), True))
+    finally:
+        if inspect.iscoroutine(outcome.value):
+            # Where no loop was free to run it; else it has ended.
+            outcome.value.close()
 
-    async def awaited() -> ToolResult:
-        return result_of(await call())
 
-    return awaited if is_async else lambda: result_of(call())
+class _Unread(NamedTuple):
+    """What a plain function returned that only a loop can read."""
+
+    value: Any
+
+
+async def _awaited(value: Any) -> ToolResult:
+    if inspect.isawaitable(value):
+        value = await value
+    if isinstance(value, AsyncGenerator):
+        async with aclosing(value):
+            items = []
+            async for item in value:
+                items.append(item)
+                _check_count(items)
+        value = items
+    return result_of(value)
+
+
+def _read(value: Any) -> ToolResult | _Unread:
+    return _Unread(value) if inspect.isawaitable(value) or isinstance(value, AsyncGenerator) else result_of(value)
+
+
+def _items(values: Iterable[Any]) -> list[Any]:
+    items = list(islice(values, MAX_YIELDED + 1))
+    _check_count(items)
+    return items
+
+
+def _check_count(items: list[Any]) -> None:
+    if len(items) > MAX_YIELDED:
+        raise ToolCallError(f"it yielded more than {MAX_YIELDED:,} values.", hint="End it earlier, or return a table.")
 
 
 def result_of(value: Any) -> ToolResult:
     """Return what a function returned as the result of a tool, with what displays show of its payload."""
+    if isinstance(value, Generator | map | filter | zip):
+        value = _items(value)
     result = _result_of(value)
-    if result.payload is None or result.previews:
+    if isinstance(value, ToolResult):
         return result
+    returned = value
+    if isinstance(value, ToolOutput):
+        returned = value.content if value.payload is None else value.payload
+    if result.payload is None:
+        return replace(result, returned=(returned,))
     apart = isinstance(value, ToolOutput) and value.payload is not None and value.payload is not value.content
     drawn = None if apart else [part.data for part in result.content if part.data is not None]
-    return replace(result, previews=previews_of(result.payload, drawn))
+    return replace(result, returned=(returned,), previews=previews_of(result.payload, drawn))
 
 
 def _result_of(value: Any) -> ToolResult:
     """Return what a function returned as the result of a tool.
 
-    Tables become their first rows with their shape, figures and images become PNG, and are the payload too. All else becomes
-    text or JSON; what has no JSON form becomes its `repr`, and is the payload.
+    Tables become their first rows with their shape, figures and images become PNG, and are the payload too; axes become
+    their figure. All else becomes text or JSON; what has no JSON form becomes its `repr`, and is the payload.
     """
     match value:
         case ToolResult():
@@ -81,13 +136,15 @@ def _result_of(value: Any) -> ToolResult:
             return ToolResult(content, payload=[each.payload for each in parts if each.payload is not None])
     if is_table(value):
         return ToolResult((ContentPart("text", _table(value)),), payload=value, rows=_rows(value))
-    if (picture := _picture(value)) is not None:
-        return ToolResult((picture,), payload=value)
+    if (figure := figure_of(value)) is not None:
+        return ToolResult((_drawn(figure),), payload=figure)
+    if isinstance(value, bytes | bytearray):
+        return ToolResult((_part(bytes(value)),), payload=value)
     return _json(value)
 
 
 def _is_rich(value: Any) -> bool:
-    return is_table(value) or can_save(value)
+    return is_table(value) or figure_of(value) is not None
 
 
 def _table(table: Any) -> str:
@@ -120,16 +177,14 @@ def _with_index(table: Any) -> Any:
     return table.reset_index() if any(name is not None for name in table.index.names) else table
 
 
-def _picture(value: Any) -> ContentPart | None:
-    if isinstance(value, bytes | bytearray):
-        data = bytes(value)
-    elif can_save(value):
-        buffer = io.BytesIO()
-        save = getattr(value, "savefig", None) or value.save
-        save(buffer, format="PNG")
-        data = buffer.getvalue()
-    else:
-        return None
+def _drawn(figure: Any) -> ContentPart:
+    buffer = io.BytesIO()
+    save = getattr(figure, "savefig", None) or figure.save
+    save(buffer, format="PNG")
+    return _part(buffer.getvalue())
+
+
+def _part(data: bytes) -> ContentPart:
     kind = media_type_of(data)
     if kind is None:
         return ContentPart("unknown", f"{len(data):,} bytes")
@@ -137,11 +192,20 @@ def _picture(value: Any) -> ContentPart | None:
 
 
 def _json(value: Any) -> ToolResult:
-    from pydantic_core import to_json, to_jsonable_python
+    from pydantic_core import from_json, to_json
 
     try:
-        structured = to_jsonable_python(value)
-    except ValueError:
-        return ToolResult((ContentPart("text", repr(value)),), payload=value)
-    text = to_json(structured, indent=2).decode()
-    return ToolResult((ContentPart("text", text),), structured=structured if isinstance(structured, dict) else None)
+        # JSON has no infinite numbers, and none for NaN.
+        text = to_json(value, indent=2, inf_nan_mode="strings").decode()
+    except Exception:
+        # It has no JSON form, or fails when it is looked at; the call succeeded.
+        return ToolResult((ContentPart("text", _repr(value)),), payload=value)
+    structured = from_json(text) if text.startswith("{") else None
+    return ToolResult((ContentPart("text", text),), structured=structured)
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__} object>"

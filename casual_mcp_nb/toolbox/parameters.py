@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
 
 from casual_mcp_nb.errors import ToolCallError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.toolbox.context import ToolContext
@@ -37,21 +47,60 @@ class InvalidArgumentsError(ValueError):
 
 
 @dataclass(frozen=True)
+class Filled:
+    """A parameter that a model fills.
+
+    Args:
+        name: Its name in the function.
+        adapter: Checks its value.
+        default: The default of its signature, or its pydantic `Field` if it has one.
+        description: What the docstring says about it.
+    """
+
+    name: str
+    adapter: TypeAdapter[Any]
+    default: Any
+    description: str
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the model has to fill it."""
+        if isinstance(self.default, FieldInfo):
+            return self.default.is_required()
+        return self.default is inspect.Parameter.empty
+
+    def default_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what to pass where the model leaves it out; nothing where the function has a default itself.
+
+        Args:
+            values: The values of the parameters before it, for a factory that reads them.
+        """
+        if isinstance(self.default, FieldInfo):
+            return {self.name: self.default.get_default(call_default_factory=True, validated_data=dict(values))}
+        return {}
+
+    @property
+    def schema_default(self) -> Any:
+        """The default that the schema names; `inspect.Parameter.empty` for none."""
+        if not isinstance(self.default, FieldInfo):
+            return self.default
+        return inspect.Parameter.empty if self.default.default_factory or self.is_required else self.default.default
+
+
+@dataclass(frozen=True)
 class Parameters:
     """What is known about the parameters of a function.
 
     Args:
         signature: Its signature.
-        adapters: The parameters that a model fills, each with what checks its value.
-        descriptions: What the docstring says about them.
+        filled: The parameters that a model fills, by the names that it uses.
         injected: The values of the parameters that are injected when the tool is added.
         from_context: The parameters that are filled from the conversation's context at each call, each with its key.
         contexts: The parameters that get a `ToolContext`.
     """
 
     signature: inspect.Signature
-    adapters: Mapping[str, TypeAdapter[Any]]
-    descriptions: Mapping[str, str]
+    filled: Mapping[str, Filled]
     injected: Mapping[str, Any]
     from_context: Mapping[str, str]
     contexts: tuple[str, ...]
@@ -59,17 +108,16 @@ class Parameters:
     @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments that a model gives."""
-        schemas, shared = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in self.adapters.items()])
+        schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in self.filled.items()])
         properties, required = {}, []
-        for name, adapter in self.adapters.items():
+        for name, parameter in self.filled.items():
             schema = {**schemas[name, "validation"]}
-            if description := self.descriptions.get(name):
-                schema["description"] = description
-            default = self.signature.parameters[name].default
-            if default is inspect.Parameter.empty:
+            if parameter.description:
+                schema["description"] = parameter.description
+            if parameter.is_required:
                 required.append(name)
-            else:
-                schema |= _default(adapter, default)
+            elif parameter.schema_default is not inspect.Parameter.empty:
+                schema |= _default(parameter.adapter, parameter.schema_default)
             properties[name] = schema
         whole: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
@@ -89,26 +137,24 @@ class Parameters:
             ToolCallError: The conversation's context lacks a value.
         """
         problems = [
-            f"{shown(name)} is not a parameter. {did_you_mean(closest(name, self.adapters), self.adapters)}"
+            f"{shown(name)} is not a parameter. {did_you_mean(closest(name, self.filled), self.filled)}"
             for name in arguments
-            if name not in self.adapters
+            if name not in self.filled
         ]
         values: dict[str, Any] = {**self.injected, **self._of_context(context), **dict.fromkeys(self.contexts, context)}
-        for name, checked in self._checks.items():
+        for name, parameter in self.filled.items():
             if name in arguments:
                 try:
-                    values[name] = checked(arguments[name])
+                    values[parameter.name] = parameter.adapter.validator.validate_python(arguments[name])
                 except ValidationError as error:
                     problems += [_problem(name, each) for each in error.errors(include_url=False, include_context=False)]
-            elif self.signature.parameters[name].default is inspect.Parameter.empty:
+            elif parameter.is_required:
                 problems.append(f"{name} is required.")
+            elif not problems:
+                values |= parameter.default_values(values)
         if problems:
             raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
         return [values.pop(name) for name in self._by_position if name in values], values
-
-    @cached_property
-    def _checks(self) -> dict[str, Callable[[Any], Any]]:
-        return {name: adapter.validator.validate_python for name, adapter in self.adapters.items()}
 
     @cached_property
     def _by_position(self) -> tuple[str, ...]:
@@ -146,7 +192,7 @@ def read_parameters(
     """
     signature = inspect.signature(function)
     hints = _hints(function, name)
-    adapters, injected, from_context, contexts = {}, {}, {}, []
+    filled, injected, from_context, contexts = {}, {}, {}, []
     unused = set(inject)
     for parameter in signature.parameters.values():
         if parameter.kind in _VARIADIC:
@@ -166,25 +212,44 @@ def read_parameters(
             else:
                 from_context[parameter.name] = key
         else:
-            adapters[parameter.name] = _adapter(hint, name, parameter.name)
+            visible, default = _field(hint, parameter)
+            if visible in filled:
+                text = f"Two parameters of {shown(name)} are both {shown(visible)} for a model."
+                raise UsageError(text, hint="Give one of them another alias.")
+            adapter = _adapter(_plain(default) if isinstance(default, FieldInfo) else hint, name, parameter.name)
+            filled[visible] = Filled(parameter.name, adapter, default, descriptions.get(parameter.name, ""))
     if unused:
         key = min(unused)
         hint = did_you_mean(closest(key, hints), hints)
         raise UsageError(f"{shown(name)} has no parameter for the injected value {shown(key)}.", hint=hint)
     for parameter_name, key in from_context.items():
-        if key in adapters:
+        if key in {each.name for each in filled.values()}:
             raise UsageError(
                 f"{shown(key)} is a parameter of {shown(name)} that a model fills, and the key of the injected "
                 f"{shown(parameter_name)}.",
                 hint="Give one of them another name.",
             )
-    return Parameters(signature, adapters, descriptions, injected, from_context, tuple(contexts))
+    return Parameters(signature, filled, injected, from_context, tuple(contexts))
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function of which another one is a `functools.partial`, or itself."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else type(function).__call__
+    function = unwrapped(function)
     try:
-        hints = typing.get_type_hints(target, include_extras=True)
+        if inspect.isclass(function):
+            made_by: Any = function if issubclass(function, BaseModel) or "__init__" not in dir(function) else function.__init__
+            if made_by is object.__init__:
+                made_by = function.__new__
+            hints = typing.get_type_hints(made_by, include_extras=True)
+        else:
+            target = function if inspect.isroutine(function) else type(function).__call__
+            hints = typing.get_type_hints(target, include_extras=True)
     except NameError as error:
         raise UsageError(
             f"A type hint of {shown(name)} cannot be resolved: {error}.", hint="Define or import it at the top level."
@@ -229,9 +294,40 @@ def _adapter(hint: Any, name: str, parameter: str) -> TypeAdapter[Any]:
     return adapter
 
 
+def _field(hint: Any, parameter: inspect.Parameter) -> tuple[str, Any]:
+    """Return the name that a model uses for a parameter, and its default: its whole `Field` if it has one."""
+    if isinstance(parameter.default, FieldInfo):
+        field = FieldInfo.from_annotated_attribute(hint, parameter.default)
+    elif any(isinstance(mark, FieldInfo) for mark in getattr(hint, "__metadata__", ())):
+        if parameter.default is parameter.empty:
+            field = FieldInfo.from_annotation(hint)
+        else:
+            field = FieldInfo.from_annotated_attribute(hint, parameter.default)
+    else:
+        return parameter.name, parameter.default
+    alias = field.validation_alias or field.alias
+    if isinstance(alias, AliasChoices):
+        alias = next((choice for choice in alias.choices if isinstance(choice, str)), None)
+    return alias if isinstance(alias, str) else parameter.name, field
+
+
+def _plain(field: FieldInfo) -> Any:
+    """Return the annotation of a field without its name and default, which belong to the parameter."""
+    about = Field(
+        title=field.title,
+        description=field.description,
+        examples=field.examples,
+        discriminator=field.discriminator,
+        json_schema_extra=field.json_schema_extra,
+    )
+    return Annotated[field.annotation, *field.metadata, about]
+
+
 def _default(adapter: TypeAdapter[Any], value: Any) -> dict[str, Any]:
     try:
-        return {"default": adapter.dump_python(value, mode="json", warnings=False)}
+        default = adapter.dump_python(value, mode="json", warnings=False)
+        json.dumps(default, allow_nan=False)
+        return {"default": default}
     except ValueError:
         # A default without a JSON form is still a default.
         return {}

@@ -46,6 +46,19 @@ def can_save(value: Any) -> bool:
     return callable(getattr(value, "savefig", None)) or type(value).__module__.startswith("PIL.")
 
 
+def figure_of(value: Any) -> Any:
+    """Return the figure or image to draw for a value: itself, or of axes, an array of axes or another artist their figure.
+
+    None for anything else.
+    """
+    if can_save(value):
+        return value
+    if type(value).__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object" and value.size:
+        value = value.flat[0]
+    figure = getattr(value, "figure", None)
+    return figure if callable(getattr(figure, "savefig", None)) else None
+
+
 def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
     try:
         if is_table(value):

@@ -14,7 +14,7 @@ from typing import Any
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, shown
 from casual_mcp_nb.toolbox.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext
 from casual_mcp_nb.toolbox.function_tool import NotebookTool
-from casual_mcp_nb.toolbox.output import with_result
+from casual_mcp_nb.toolbox.output import result_from
 from casual_mcp_nb.toolbox.parameters import InvalidArgumentsError
 from casual_mcp_nb.toolbox.run_here import run_here
 from casual_mcp_nb.types.content import ContentPart, ToolResult
@@ -122,8 +122,7 @@ class Toolbox:
         except InvalidArgumentsError as error:
             raise ToolCallError(str(error), server=self.name, tool=name) from None
         try:
-            result: ToolResult = await self._run(with_result(call, tool.is_async), tool.is_async)
-            return result
+            return await result_from(self._run, call, tool.is_async)
         except asyncio.CancelledError:
             context.cancel()
             raise
@@ -177,7 +176,11 @@ def failed(error: Exception) -> ToolResult:
 
 def error_text(error: Exception) -> str:
     """Return what a model reads of an error that a person's code raised."""
-    return f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+    try:
+        text = str(error)
+    except Exception:
+        text = "its message cannot be read"
+    return f"{type(error).__name__}: {text}"[:_MAX_MESSAGE]
 
 
 def short_traceback(error: Exception) -> str:

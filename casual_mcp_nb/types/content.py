@@ -54,6 +54,7 @@ class ToolResult:
         previews: What displays show of the payload.
         mocked: Whether a stub answered in place of the tool.
         rows: The whole of a table that a function of the notebook returned, for questions about it; in no file.
+        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools. In no file.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -63,3 +64,4 @@ class ToolResult:
     previews: tuple[PayloadPreview, ...] = ()
     mocked: bool = False
     rows: TableRows | None = field(default=None, repr=False, compare=False)
+    returned: tuple[Any, ...] = field(default=(), repr=False, compare=False)

@@ -453,11 +453,13 @@ class TurnFinished:
 
 def as_in_a_file(event: Event) -> Event:
     """Return an event as files have it: of payloads and large results, only what they are."""
-    if not isinstance(event, ToolFinished) or (event.large is None and (event.result is None or event.result.payload is None)):
+    if not isinstance(event, ToolFinished):
         return event
-    result = event.result and replace(
-        event.result, payload=None, rows=None, previews=tuple(map(in_a_file, event.result.previews))
-    )
+    result = event.result
+    if event.large is None and (result is None or (result.payload is None and not result.returned)):
+        return event
+    if result is not None:
+        result = replace(result, payload=None, rows=None, returned=(), previews=tuple(map(in_a_file, result.previews)))
     return replace(event, result=result, large=event.large and replace(event.large, source=None))
 
 

@@ -195,7 +195,7 @@ def _fields(event: Event) -> dict[str, Any]:
     adapter, shared = _adapter(kind), _SHARED.get(kind)
     if kind is ToolFinished:
         # They stay in the kernel.
-        shared = {"result": {"payload", "rows"}, "large": {"source"}}
+        shared = {"result": {"payload", "rows", "returned"}, "large": {"source"}}
     exclude = {0: shared} if shared else None
     try:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)

@@ -68,6 +68,8 @@ class ToolCall(Displayable):
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: What displays show of the payload.
         large: What is known of a result of which the model read only the head; `value` is the whole.
+        returned: What a function of the notebook returned, the very object, in a tuple; empty for other tools and in a saved
+            conversation.
     """
 
     id: str
@@ -91,22 +93,24 @@ class ToolCall(Displayable):
     planned: bool = False
     previews: tuple[PayloadPreview, ...] = ()
     large: LargeResult | None = None
+    returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<ToolCall: {self.tool}, {self.status}>"
 
     @property
     def value(self) -> Any:
-        """The whole result as a Python value, made at each access.
+        """The whole result as a Python value.
 
-        The payload if a function of the notebook returned one; a pandas DataFrame for a table (a list of dicts without pandas);
-        else a dict, a list or a text.
+        Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
+        generator the list of what it yielded. Of another tool, made at each access: a pandas DataFrame for a table (a list of
+        dicts without pandas), else a dict, a list or a text.
 
         Raises:
             UsageError: It was large, and is not in this process any more.
         """
-        if self.payload is not None:
-            return self.payload
+        if self.returned:
+            return self.returned[0]
         if self.large is not None:
             return self.large.value
         if self.structured is not None:
@@ -296,6 +300,7 @@ def call_of(
         nested=nested,
         previews=end.result.previews if end.result else (),
         large=end.large,
+        returned=end.result.returned if end.result else (),
     )
 
 

@@ -167,3 +167,45 @@ def test_methods_partial_positions_and_callables_are_tools() -> None:
     assert run(counter.add, {"by": 2, "times": 3}) == 6
     assert run(counter, {"by": 1}, name="count") == 7
     assert list(schema(counter.add)["properties"]) == ["by", "times"]
+
+
+@pytest.mark.defect("J3")
+def test_a_field_gives_alias_default_and_limits() -> None:
+    def act(
+        city: Annotated[str, Field(alias="cityName", description="Where.")],
+        tags: Annotated[list[int], Field(default_factory=lambda: [1])],
+        days: int = Field(default=3, ge=1, alias="dayCount"),
+        more: list[int] = Field(default_factory=list, max_length=2),  # noqa: B008
+        plain: Annotated[int, Field(le=5)] = 4,
+    ) -> tuple[Any, ...]:
+        return city, tags, days, more, plain
+
+    read = schema(act)
+    assert list(read["properties"]) == ["cityName", "tags", "dayCount", "more", "plain"]
+    assert read["required"] == ["cityName"]
+    assert read["properties"]["cityName"] == {"type": "string", "description": "Where."}
+    assert read["properties"]["dayCount"] == {"type": "integer", "minimum": 1, "default": 3}
+    assert read["properties"]["plain"] == {"type": "integer", "maximum": 5, "default": 4}
+    assert "default" not in read["properties"]["tags"]
+    assert run(act, {"cityName": "Oslo"}) == ("Oslo", [1], 3, [], 4)
+    assert run(act, {"cityName": "Oslo", "tags": [], "dayCount": "2", "more": [1]}) == ("Oslo", [], 2, [1], 4)
+    for wrong in ({"city": "Oslo"}, {"cityName": "Oslo", "dayCount": 0}, {"cityName": "Oslo", "more": [1, 2, 3]}):
+        with pytest.raises(InvalidArgumentsError):
+            run(act, wrong)
+
+
+@pytest.mark.defect("J3")
+def test_a_default_without_json_is_not_in_the_schema() -> None:
+    def act(least: float = float("-inf"), most: float = float("nan")) -> float:
+        return least
+
+    assert [set(each) for each in schema(act)["properties"].values()] == [{"type"}] * 2
+    assert run(act, {}) == float("-inf")
+
+
+@pytest.mark.defect("J3")
+def test_two_parameters_with_one_alias_are_refused() -> None:
+    def act(a: Annotated[int, Field(alias="b")], b: int) -> None: ...
+
+    with pytest.raises(UsageError):
+        schema(act)
