@@ -26,7 +26,6 @@ from typing import NamedTuple
 IDLE_SECONDS = 20.0
 """It ends when there was no server for so long."""
 _REQUEST_BYTES = 1 << 20
-_REQUEST_SECONDS = 5.0
 
 
 class Request(NamedTuple):
@@ -52,14 +51,16 @@ class ForkServer:
 
     Args:
         listener: Where launchers connect.
-        parent: Descriptor of the process with which it ends.
+        parent: The process whose children may be launchers, and with which it ends.
+        watched: A descriptor of that process.
     """
 
-    def __init__(self, listener: socket.socket, parent: int) -> None:
+    def __init__(self, listener: socket.socket, parent: int, watched: int) -> None:
         # Not epoll, whose descriptor would be shared with the forked processes.
         self._selector = selectors.PollSelector()
         self._listener = listener
-        self._selector.register(parent, selectors.EVENT_READ)
+        self._parent = parent
+        self._selector.register(watched, selectors.EVENT_READ)
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def serve(self) -> Request | None:
@@ -74,8 +75,19 @@ class ForkServer:
             if request := handler():
                 return request
 
-    def _accept(self) -> Request | None:
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
+        # Nothing is waited for here: whoever sends no request holds up nobody.
+        with suppress(OSError):
+            if _is_launcher(connection, self._parent):
+                connection.setblocking(False)
+                connection.send(b"ready")
+                self._selector.register(connection, selectors.EVENT_READ, lambda: self._fork(connection))
+                return
+        connection.close()
+
+    def _fork(self, connection: socket.socket) -> Request | None:
+        self._selector.unregister(connection)
         if (request := _received(connection)) is not None:
             server, pid = os.getpid(), -1
             with suppress(OSError):
@@ -131,16 +143,33 @@ class ForkServer:
             connection.send(b"%d" % code)
 
 
+def _is_launcher(connection: socket.socket, parent: int) -> bool:
+    """Return whether a child of our parent is at the other end. Other processes of the user have no business here."""
+    pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    # The name in parentheses may have blanks and parentheses; the state and the parent follow it.
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return uid == os.getuid() and int(file.read().rpartition(b")")[2].split()[1]) == parent
+
+
 def _received(connection: socket.socket) -> Request | None:
-    """Return the request of a launcher; None if there is none, or it is another user's."""
-    connection.settimeout(_REQUEST_SECONDS)
+    """Return the request of a launcher; None if it sent none that can be read."""
+    streams: list[int] = []
     with suppress(OSError):
-        if struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] == os.getuid():
-            connection.send(b"ready")
-            message, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
-            if message:
-                return Request(**json.loads(message), streams=streams)
+        message, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
+        with suppress(ValueError, TypeError, RecursionError):
+            request = Request(**json.loads(message), streams=streams)
+            if len(streams) == 3 and _is_complete(request):
+                connection.setblocking(True)
+                return request
+    for stream in streams:
+        os.close(stream)
     return None
+
+
+def _is_complete(request: Request) -> bool:
+    kinds = isinstance(request.arguments, list) and isinstance(request.variables, dict) and isinstance(request.umask, int)
+    texts = [*request.arguments, request.folder, *request.variables, *request.variables.values()]
+    return kinds and bool(request.arguments) and all(isinstance(text, str) for text in texts)
 
 
 def become(request: Request) -> None:
@@ -180,7 +209,7 @@ def main(parent: int) -> None:
         return
     gc.collect()
     gc.freeze()
-    if request := ForkServer(socket.socket(fileno=0), watched).serve():
+    if request := ForkServer(socket.socket(fileno=0), parent, watched).serve():
         become(request)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,40 @@ class Hooks:
     stderr: Callable[[], Callable[[bytes], None]]
 
 
+class StartSlots:
+    """Limits how many server processes start at the same time: too many would only slow each other down past their limits.
+
+    A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one.
+
+    Args:
+        number: How many start together; by default two for each processor.
+        seconds: How long a start keeps its slot.
+    """
+
+    def __init__(self, number: int | None = None, seconds: float = 4.0) -> None:
+        self._free = asyncio.Semaphore(number or 2 * (os.cpu_count() or 1))
+        self._seconds = seconds
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it for the body or its time, whichever is shorter."""
+        await self._free.acquire()
+        kept = True
+
+        def give_back() -> None:
+            nonlocal kept
+            if kept:
+                kept = False
+                self._free.release()
+
+        timer = asyncio.get_running_loop().call_later(self._seconds, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+
 class _BothFailed(Exception):
     """Neither transport reached the server; the message has both reasons, redacted."""
 
@@ -66,6 +102,7 @@ class Lifecycle:
         limit: Limit of a start in seconds.
         hooks: The connection.
         secrets: What is redacted in errors.
+        slots: Limits how many processes start at the same time.
 
     Attributes:
         session: The current session; None before the first start.
@@ -84,6 +121,7 @@ class Lifecycle:
         limit: float,
         hooks: Hooks,
         secrets: Collection[str],
+        slots: StartSlots,
     ) -> None:
         self.session: McpSession | None = None
         self.state: ServerState = "closed"
@@ -98,6 +136,8 @@ class Lifecycle:
         self._limit = limit
         self._hooks = hooks
         self._secrets = secrets
+        self._slots = slots
+        self._started_at = 0.0
         self._lock = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -196,9 +236,13 @@ class Lifecycle:
         # Only a session that was ready is reopened automatically; after a failed start, the user decides.
         self.startable = False
         self._set("starting")
-        start = asyncio.get_running_loop().time()
+        self._started_at = asyncio.get_running_loop().time()
         try:
-            await self._open_session()
+            if self.mode.transport == "stdio":
+                async with self._slots.slot():
+                    await self._open_session()
+            else:
+                await self._open_session()
         except asyncio.CancelledError:
             self.startable = not self._closed
             self._set("closed")
@@ -206,19 +250,21 @@ class Lifecycle:
                 await self._end_session(self.session, grace=0)
             raise
         except Exception as error:
-            self.seconds = asyncio.get_running_loop().time() - start
+            self.seconds = asyncio.get_running_loop().time() - self._started_at
             self._failures += 1
-            self._set("failed", self._start_reason(error, start))
+            self._set("failed", self._start_reason(error, self._started_at))
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
                 self._hooks.changed()
             raise self._connect_error() from None
-        self.seconds = asyncio.get_running_loop().time() - start
+        self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = True
         self._set("ready")
 
     async def _open_session(self) -> None:
+        # Time spent waiting for a slot is not its own.
+        self._started_at = asyncio.get_running_loop().time()
         if self._config is not None and self.mode.transport == "stdio":
             # It imports its libraries meanwhile.
             fork_server_for(self._config)

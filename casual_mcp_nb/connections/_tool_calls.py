@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor
 from casual_mcp_nb.connections.convert import has_structured, is_small, result_from_mcp
 from casual_mcp_nb.connections.handlers import Handlers
-from casual_mcp_nb.errors import ToolCallError
+from casual_mcp_nb.errors import ToolCallError, shown
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.secret import Secrets
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 class _SessionForgotten(Exception):
     """The server no longer knows the session, so it has not run the call."""
+
+
+class _QuestionFailed(Exception):
+    """The call ended at a question that the server can only ask after the older handshake."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class ToolCalls:
 
     Attributes:
         deadlines: The deadlines of running calls.
+        repeatable: Whether a tool may be called again after it failed at its question.
     """
 
     server: str
@@ -56,15 +61,21 @@ class ToolCalls:
     redact: Redactor
     secrets: Secrets
     deadlines: CallDeadlines = field(default_factory=CallDeadlines)
+    repeatable: Callable[[str], bool] = lambda name: True
 
     async def run(
         self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, meta: Mapping[str, Any] | None
     ) -> ToolResult:
-        """Call a tool once, or a second time if the server has forgotten the session; see `Connection.call`."""
+        """Call a tool once, or a second time if the server lost the session or could not ask; see `Connection.call`."""
         try:
             return await self._run_once(name, arguments, on_progress, meta)
         except _SessionForgotten:
-            return await self._run_once(name, arguments, on_progress, meta, again=True)
+            pass
+        except _QuestionFailed:
+            if self.deadlines:
+                # To reconnect would end the other calls that run.
+                await self.deadlines.until_empty()
+        return await self._run_once(name, arguments, on_progress, meta, again=True)
 
     async def _run_once(
         self,
@@ -92,10 +103,15 @@ class ToolCalls:
             if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
                 session.give_up()
                 raise _SessionForgotten from None
+            if not again:
+                self._check_question(name, [root_cause(error, self.secrets)], session)
             failure = await self._failure(name, error, session, start)
         else:
             result = await self._converted(raw, session.output_schema(name))
-            advice = self._advice((part.text for part in result.content), session) if result.is_error else ""
+            texts = [part.text for part in result.content] if result.is_error else []
+            if not again:
+                self._check_question(name, texts, session)
+            advice = self._advice(texts, session)
             return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
         # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
         raise failure
@@ -126,6 +142,16 @@ class ToolCalls:
         if session.context.stderr is not None:
             await session.context.stderr.wait_end(0.3)
         return died_error(self.server, tool, reason, session.stderr_tail)
+
+    def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
+        """Have the call repeated after the older handshake, if that is what its question needs."""
+        if self.handlers.elicitation is None or not self.repeatable(tool):
+            return
+        version = session.server_info.protocol_version
+        if cannot_ask(texts, version) and self.lifecycle.request_legacy_mode():
+            text = f"Tool {shown(tool)} asks a question, which this server cannot do on a connection of protocol {version}."
+            self.handlers.warn(self.server, f"{text} It is connected by the older handshake, and the tool is called again.")
+            raise _QuestionFailed from None
 
     def _advice(self, texts: Iterable[str], session: McpSession) -> str:
         """Return advice for a call that failed with these messages because of the protocol version, if it did."""

@@ -24,6 +24,7 @@ class ToolCache:
 
     Attributes:
         ttl: As given; a listing that is fresh already stays so for as long as it was told.
+        listed: Whether there was a listing.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class ToolCache:
         self._stale_at = -math.inf
         self._invalidations = 0
         self._fetches = 0
-        self._listed = False
+        self.listed = False
         self._tokens: int | None = None
         self.tools: tuple[ToolSpec, ...] = ()
         self.version = _version(())
@@ -60,7 +61,7 @@ class ToolCache:
             async with self._lock:
                 if fetches == self._fetches or not self.fresh:
                     await self._refresh()
-        if not self._listed and self.last_error is not None:
+        if not self.listed and self.last_error is not None:
             raise self.last_error.with_traceback(None)
         return self.tools
 
@@ -95,10 +96,10 @@ class ToolCache:
 
     def _store(self, tools: Sequence[ToolSpec]) -> None:
         version = _version(tools)
-        if version != self.version or not self._listed:
+        if version != self.version or not self.listed:
             self.tools, self.version = tuple(tools), version
             self._tokens = None
-        self._listed = True
+        self.listed = True
         self.last_error = None
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, OnProgress
 from casual_mcp_nb.connections._errors import no_answer, root_cause
-from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle
+from casual_mcp_nb.connections._lifecycle import Hooks, Lifecycle, StartSlots
 from casual_mcp_nb.connections._log import keep_out_of_log, logger
 from casual_mcp_nb.connections._message_log import MessageLog
 from casual_mcp_nb.connections._output import OutputCheck
@@ -29,7 +30,7 @@ from casual_mcp_nb.types.secret import Secrets
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.server_records import Messages, ServerLog
 from casual_mcp_nb.types.session import ServerStatus
-from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Risk, ToolSpec
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -49,6 +50,7 @@ class Connection:
         cache_ttl: Seconds for which its list of tools is cached; None means it never expires.
         secrets: Values to redact in everything it sends, in addition to the secrets of its config.
         worker: The process that validates results; None to start one.
+        slots: Limits how many server processes start at the same time; None for no limit.
 
     Attributes:
         log: Its stderr and log messages.
@@ -66,6 +68,7 @@ class Connection:
         cache_ttl: float | None = DEFAULT_TTL,
         secrets: Collection[str] = (),
         worker: Worker | None = None,
+        slots: StartSlots | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -92,11 +95,12 @@ class Connection:
             self.messages.add,
             self.log.stderr,
         )
-        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets)
+        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
         self.resources = ServerResources(
             name, self._lifecycle, self._limits, deadlines, self._redact, self._secrets, cache_ttl, self._changed
         )
         self._restoring: asyncio.Task[None] | None = None
+        self._listing_again: asyncio.Task[None] | None = None
         self._calls = ToolCalls(
             name,
             config is not None,
@@ -107,6 +111,7 @@ class Connection:
             self._redact,
             self._secrets,
             deadlines,
+            self._repeatable,
         )
 
     @property
@@ -116,9 +121,10 @@ class Connection:
         session, error = lifecycle.session, lifecycle.error
         if error is None and listing is not None and lifecycle.state == "ready":
             error = f"its tools could not be listed: {root_cause(listing, self._secrets)}"
+        unlisted = lifecycle.state == "ready" and listing is not None and not self.cache.listed
         return ServerStatus(
             name=self.name,
-            state=lifecycle.state,
+            state="unlisted" if unlisted else lifecycle.state,
             error=error,
             stderr_tail=session.stderr_tail if session else "",
             tools=len(self.tools),
@@ -180,7 +186,8 @@ class Connection:
     async def connect(self) -> None:
         """Start the server, do the handshake and list its tools, within `init_timeout`; do nothing if it is ready.
 
-        A listing that fails leaves it ready without tools; the status says why. A caller that is cancelled ends the start.
+        A listing that fails leaves it `unlisted`, and the status says why; it is tried again once, with a separate limit.
+        A caller that is cancelled ends the start.
 
         Raises:
             ConnectError: It could not be connected; the message has the reason and the end of its stderr.
@@ -259,7 +266,10 @@ class Connection:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool once; a second time only if the server has forgotten the session and so cannot have run it.
+        """Call a tool once; a second time only if the first cannot have run, or failed at a question.
+
+        It is repeated if the server has forgotten the session, and if the tool asked the person a question that this server can
+        ask after the older handshake only, unless the tool is declared destructive.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
 
@@ -282,6 +292,10 @@ class Connection:
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         return await self._calls.run(name, arguments, on_progress, meta)
 
+    def _repeatable(self, name: str) -> bool:
+        """Whether a call that failed at its question may be repeated: what it did before is done twice."""
+        return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
+
     async def _list_first(self, deadline: float) -> None:
         """List the tools within the rest of the start's time limit. A failed listing is not a failure of the server."""
         self._list_until = deadline
@@ -290,12 +304,17 @@ class Connection:
             await self.cache.get_tools()
         except Exception as error:
             logger.warning("Server %s did not list its tools: %s", shown(self.name), root_cause(error, self._secrets))
+            self._listing_again = asyncio.create_task(self._list_again())
         finally:
             self._list_until = None
         self.resources.invalidate()
         session = self._lifecycle.session
         if session is not None and self.resources.subscriptions.all:
             self._restoring = asyncio.create_task(self.resources.subscriptions.restore(session))
+
+    async def _list_again(self) -> None:
+        with contextlib.suppress(Exception):
+            await self.refresh(force=True)
 
     async def _fetch(self) -> list[ToolSpec]:
         session = self._lifecycle.session

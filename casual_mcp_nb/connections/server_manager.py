@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.connections._deadlines import OnProgress
 from casual_mcp_nb.connections._fork import leave_fork_server, use_fork_server
+from casual_mcp_nb.connections._lifecycle import StartSlots
 from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections.cache import DEFAULT_TTL
 from casual_mcp_nb.connections.connection import Connection
@@ -98,6 +99,7 @@ class ServerManager:
         self._on_changed = handlers.changed if handlers else None
         self._handlers = replace(handlers or Handlers(), changed=self.changed)
         self.worker = Worker()
+        self._slots = StartSlots()
         use_fork_server(self)
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
@@ -243,6 +245,8 @@ class ServerManager:
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
 
+        About two processes for each processor start at the same time; the limit of each counts from its own start.
+
         Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
         Cancelling it ends the starts in progress; a second call starts them again.
 
@@ -371,7 +375,9 @@ class ServerManager:
         self, list_those_of: Callable[[ServerResources], Awaitable[tuple[T, ...]]]
     ) -> tuple[tuple[T, ...], dict[str, str]]:
         self._check_open()
-        ready = [name for name, status in self.statuses.items() if status.state == "ready" and name in self.resources]
+        ready = [
+            name for name, status in self.statuses.items() if status.state in ("ready", "unlisted") and name in self.resources
+        ]
         results = await asyncio.gather(*(list_those_of(self.resources[name]) for name in ready), return_exceptions=True)
         problems = {name: str(result) for name, result in zip(ready, results, strict=True) if isinstance(result, ServerError)}
         for result in results:
@@ -416,6 +422,7 @@ class ServerManager:
             cache_ttl=self._cache_ttl,
             secrets=self._secrets,
             worker=self.worker,
+            slots=self._slots,
         )
 
     def changed(self) -> None:

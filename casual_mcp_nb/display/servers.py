@@ -22,6 +22,7 @@ from casual_mcp_nb.types.session import Servers, ServerState, ServerStatus
 
 _STATES: dict[ServerState, Status] = {
     "ready": Status("✓ ready", "good"),
+    "unlisted": Status("! tools not listed", "bad"),
     "starting": Status("… starting", "busy"),
     "failed": Status("✗ failed", "bad"),
     "closed": Status("○ closed", "quiet"),

@@ -269,8 +269,8 @@ def _server(status: ServerStatus) -> Check:
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
             return Check("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
-        case "ready":
-            return Check("Servers", status.name, "warn", f"ready, but {status.error}", f"%mcp reconnect {status.name}")
+        case "ready" | "unlisted":
+            return Check("Servers", status.name, "warn", f"connected, but {status.error}", f"%mcp reconnect {status.name}")
         case "starting" | "closed" if status.seconds is None:
             return Check(
                 "Servers",

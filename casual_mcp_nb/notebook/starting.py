@@ -116,7 +116,7 @@ class StartDisplay:
     def _report(self, servers: Servers) -> None:
         """Write a line for each server that has become ready or failed since the last call."""
         for status in servers.values():
-            if status.state in ("ready", "failed") and status.name not in self._reported:
+            if status.state in ("ready", "unlisted", "failed") and status.name not in self._reported:
                 self._reported.add(status.name)
                 sys.stderr.write(f"{line_of(status)}\n")
         sys.stderr.flush()
@@ -135,14 +135,16 @@ def line_of(status: ServerStatus) -> str:
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
     reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
-    return f"{status.name}: {status.state}{took}: {reason}"
+    return f"{status.name}: {'connected' if status.state == 'unlisted' else status.state}{took}: {reason}"
 
 
 def summary_of(servers: Servers) -> str:
     """Return a line about servers that have started."""
     ready = [name for name, status in servers.items() if status.state == "ready"]
     failed = [name for name, status in servers.items() if status.state == "failed"]
+    unlisted = [name for name, status in servers.items() if status.state == "unlisted"]
     more = f"; failed: {', '.join(failed)}" if failed else ""
+    more += f"; tools not listed: {', '.join(unlisted)}" if unlisted else ""
     return f"{len(ready)} of {len(servers)} servers ready{more}"
 
 

@@ -18,7 +18,7 @@ from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 _MAX_REASON = 500
 
-ServerState = Literal["starting", "ready", "failed", "closed"]
+ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ServerStatus(Displayable):
 
     Args:
         name: Its name in the config.
-        state: `starting`, `ready`, `failed` or `closed`.
+        state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed), `failed` or `closed`.
         error: Why it failed, or why its tools could not be listed; None if all is well.
         stderr_tail: The last lines of its stderr, cleaned and with secrets masked.
         tools: Number of tools.

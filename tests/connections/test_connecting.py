@@ -151,12 +151,12 @@ async def test_an_unknown_protocol_version_fails_with_both_versions(
 
 
 @pytest.mark.fault(7)
-async def test_a_listing_that_fails_leaves_the_server_ready_and_says_why(
+async def test_a_listing_that_fails_leaves_the_server_unlisted_and_says_why(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
     connection = opened(Connection("bare", raw(listing="error")))
     await connection.connect()
-    assert connection.status.state == "ready"
+    assert connection.status.state == "unlisted"
     assert connection.status.error == "its tools could not be listed: the index is broken"
     assert (await connection.call("anything", {})).content[0].text == "ok"
 
@@ -167,7 +167,7 @@ async def test_a_listing_that_never_answers_ends_at_the_limit_of_the_start(
 ) -> None:
     connection = opened(Connection("slow", raw({"init_timeout": 1.0}, listing="silent")))
     await connection.connect()
-    assert connection.status.state == "ready"
+    assert connection.status.state == "unlisted"
     assert (
         connection.status.error
         == "its tools could not be listed: no answer in 1 s (if it needs longer, raise servers.slow.init_timeout)"

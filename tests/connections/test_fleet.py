@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 
-from casual_mcp_nb.connections import Handlers, ServerManager
+from casual_mcp_nb.connections import Connection, Handlers, ServerManager
+from casual_mcp_nb.connections._lifecycle import StartSlots
 from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, UnknownNameError, UsageError
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
@@ -33,6 +35,69 @@ async def test_servers_start_side_by_side(opened: Opened, raw: Raw, tmp_path: Pa
     server_manager = opened(ServerManager(dict.fromkeys(("one", "two", "three"), server)))
     await server_manager.connect()
     assert [status.state for status in server_manager.statuses.values()] == ["ready"] * 3
+
+
+@pytest.mark.defect("G5")
+async def test_only_so_many_processes_start_at_the_same_time_and_a_slow_one_makes_room() -> None:
+    slots = StartSlots(number=2, seconds=0.05)
+    running, most, end = 0, 0, asyncio.Event()
+
+    async def start(ends: bool) -> None:
+        nonlocal running, most
+        async with slots.slot():
+            running += 1
+            most = max(most, running)
+            await (asyncio.sleep(0) if ends else end.wait())
+            running -= 1
+
+    await asyncio.gather(*(start(ends=True) for _ in range(10)))
+    assert (running, most) == (0, 2)
+    hanging = [asyncio.create_task(start(ends=False)) for _ in range(3)]
+    async with asyncio.timeout(30):
+        # The third gets the slot of one that takes too long.
+        while running < 3:  # noqa: ASYNC110 (the clock of the slots signals nothing)
+            await asyncio.sleep(0.01)
+        end.set()
+        await asyncio.gather(*hanging)
+        await asyncio.gather(*(start(ends=True) for _ in range(10)))
+    assert running == 0
+
+
+@pytest.mark.defect("G5")
+async def test_the_limit_of_a_start_counts_from_its_own_start(opened: Opened, raw: Raw) -> None:
+    slots = StartSlots(number=1, seconds=60)
+    silent = opened(Connection("silent", raw({"init_timeout": 2.0}, handshake="silent"), slots=slots))
+    behind = opened(Connection("behind", raw({"init_timeout": 2.0}), slots=slots))
+    results = await asyncio.gather(silent.connect(), behind.connect(), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectError, type(None)]
+    assert behind.status.state == "ready"
+    assert behind.status.seconds is not None
+    assert silent.status.seconds is not None
+    assert behind.status.seconds < silent.status.seconds
+
+
+class _FailsOnce(Middleware):
+    def __init__(self) -> None:
+        self.listings = 0
+
+    async def on_list_tools(self, context: Any, call_next: Any) -> Any:
+        self.listings += 1
+        if self.listings == 1:
+            raise RuntimeError("still loading")
+        return await call_next(context)
+
+
+@pytest.mark.defect("G5")
+async def test_a_listing_that_failed_is_tried_again_once(opened: Opened, until: Callable[..., Any]) -> None:
+    server, listing, states = _inside("a"), _FailsOnce(), []
+    server.add_middleware(listing)
+    connection = opened(
+        Connection("late", server=server, handlers=Handlers(changed=lambda: states.append(connection.status.state)))
+    )
+    await connection.connect()
+    await until(lambda: connection.status.tools)
+    assert "unlisted" in states
+    assert (connection.status.state, connection.status.error, listing.listings) == ("ready", None, 2)
 
 
 @pytest.mark.fault(1)

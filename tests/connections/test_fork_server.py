@@ -200,13 +200,60 @@ def test_a_listener_that_is_not_its_parents_gets_nothing() -> None:
             assert json.loads(process.communicate(PING, SECONDS)[0])["id"] == 1
 
 
+STRANGER = """
+import json, os, socket, sys
+silent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+silent.connect("\\0" + sys.argv[1])
+welcome = silent.recv(16)
+request = {"arguments": ["x"], "folder": "/", "variables": {}, "umask": 0}
+wrong = [{"arguments": "x"}, {"arguments": []}, {"folder": None}, {"variables": {"a": 1}}, {"umask": "0"}, {"more": 1}]
+messages = [b"{", b"[]", b"[" * 100_000, b"\\xff", b"null", json.dumps(request).encode()]
+messages += [json.dumps({**request, **one}).encode() for one in wrong]
+for message in messages if welcome else []:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sender:
+        sender.connect("\\0" + sys.argv[1])
+        sender.recv(16)
+        streams = [0, 1, 2] if message[-1:] == b"}" and message != messages[5] else [0]
+        socket.send_fds(sender, [message], streams)
+        try:
+            assert sender.recv(16) == b"", message
+        except ConnectionError:
+            pass
+print(welcome.decode() or "refused", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.defect("G9")
+def test_malformed_requests_and_silent_connections_hold_up_nobody_and_strangers_are_refused(address: str) -> None:
+    server = fork_server()
+    descriptors = server.num_fds()
+    between = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with (
+        subprocess.Popen([sys.executable, "-c", STRANGER, address], **pipes) as child,
+        subprocess.Popen([sys.executable, "-c", between, STRANGER, address], **pipes) as grandchild,
+    ):
+        assert child.stdout is not None
+        assert grandchild.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert grandchild.stdout.readline() == b"refused\n"
+        # Both are still connected.
+        assert json.loads(run(command("math"), address, PING).stdout)["id"] == 1
+        assert fork_server() == server
+        child.communicate()
+        grandchild.communicate()
+    assert json.loads(run(command("math"), address, PING).stdout)["id"] == 1
+    assert server.num_fds() <= descriptors + 1
+
+
 def test_a_fork_server_with_nothing_to_do_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_fork_server, "IDLE_SECONDS", 0.01)
     watched = os.pidfd_open(os.getpid())
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind("")
         listener.listen()
-        assert _fork_server.ForkServer(listener, watched).serve() is None
+        assert _fork_server.ForkServer(listener, os.getpid(), watched).serve() is None
     os.close(watched)
 
 

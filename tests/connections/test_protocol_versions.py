@@ -74,19 +74,42 @@ async def test_the_protocol_of_a_server_is_what_its_config_says(opened: Opened, 
 
 
 @pytest.mark.defect("E2")
-async def test_a_tool_that_cannot_ask_on_the_newer_protocol_is_explained_and_can_ask_at_the_next_call(opened: Opened) -> None:
+@pytest.mark.defect("J6")
+async def test_a_tool_that_cannot_ask_on_the_newer_protocol_asks_in_the_same_call_after_the_older_handshake(
+    opened: Opened,
+) -> None:
     log: list[str] = []
     connection = opened(Connection("asking", server=asking(), handlers=answering(log)))
     await connection.connect()
-    first = await connection.call("ask", {})
-    assert first.is_error
-    assert NEWER in first.content[-1].text
-    assert "older handshake" in first.content[-1].text
+    assert connection.status.protocol_version == NEWER
+    for _ in range(2):
+        result = await connection.call("ask", {})
+        assert (result.is_error, result.content[0].text) == (False, "hello Ada")
     assert len(log) == 1
-    second = await connection.call("ask", {})
-    assert (second.is_error, second.content[0].text) == (False, "hello Ada")
     assert connection.status.protocol_version == OLDER
     assert len(connection.status.notes) == 1
+
+
+@pytest.mark.defect("J6")
+async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itself(opened: Opened) -> None:
+    log: list[str] = []
+    server: FastMCP[Any] = FastMCP("asking")
+    calls: list[str] = []
+
+    @server.tool(annotations={"destructiveHint": True})
+    async def ask(ctx: Context) -> str:
+        calls.append("started")
+        answer = await ctx.elicit("Your name?", response_type=str)
+        return f"hello {answer.data}"  # type: ignore[union-attr]
+
+    connection = opened(Connection("asking", server=server, handlers=answering(log)))
+    await connection.connect()
+    first = await connection.call("ask", {})
+    assert (first.is_error, len(calls)) == (True, 1)
+    assert NEWER in first.content[-1].text
+    assert "older handshake" in first.content[-1].text
+    second = await connection.call("ask", {})
+    assert (second.is_error, second.content[0].text, len(calls)) == (False, "hello Ada", 2)
 
 
 @pytest.mark.defect("E2")
@@ -98,9 +121,9 @@ async def test_a_server_that_asks_is_started_again_once_and_what_runs_meanwhile_
     await connection.connect()
     waiting = asyncio.create_task(connection.call("wait", {"seconds": 1}))
     await asyncio.sleep(0)
-    assert [(await connection.call("ask", {})).is_error for _ in range(2)] == [True, True]
-    assert (await waiting).content[0].text == "waited"
     assert (await connection.call("ask", {})).content[0].text == "hello Ada"
+    assert waiting.done()
+    assert (await waiting).content[0].text == "waited"
     assert "servers.asking.protocol" in connection.status.notes[0]
 
 
@@ -200,7 +223,6 @@ def test_the_extensions_of_a_server_and_what_was_negotiated_are_on_its_card_and_
     with Session({"servers": {}}, in_process={"asking": asking()}) as session:
         status = session.servers["asking"]
         assert status.extensions == ("io.modelcontextprotocol/ui",)
-        session.call_tool("asking:ask")
         text = repr(status)
         assert "io.modelcontextprotocol/ui" in text
         assert NEWER in text

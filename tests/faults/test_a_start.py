@@ -142,12 +142,12 @@ async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened:
     [("error", "the index is broken"), ("silent", "no answer in 1 s (if it needs longer, raise servers.broken.init_timeout)")],
     ids=["fails", "never answers"],
 )
-async def test_a_listing_that_fails_or_never_answers_leaves_the_server_ready_and_the_chat_starts_without_its_tools(
+async def test_a_listing_that_fails_or_never_answers_leaves_the_server_unlisted_and_the_chat_starts_without_its_tools(
     opened: Opened, raw: Raw, listing: str, reason: str
 ) -> None:
     chat = await opened(beside(raw, raw({"init_timeout": 1.0}, listing=listing)))
     status = chat.server_manager.statuses["broken"]
-    assert (status.state, status.tools) == ("ready", 0)
+    assert (status.state, status.tools) == ("unlisted", 0)
     assert status.error == f"its tools could not be listed: {reason}"
     assert reason in status._repr_html_()
     await assert_the_others_work(chat)

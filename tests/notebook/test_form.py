@@ -9,6 +9,22 @@ import pytest
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.interaction.form import MAX_CHOICES, MAX_FIELDS, checked, fields_of
 
+WRONG = {
+    "email": [
+        "ada",
+        "ada@",
+        "@example.com",
+        "ada@exam ple.com",
+        "ada@example.com, eve@evil.example",
+        "a\r\nBcc: b@c",
+        "ä@ö.de",
+    ],
+    "uri": ["example.com", "https://", "https://a b", "//example.com", "http://[::1", "x:<y>"],
+    "date": ["28.7.2026", "2026-02-30", "20260728", "2026-W31-2", "2026-07-28T00:00"],
+    "date-time": ["2026-07-28", "2026-07-28T14:30:00", "2026-07-28 14:30Z", "noon"],
+}
+"""What is not in the format that a field wants."""
+
 
 def field(part: Any, required: bool = False) -> Any:
     (made,) = fields_of({"type": "object", "properties": {"x": part}, "required": ["x"] if required else []})
@@ -68,6 +84,13 @@ def test_what_a_server_writes_is_cleaned_and_bounded() -> None:
         ({"enum": ["a"], "enumNames": ["An a"]}, "An a", "a"),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["b", "a"], ["b", "a"]),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, "a", ["a"]),
+        ({"type": "string", "format": "email"}, " ada@example.com ", "ada@example.com"),
+        ({"type": "string", "format": "uri"}, "https://example.com/a?b=c#d", "https://example.com/a?b=c#d"),
+        ({"type": "string", "format": "uri"}, "urn:isbn:0451450523", "urn:isbn:0451450523"),
+        ({"type": "string", "format": "date"}, "2028-02-29", "2028-02-29"),
+        ({"type": "string", "format": "date-time"}, "2026-07-28T14:30:00.5Z", "2026-07-28T14:30:00.5Z"),
+        ({"type": "string", "format": "date-time"}, "2026-07-28t14:30:00+02:00", "2026-07-28t14:30:00+02:00"),
+        ({"type": "string", "format": "hostname"}, " any text ", " any text "),
     ],
 )
 def test_an_answer_comes_in_the_type_that_the_field_wants(part: Any, given: Any, taken: Any) -> None:
@@ -84,6 +107,7 @@ def test_what_is_left_empty_is_left_out_unless_it_is_required(empty: Any) -> Non
         checked((field(part, required=True),), {"x": empty})
 
 
+@pytest.mark.defect("J6")
 @pytest.mark.parametrize(
     ("part", "given", "words"),
     [
@@ -97,6 +121,7 @@ def test_what_is_left_empty_is_left_out_unless_it_is_required(empty: Any) -> Non
         ({"type": "boolean"}, "perhaps", "yes or no"),
         ({"enum": ["a", "b"]}, "c", "one of: a, b"),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["a", "c"], "one of: a, b"),
+        *(({"type": "string", "format": name}, wrong, "such as") for name, wrongs in WRONG.items() for wrong in wrongs),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused_in_words(part: Any, given: Any, words: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from itertools import islice
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.display.text import clean, cut, one_line
 from casual_mcp_nb.errors import UsageError, shown
@@ -18,6 +21,10 @@ MAX_FIELDS = 40
 MAX_CHOICES = 200
 MAX_NOTE = 500
 MAX_DEFAULT = 4_000
+_EMAIL = re.compile(
+    r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I | re.A
+)
+"""What browsers accept: https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address."""
 _YES = ("y", "yes", "true", "1")
 _NO = ("n", "no", "false", "0")
 
@@ -36,6 +43,7 @@ class FormField:
         choices: The values with their labels.
         minimum: The smallest number, or the minimum length of a string.
         maximum: The largest number, or the maximum length of a string.
+        format: What a text must be: `email`, `uri`, `date` or `date-time`; empty for any text.
     """
 
     name: str
@@ -47,6 +55,7 @@ class FormField:
     choices: tuple[tuple[str, str], ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    format: str = ""
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
@@ -89,6 +98,7 @@ def _field(name: str, part: SchemaReader, required: bool) -> FormField:
         choices=_choices(part.items if kind == "choices" else part),
         minimum=part.number(low),
         maximum=part.number(high),
+        format=part.text("format") if kind == "text" and part.text("format") in FORMATS else "",
     )
     return replace(field, default=_default(field, part.schema.get("default")))
 
@@ -159,7 +169,41 @@ def _value(field: FormField, given: Any) -> Any:
             return [_chosen(field, item) for item in (given if isinstance(given, list | tuple | set) else [given])]
     text = str(given)
     _within(field, len(text), " characters")
+    return _formatted(field, text.strip()) if field.format else text
+
+
+def _formatted(field: FormField, text: str) -> str:
+    description, is_valid = FORMATS[field.format]
+    try:
+        valid = is_valid(text)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise UsageError(f"{shown(field.title)} takes {description}, not {shown(text)}.")
     return text
+
+
+def _is_date(text: str) -> bool:
+    return len(text) == 10 and text[4] == text[7] == "-" and bool(date.fromisoformat(text))
+
+
+def _is_date_time(text: str) -> bool:
+    return len(text) > 10 and text[10] in "Tt" and datetime.fromisoformat(text.upper()).tzinfo is not None
+
+
+def _is_uri(text: str) -> bool:
+    parts = urlsplit(text)
+    return bool(parts.scheme) and bool(parts.netloc or parts.path) and text.isascii() and not set(text) & set(' <>"{}|\\^`')
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "email": ("an e-mail address such as ada@example.com", lambda text: len(text) <= 320 and _EMAIL.fullmatch(text)),
+    "uri": ("an address such as https://example.com", _is_uri),
+    "date": ("a date such as 2026-07-28", _is_date),
+    "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
+}
+"""The formats of a form's texts, each with what it takes and the check;
+see https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
 
 
 def _truth(field: FormField, given: Any) -> bool:

@@ -10,7 +10,7 @@ from casual_mcp_nb.display.text import first
 from casual_mcp_nb.engine.approval import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
-from casual_mcp_nb.notebook.interaction.form import FormField
+from casual_mcp_nb.notebook.interaction.form import FORMATS, FormField
 from casual_mcp_nb.notebook.interaction.prompt import prompted
 from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
 
@@ -96,7 +96,10 @@ async def _form(question: FormQuestion, ask: Ask) -> None:
 
 def _prompt(field: FormField) -> str:
     kinds = {"boolean": "yes or no", "number": "a number", "integer": "a whole number"}
-    hints = [kinds.get(field.kind, ""), ", ".join(label for _, label in field.choices)]
+    hints = [
+        FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
+        ", ".join(label for _, label in field.choices),
+    ]
     default = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
     hints += [f"Enter: {default}" if field.default is not None else "", "" if field.required else "optional"]
     about = f" - {field.description}" if field.description else ""

@@ -115,6 +115,8 @@ test("a form begins with what the server suggests, whatever it calls its fields"
   assert.deepEqual(toggled(FIELD, ["b"], "a", true), ["a", "b"]);
   assert.deepEqual(toggled(FIELD, ["a", "b"], "b", false), ["a"]);
   assert.deepEqual(inputProps({ ...FIELD, kind: "integer", minimum: 1 }), { type: "number", step: "1", min: 1 });
+  const types = ["email", "uri", "date", "date-time"].map((format) => inputProps({ ...FIELD, kind: "text", format }).type);
+  assert.deepEqual(types, ["email", "url", "date", "text"]);
 });
 
 test("tokens read as people write them, and what was not reported says so", () => {

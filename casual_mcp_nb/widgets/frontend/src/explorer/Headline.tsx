@@ -4,13 +4,14 @@ import { headlineSaving } from "./budget";
 import { CostBar } from "./CostBar";
 import { keyOfServer } from "./rows";
 import type { ExplorerState } from "./state";
+import { isBroken } from "./statuses";
 import type { Workbench } from "./workbench";
 
 /** What the first request costs, what deferring saves, and how many servers failed. */
 export function Headline({ bench }: { bench: Workbench }) {
   const { selection } = useWidgetState<ExplorerState>();
   const { budget, order, servers } = selection;
-  const failed = order.filter((name) => servers[name]?.state === "failed");
+  const failed = order.filter((name) => isBroken(servers[name]));
   const change = budget.before ? budget.now.total - budget.before.total : 0;
   const showFailed = () => {
     const server = failed[0] as string;

@@ -5,7 +5,7 @@ import { counted, number, tokens } from "../lib/words";
 import { Cell, Line } from "./Line";
 import type { ServerEntry } from "./rows";
 import type { ExplorerState, Mode } from "./state";
-import { MODES, modeHelp, STATES } from "./statuses";
+import { isBroken, MODES, modeHelp, STATES } from "./statuses";
 import type { Workbench } from "./workbench";
 
 interface Props {
@@ -55,10 +55,10 @@ export function ServerRow({ bench, entry: { server, shown, all, open }, chosen, 
         <strong class="cmn-clip" data-testid="name">
           {server}
         </strong>
-        {info.state !== "failed" && <span class="cmn-quiet cmn-clip">{all ? counts.join(" · ") : ""}</span>}
+        {!isBroken(info) && <span class="cmn-quiet cmn-clip">{all ? counts.join(" · ") : ""}</span>}
         <span class="cmn-tags">
           {info.state !== "ready" && (
-            <span class="cmn-tag" data-testid="state" data-tone={info.state === "failed" ? "bad" : "busy"}>
+            <span class="cmn-tag" data-testid="state" data-tone={isBroken(info) ? "bad" : "busy"}>
               {STATES[info.state].toLowerCase()}
             </span>
           )}

@@ -1,6 +1,7 @@
 // The rows of the list: which servers and tools it shows, in which order.
 
 import type { SelectionState, ToolEntry } from "./state";
+import { isBroken } from "./statuses";
 
 export type Order = "server" | "tokens" | "name";
 
@@ -88,7 +89,7 @@ export function rowsOf({ order, servers, tools, fates }: Source, view: View): { 
     }
     if (inText.length && !shown) continue;
     rows.push({ kind: "server", key: keyOfServer(server), server, shown, all: entries.length, open });
-    if (servers[server]?.state === "failed") rows.push({ kind: "failure", key: `f:${server}`, server });
+    if (isBroken(servers[server])) rows.push({ kind: "failure", key: `f:${server}`, server });
     rows.push(...group);
   }
   return { rows: grouped ? rows : matches.sort(COMPARE[view.order as keyof typeof COMPARE]), count };

@@ -7,7 +7,7 @@ import type { Unaccepted } from "../lib/TrustCard";
 export type Mode = "loaded" | "deferred" | "off";
 
 export interface ServerInfo {
-  state: "ready" | "starting" | "failed" | "closed";
+  state: "ready" | "unlisted" | "starting" | "failed" | "closed";
   /** The chosen mode, and the one that results: all can be deferred, and discovery can be off. */
   mode: Mode;
   effective: Mode;

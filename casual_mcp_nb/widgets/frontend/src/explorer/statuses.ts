@@ -62,6 +62,7 @@ export const MODES: readonly (readonly [Mode, string])[] = [
 
 export const STATES: Record<ServerInfo["state"], string> = {
   ready: "Ready",
+  unlisted: "Tools not listed",
   starting: "Starting …",
   failed: "Failed",
   closed: "Closed",
@@ -79,3 +80,6 @@ export function modeHelp({ mode, effective }: Pick<ServerInfo, "mode" | "effecti
   const why = effective === "deferred" ? "every server is deferred" : "discovery is off";
   return `Now ${effective}, because ${why}. ${MODE_HELP[effective]}`;
 }
+
+/** Whether a server cannot be used and says why. */
+export const isBroken = (info: ServerInfo | undefined): boolean => info?.state === "failed" || info?.state === "unlisted";

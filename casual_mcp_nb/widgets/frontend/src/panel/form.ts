@@ -23,9 +23,12 @@ export function toggled(field: Field, chosen: readonly string[], value: string, 
   return field.choices.map(([each]) => each).filter((each) => (each === value ? on : chosen.includes(each)));
 }
 
+/** Inputs of the browser for the formats that they can express: theirs for a time has no offset. */
+const INPUT_TYPES: Record<string, string> = { email: "email", uri: "url", date: "date" };
+
 /** The attributes of an input for text or a number. */
 export function inputProps(field: Field): Record<string, string | number> {
-  if (field.kind === "text") return { type: "text" };
+  if (field.kind === "text") return { type: INPUT_TYPES[field.format ?? ""] ?? "text" };
   const limits = {
     ...(field.minimum !== undefined && { min: field.minimum }),
     ...(field.maximum !== undefined && { max: field.maximum }),

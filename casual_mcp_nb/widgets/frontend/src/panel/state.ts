@@ -45,6 +45,7 @@ export interface Field {
   choices: [value: string, label: string][];
   minimum?: number;
   maximum?: number;
+  format?: string;
 }
 
 export interface FormAsked extends Asked {
