@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,9 @@ IPYKERNEL = ["ipykernel==6.31.*"]
 # LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
 LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.2", "pytest-timeout>=2.4"]
 
+# What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with nothing else.
+BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+
 # The peer that benchmarks and the signatures of its names are compared with.
 CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
 
@@ -54,6 +58,7 @@ def main() -> None:
         "litellm": ("litellm", LITELLM, with_python),
         "node": ("node", NODE, with_python),
         "conformance": ("conformance/node_modules", CONFORMANCE, with_npm),
+        "base": ("base", BASE, with_python),
         "axe": ("axe/node_modules", AXE, with_npm),
     }
     by_name = {"casual-mcp": ("casual-mcp", CASUAL_MCP, with_python)}

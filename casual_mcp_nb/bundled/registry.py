@@ -37,7 +37,7 @@ class BundledServer:
         approval: The default policy of its tools.
         example: A question to start with that the offline planner can answer with it; empty for none.
         libraries: The modules of other packages that it needs.
-        extra: The extra of this package that installs them.
+        extra: The extra of this package that installs them; empty where the package itself does.
         credentials: Says which credentials are missing, without importing a library; None if it needs none. Such a server runs
             only in its own process, which alone reads them.
         asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
@@ -51,18 +51,22 @@ class BundledServer:
     approval: Literal["never", "destructive", "always"] = "never"
     example: str = ""
     libraries: tuple[str, ...] = ()
-    extra: str = "demo"
+    extra: str = ""
     credentials: Callable[[], Missing | None] | None = None
     asks_each_time: frozenset[str] = frozenset()
     finished: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def missing(self) -> Missing | None:
         """Return what keeps the server from running here; None if nothing does."""
+        return self.missing_libraries() or (self.credentials() if self.credentials else None)
+
+    def missing_libraries(self) -> Missing | None:
+        """Return which of its libraries are not installed; None if all are."""
         absent = [name for name in self.libraries if not _installed(name)]
-        if absent:
-            reason = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
-            return Missing(reason, f'pip install "casual-mcp-nb[{self.extra}]"')
-        return self.credentials() if self.credentials else None
+        if not absent:
+            return None
+        package = f'"casual-mcp-nb[{self.extra}]"' if self.extra else "casual-mcp-nb"
+        return Missing(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed", f"pip install {package}")
 
 
 def _google(*one_of: str) -> Missing | None:

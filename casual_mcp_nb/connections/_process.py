@@ -48,6 +48,12 @@ def environment_of(config: ServerConfig) -> dict[str, str]:
 
 def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | None:
     """Return why the command cannot be started, or None."""
+    if config.bundled:
+        from casual_mcp_nb.bundled.registry import known
+
+        # Its process would only say so on its stderr, and end.
+        if (missing := known(config.bundled).missing_libraries()) is not None:
+            return f"{missing.reason} ({missing.remedy})"
     if config.cwd is not None and not Path(config.cwd).is_dir():
         return f"the folder {shown(config.cwd)} does not exist"
     if any("\0" in word for word in command):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fastmcp import Client
 
+from casual_mcp_nb import Session
 from casual_mcp_nb.bundled import BUNDLED, anthropic_usage_server, available, build, command, google_account
 from casual_mcp_nb.bundled._private_files import write_private
 
@@ -137,6 +138,21 @@ def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(
 
     assert here.missing["text"].reason == "inscriptis is not installed"
     assert "math" in here.servers
-    with pytest.raises(ValueError, match=r'the bundled server text .* pip install "casual-mcp-nb\[demo\]"'):
+    with pytest.raises(ValueError, match=r"the bundled server text .* pip install casual-mcp-nb$"):
         build("text")
     build("math").close()
+
+
+@pytest.mark.defect("F25")
+def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "inscriptis", None)
+    servers = {name: {"bundled": name} for name in ("text", "math")}
+    models = {"clients": {"o": {"provider": "offline"}}, "models": {"planner": {"client": "o", "model": "planner"}}}
+    with Session.from_config({"servers": servers, **models}) as session:
+        (notice,) = session.chat("What is 17 * 23?").notices
+        rows = [row for row in session.doctor() if row.name == "text" and row.verdict == "fail"]
+        status = session.servers["text"]
+        assert (status.state, session.servers["math"].state) == ("failed", "ready")
+    for words in (str(status.error), notice.text, rows[0].found + rows[0].advice, rows[1].found):
+        assert "inscriptis is not installed" in words
+        assert "pip install casual-mcp-nb" in words

@@ -11,27 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from casual_mcp_nb.bundled import BUNDLED
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 OPTIONAL = {
     *(
         "anthropic",
-        "charset_normalizer",
-        "dateutil",
-        "docx",
         "google",
         "httpx",
-        "inscriptis",
         "litellm",
-        "lxml",
         "matplotlib",
         "ollama",
         "openai",
-        "psutil",
         "pytest",
     ),
-    *("fastapi", "fastapi_offline", "h11", "jmespath", "pint", "starlette", "tiktoken", "uvicorn"),
+    *("fastapi", "fastapi_offline", "h11", "starlette", "tiktoken", "uvicorn"),
     *("google_auth_httplib2", "google_auth_oauthlib", "googleapiclient", "httplib2", "oauthlib", "requests"),
 }
 """Imported inside a function, where the package does without it or says what to install, for type checkers only, or in
@@ -64,6 +60,18 @@ def test_every_package_that_is_imported_is_declared_with_a_floor() -> None:
         assert names & declared.keys(), f"{module} is imported and not declared"
     for requirement in declared.values():
         assert ">=" in requirement, f"{requirement} has no floor"
+
+
+@pytest.mark.defect("F25")
+def test_what_bundled_servers_need_is_installed_with_the_package_or_by_the_extra_they_name() -> None:
+    homes = packages_distributions()
+    for server in BUNDLED.values():
+        extra = PROJECT["project"]["optional-dependencies"][server.extra] if server.extra else []
+        declared = {name_of(each) for each in [*PROJECT["project"]["dependencies"], *extra]}
+        for library in server.libraries:
+            names = {name.lower().replace("_", "-") for name in homes[library]}
+            assert names & declared, f"{server.name} needs {library}"
+    assert not any(server.extra for server in BUNDLED.values() if server.default)
 
 
 @pytest.mark.defect("D15")

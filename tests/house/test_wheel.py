@@ -42,19 +42,39 @@ load_config(17)
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clean environment that holds nothing but the wheel, and sees the libraries that it needs."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling", reason="the tests' own extra brings it")
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def outside(wheel: Path) -> Path:
+    """A clean environment that holds nothing but the wheel, and sees the libraries that it needs."""
+    return installed(wheel, "everything", site.getsitepackages())
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path) -> Path:
+    """A clean environment with the wheel and what pip installs with it, without any extra."""
+    base = ROOT / ".third-party" / "base"
+    if not (base / "installed").is_file():
+        pytest.skip(".third-party/base is missing: `python3 .ci/third_party.py` installs it")
+    return installed(wheel, "bare", [str(path) for path in base.rglob("site-packages")])
+
+
+def installed(wheel: Path, name: str, libraries: list[str]) -> Path:
+    """Unpack the wheel into a virtual environment that also sees these folders of packages."""
+    folder = wheel.parent / name
     venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
     (packages,) = [path for path in (folder / "venv").rglob("site-packages") if path.is_dir()]
-    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     # Only the folders themselves: what their own .pth files add, such as this checkout, stays out.
-    (packages / "libraries.pth").write_text("\n".join(site.getsitepackages()))
+    (packages / "libraries.pth").write_text("\n".join(libraries))
     return folder
 
 
@@ -78,6 +98,36 @@ def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert str(outside) in done.stdout
     assert "default" in done.stdout
+
+
+@pytest.mark.defect("F25")
+def test_what_pip_installs_by_itself_runs_the_demo(bare: Path) -> None:
+    command = [python(bare), "-m", "casual_mcp_nb", "demo", "How many kilometres are 26.2 miles?", "--json"]
+    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "42.16" in done.stdout
+    assert "failed" not in done.stderr
+
+
+@pytest.mark.defect("F25")
+def test_what_pip_installs_by_itself_is_imported_and_loaded_into_ipython(bare: Path) -> None:
+    code = """
+import sys
+import casual_mcp_nb
+from IPython.core.interactiveshell import InteractiveShell
+from casual_mcp_nb.bundled import BUNDLED, available
+
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "casual_mcp_nb")
+assert {name for name, server in BUNDLED.items() if server.default} <= available().servers.keys(), available()
+print("loaded:", *sorted({name for server in BUNDLED.values() for name in server.libraries} & sys.modules.keys()))
+assert "mcp" in shell.magics_manager.magics["line"]
+"""
+    environ = {**os.environ, "IPYTHONDIR": str(bare / "ipython")}
+    command = [python(bare), "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=bare, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["loaded:"]
 
 
 def python(folder: Path) -> str:
