@@ -1819,7 +1819,7 @@ class Session(Displayable):
         return Observation(self.observers.events.add(listener), self.observers.served.add(listener))
 
     def _all_secrets(self) -> Collection[str]:
-        servers = (self._chat.server_manager.config_of(name) for name in self._chat.server_manager.statuses)
+        servers = (self._chat.server_manager.config_of(name) for name in self._chat.server_manager.names)
         return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
 
     def on_change(self, listener: Callable[[], object]) -> Callable[[], None]:

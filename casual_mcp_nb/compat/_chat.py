@@ -72,4 +72,4 @@ class McpToolChat(engine.McpToolChat):
     @property
     def server_names(self) -> set[str]:
         """The names of the servers."""
-        return set(self.server_manager.statuses)
+        return set(self.server_manager.names)

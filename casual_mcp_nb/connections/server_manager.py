@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -115,9 +115,22 @@ class ServerManager:
             self._connections[name] = self._new_connection(name, server=server)
 
     @property
+    def names(self) -> KeysView[str]:
+        """The names of the servers, in config order."""
+        return self._connections.keys()
+
+    @property
     def statuses(self) -> Mapping[str, ServerStatus]:
-        """The status of each server, in config order."""
+        """The status of each server, in config order, made at each access: read it once, and use `names` where they suffice."""
         return {name: connection.status for name, connection in self._connections.items()}
+
+    def status_of(self, name: str) -> ServerStatus:
+        """Return the status of one server.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._connection_to(name).status
 
     @property
     def instructions(self) -> Mapping[str, str]:
@@ -375,10 +388,9 @@ class ServerManager:
         self, list_those_of: Callable[[ServerResources], Awaitable[tuple[T, ...]]]
     ) -> tuple[tuple[T, ...], dict[str, str]]:
         self._check_open()
-        ready = [
-            name for name, status in self.statuses.items() if status.state in ("ready", "unlisted") and name in self.resources
-        ]
-        results = await asyncio.gather(*(list_those_of(self.resources[name]) for name in ready), return_exceptions=True)
+        readers = self.resources
+        ready = [name for name, status in self.statuses.items() if status.state in ("ready", "unlisted") and name in readers]
+        results = await asyncio.gather(*(list_those_of(readers[name]) for name in ready), return_exceptions=True)
         problems = {name: str(result) for name, result in zip(ready, results, strict=True) if isinstance(result, ServerError)}
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ServerError):

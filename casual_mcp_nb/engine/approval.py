@@ -8,7 +8,7 @@ whether it is destructive; see https://modelcontextprotocol.io/specification/202
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 """Ask the person."""
 
 
-def checked_overrides(approval: Mapping[str, Policies] | None, servers: Mapping[str, object]) -> dict[str, Policies]:
+def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
     """Check policies given in Python, and return them by server.
 
     Args:

@@ -139,7 +139,7 @@ class McpToolChat:
         self.consent = Consent(
             self.tools.changes,
             server_manager.config_of,
-            overrides=checked_overrides(approval, server_manager.statuses),
+            overrides=checked_overrides(approval, server_manager.names),
             approver=approver,
             can_ask=can_ask,
             limits=answer_limits,

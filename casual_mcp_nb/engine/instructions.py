@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.quoted import bounded, quoted
-from casual_mcp_nb.types.session import ServerStatus
 
 if TYPE_CHECKING:
     from casual_mcp_nb.connections import ServerManager
@@ -36,8 +35,8 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
     if not view.selection.instructions:
         return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    statuses = server_manager.statuses.items()
-    instructions = instructions_of(status for name, status in statuses if name in used and are_enabled(name, server_manager))
+    texts = server_manager.instructions.items()
+    instructions = instructions_of((name, text) for name, text in texts if name in used and are_enabled(name, server_manager))
     return "\n\n".join(filter(None, [system, instructions]))
 
 
@@ -47,13 +46,17 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
     return config is None or config.instructions
 
 
-def instructions_of(statuses: Iterable[ServerStatus]) -> str:
-    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none."""
+def instructions_of(instructions: Iterable[tuple[str, str]]) -> str:
+    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none.
+
+    Args:
+        instructions: The servers by name, each with its instructions.
+    """
     blocks, left = [], TOKENS_IN_ALL
-    for status in statuses:
-        if not status.instructions.strip():
+    for server, said in instructions:
+        if not said.strip():
             continue
-        text, tokens = bounded(status.instructions, min(TOKENS_EACH, max(left, 0)))
+        text, tokens = bounded(said, min(TOKENS_EACH, max(left, 0)))
         left -= tokens
-        blocks.append(quoted(_TAG, {"server": status.name}, text))
+        blocks.append(quoted(_TAG, {"server": server}, text))
     return "\n".join([_HEAD, *blocks]) if blocks else ""

@@ -49,8 +49,8 @@ class ChatNames:
         Raises:
             UnknownNameError: It does not.
         """
-        if name not in self._server_manager.statuses:
-            raise UnknownNameError("server", str(name), self._server_manager.statuses)
+        if name not in self._server_manager.names:
+            raise UnknownNameError("server", str(name), self._server_manager.names)
 
     def check_tool(self, name: str) -> None:
         """Check that a tool exists, unless it can belong to a server that has not listed its tools.
@@ -65,6 +65,6 @@ class ChatNames:
             self.check_server(owner)
         else:
             owner = name.partition("__")[0]
-        all_listed = self._server_manager.statuses.keys() <= catalog.by_server.keys()
+        all_listed = self._server_manager.names <= catalog.by_server.keys()
         if all_listed or owner in catalog.by_server or catalog.named(name):
             catalog.resolve(name)

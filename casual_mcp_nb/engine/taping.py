@@ -49,7 +49,7 @@ def put_in_place(
         server.on_log, server.on_notice, server.on_change = log, notify, server_manager.changed
         return server
 
-    others = [replaying(name) for name in entries if name not in server_manager.statuses]
+    others = [replaying(name) for name in entries if name not in server_manager.names]
     server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
     approver, can_ask = consent.approver, consent.can_ask
     consent.approver = _replayed(approver, can_ask, replayer, toolbox)

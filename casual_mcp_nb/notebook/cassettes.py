@@ -162,7 +162,7 @@ class CassetteService:
     def secrets(self) -> Collection[str]:
         """Return what is masked in a cassette: what is masked in results, see `Config.high_confidence_secrets`."""
         secrets = self._config.high_confidence_secrets()
-        for name in self._chat.server_manager.statuses:
+        for name in self._chat.server_manager.names:
             config = self._chat.server_manager.config_of(name)
             secrets = secrets.union(config.high_confidence_secrets() if config else ())
         return secrets
@@ -210,13 +210,13 @@ class CassetteService:
         self.current = CassetteInUse(self, self.source, path, "none")
         self._chat.use_tape(self.source)
         # A policy lets nothing run that is replayed; the functions of the notebook are run.
-        servers = {*self._chat.server_manager.statuses} - {NOTEBOOK}
+        servers = {*self._chat.server_manager.names} - {NOTEBOOK}
         policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
         try:
-            self._chat.consent.set_overrides(checked_overrides(policies, dict.fromkeys(servers)))
+            self._chat.consent.set_overrides(checked_overrides(policies, servers))
         except ConfigError as error:
             raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
-        self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.statuses))
+        self._chat.consent.set_overrides(checked_overrides(approval, self._chat.server_manager.names))
 
     def begin(
         self, path: str | Path, mode: CassetteMode = "once", pace: float | None = None, match_on: Collection[MatchOn] = MATCH_ON

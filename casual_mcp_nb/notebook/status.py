@@ -20,7 +20,8 @@ from casual_mcp_nb.types.session import ClientRow, Clients, Manifest, ModelRow, 
 def servers_of(chat: McpToolChat) -> Servers:
     """Return the servers with the modes that the selection gives them."""
     selection = chat.current_view().selection
-    return Servers(chat.server_manager.statuses, {name: server_mode(selection, name) for name in chat.server_manager.statuses})
+    statuses = chat.server_manager.statuses
+    return Servers(statuses, {name: server_mode(selection, name) for name in statuses})
 
 
 def server_mode(selection: Selection, server: str) -> Mode:
@@ -134,7 +135,7 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     if problem:
         yield f"The model is offered no tools. {problem}"
     for server in chat.selection.servers:
-        if server not in chat.server_manager.statuses:
+        if server not in chat.server_manager.names:
             yield f"The selection names server {shown(server)}, which no longer exists."
 
 

@@ -106,10 +106,13 @@ class ToolService:
         """The tools that are known now."""
         return self._chat.catalog
 
-    @property
-    def statuses(self) -> Mapping[str, ServerStatus]:
-        """The state of each server, by name."""
-        return self._chat.server_manager.statuses
+    def status_of(self, name: str) -> ServerStatus:
+        """Return the state of one server.
+
+        Raises:
+            UnknownNameError: There is no server of that name.
+        """
+        return self._chat.server_manager.status_of(name)
 
     @property
     def servers(self) -> Servers:
@@ -261,7 +264,7 @@ class ToolService:
         self._gate.require()
         await self._chat.server_manager.reconnect(name)
         await self.view()
-        return self.servers[name]
+        return self.status_of(name)
 
     async def add_server(self, spec: ServerLike, name: str | None = None) -> ServerStatus:
         """Add a server and connect it, see `Session.add_server`.
@@ -278,7 +281,7 @@ class ToolService:
             given, config = await asyncio.to_thread(self._read_server, cast("str", spec), name)
             await self._chat.add_server(given, config)
         self._observers.changes.notify()
-        return self.servers[given]
+        return self.status_of(given)
 
     @property
     def unaccepted(self) -> Trust | None:
@@ -290,7 +293,7 @@ class ToolService:
         return self._gate.report()
 
     def _read_server(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
-        return read_server(spec, name, taken=self.statuses, environ=read_environment(self._config.folder))
+        return read_server(spec, name, taken=self._chat.server_manager.names, environ=read_environment(self._config.folder))
 
     def add_tool(self, target: Any, **options: Any) -> ToolSpec:
         """Offer a function of the notebook as a tool, see `Session.add_tool`."""
@@ -466,7 +469,8 @@ class ToolService:
                 hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
                 "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
             )
-        outside = [server for server in resolved.servers if server in self.statuses and server not in self._config.servers]
+        names = self._chat.server_manager.names
+        outside = [server for server in resolved.servers if server in names and server not in self._config.servers]
         if outside:
             raise UsageError(
                 f"Server {shown(outside[0])} is not in the config file: it was added in Python or in the explorer.",

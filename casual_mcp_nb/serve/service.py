@@ -123,7 +123,7 @@ async def open_service(
 
     secret = checked_token(token, host)
     del token
-    overrides = checked_overrides(approval, served.chat.server_manager.statuses)
+    overrides = checked_overrides(approval, served.chat.server_manager.names)
     await on_engine(lambda _: _ready(served))
     turns = ServedTurns(served.chat, served.tools, served.observers, limits, overrides, served.config.secrets())
     app = api(turns, lambda: list(served.config.models), lambda: served.chat.tool_sets, needs_token=secret is not None)

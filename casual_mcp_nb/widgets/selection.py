@@ -195,7 +195,7 @@ class SelectionState(ToolsState):
         try:
             await self._tools.reconnect(server)
         except ConnectError:
-            raise not_connected(self._tools.statuses[server]) from None
+            raise not_connected(self._tools.status_of(server)) from None
         finally:
             self.changed()
 

@@ -1,0 +1,89 @@
+"""What a session with many servers costs to look at."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.connections.connection import Connection
+from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.widgets import Explorer
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """Return how many functions a function calls, itself included."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the status of each server was read."""
+    counted: Counter[str] = Counter()
+    status: Any = Connection.__dict__["status"]
+
+    def read(connection: Connection) -> ServerStatus:
+        counted[connection.name] += 1
+        return status.fget(connection)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Connection, "status", property(read))
+    return counted
+
+
+LOOKS: dict[str, Callable[[Session], object]] = {
+    "status": lambda session: session.status,
+    "servers": lambda session: session.servers,
+    "selection": lambda session: setattr(session.selection, "servers", dict.fromkeys(session.selection.servers, "deferred")),
+    "text": lambda session: str(session.status),
+    "check": lambda session: [session.tool_service.names.check_server(name) for name in session.selection.servers],
+}
+
+
+@pytest.mark.defect("G3")
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_cost_of_a_look_grows_with_the_servers_and_not_faster(look: str, reads: Counter[str]) -> None:
+    calls = {}
+    for count in (50, 200):
+        with Session.from_config({"servers": {f"server{n}": {"command": "true"} for n in range(count)}}) as session:
+            LOOKS[look](session)
+            reads.clear()
+            calls[count] = calls_of(lambda session=session: LOOKS[look](session))  # type: ignore[misc]
+            assert reads.total() <= count
+    assert calls[200] < 5 * calls[50]
+    # Far below 50 ms.
+    assert calls[200] < 60_000
+
+
+@pytest.mark.defect("G3")
+def test_a_toggle_in_the_explorer_reads_each_status_once(reads: Counter[str]) -> None:
+    servers = {f"server{n}": {"bundled": "math", "transport": "in-process"} for n in range(7)}
+    with Session.from_config({"servers": servers}) as session:
+        session.connect()
+        explorer = session.explore()
+        assert isinstance(explorer, Explorer)
+        answers: list[Any] = []
+        explorer.send = answers.append
+        session.engine.run(explorer._patches.settled())
+        reads.clear()
+        call = {"id": 1, "call": "selection.set_mode", "args": {"server": "server1", "mode": "deferred"}}
+        session.engine.run(explorer._answer(call))
+        assert answers[-1] == {"id": 1, "result": None}
+        assert answers[0]["patch"]["selection"]["servers"]["server1"]["mode"] == "deferred"
+        assert reads == dict.fromkeys(servers, 1)
+        explorer.close()
