@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.types.nesting import MAX_VALUES, ValueCount
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
@@ -20,8 +22,6 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Maximum size of a message from a server."""
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
-MAX_VALUES = 250_000
-"""Maximum number of values in a message: the SDK parses that many in less than 250 ms, and a list of 10,000 tools has fewer."""
 MAX_SURROGATES = 300_000
 """Maximum number of escaped surrogates in a message: 150,000 emoji, if a server escapes them."""
 
@@ -80,26 +80,6 @@ def _id_in(given: Any) -> int | None:
 def reply(request_id: int, message: str) -> dict[str, Any]:
     """Return the error reply to a request; see https://www.jsonrpc.org/specification#error_object."""
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": message}}
-
-
-class ValueCount:
-    """Counts the values in chunks of JSON: objects, lists and commas outside strings."""
-
-    def __init__(self) -> None:
-        self.values = 0
-        self._in_string = False
-        self._carried = b""
-
-    def feed(self, chunk: bytes) -> None:
-        """Count the next chunk."""
-        chunk = self._carried + chunk
-        # A split escape belongs to the next chunk.
-        cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
-        self._carried = chunk[len(chunk) - cut :]
-        pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(pieces[self._in_string :: 2])
-        self.values += sum(map(outside.count, (b",", b"{", b"[")))
-        self._in_string ^= len(pieces) % 2 == 0
 
 
 def readable(message: bytes) -> bytes | None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_NAME = 64
+CALL_CHARACTERS = 100
+"""What a call counts beside its arguments: its id, its name, and that it stays in the conversation."""
 PIECE_SECONDS = 0.04
 PIECES_AT_FULL_RATE = 250
 """After this many pieces they are emitted half as often: the first ten seconds are shown as the model writes them."""

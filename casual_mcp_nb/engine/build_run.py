@@ -32,6 +32,7 @@ from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.types.history import repaired
+from casual_mcp_nb.types.nesting import check_parts
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import ToolName, ToolSpec
@@ -93,9 +94,10 @@ async def build_run(
         recorded: The steps that the turn begins with, see `recorded_steps`.
 
     Raises:
-        UsageError: A name in the options or in the selection does not exist.
+        UsageError: A name in the options or in the selection does not exist, or a message has too many parts.
         ConnectError: No server could be connected.
     """
+    check_parts(messages)
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
     steps = recorded.messages[len(recorded.asked) :] if recorded else []

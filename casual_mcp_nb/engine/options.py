@@ -13,6 +13,7 @@ from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.delivery import DELIVERY_SETTINGS
 from casual_mcp_nb.types.discovery_options import Strategy
+from casual_mcp_nb.types.nesting import check_parts
 from casual_mcp_nb.types.options import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.types.selection import Mode, Selection
 from casual_mcp_nb.types.server import ServerConfig
@@ -149,10 +150,14 @@ def split_messages(
 
     Returns:
         The history, the new messages, and the options.
+
+    Raises:
+        UsageError: A message has too many parts.
     """
     from casual_llm.messages import UserMessage
 
     conversation: list[ChatMessage] = [UserMessage(content=messages)] if isinstance(messages, str) else list(messages)
+    check_parts(conversation)
     if conversation and conversation[0].role == "system":
         if options.given.get("system") is None:
             options = options.replaced(system=conversation[0].content)

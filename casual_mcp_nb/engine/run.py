@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.discovery import first_presented
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
-from casual_mcp_nb.engine.answers import CallNames, TextPieces, too_long, within
+from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.before_model_call import (
     BeforeModelCall,
     MessageEdit,
@@ -280,7 +280,10 @@ class Run:
             pieces.flush()
         self._answered = True
         calls = response.message.tool_calls or ()
-        if len(text_of(response.message.content)) + sum(len(call.function.arguments) for call in calls) > limit:
+        if (
+            len(text_of(response.message.content)) + sum(CALL_CHARACTERS + len(call.function.arguments) for call in calls)
+            > limit
+        ):
             raise too_long(limit)
         return response
 

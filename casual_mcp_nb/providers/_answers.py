@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -153,22 +153,33 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
     return Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
 
 
-def taken_by(create: Callable[..., object], request: dict[str, Any]) -> dict[str, Any]:
-    """Return the request as arguments of the SDK.
+def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request as arguments of an SDK's `create`, with all lists and objects in `extra_body`, which is sent as it is.
 
-    Options without an argument, such as temperature in Anthropic's SDK 2, go directly into the body: the API may accept them.
+    The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for the tools of an
+    ordinary request, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
+    Anthropic's SDK 2, go the same way: the API may accept them.
     """
     parameters = _parameters(getattr(create, "__func__", create))
-    strange = {name: value for name, value in request.items() if name not in parameters}
-    if not strange:
-        return request
-    taken = {name: value for name, value in request.items() if name in parameters}
-    return {**taken, "extra_body": {**strange, **(taken.get("extra_body") or {})}}
+    taken: dict[str, Any] = {
+        name: [] for name, required in parameters.items() if required and isinstance(request.get(name), list)
+    }
+    body: dict[str, Any] = {}
+    for name, value in request.items():
+        as_it_is = name in _SENDING or (name in parameters and not isinstance(value, list | dict))
+        (taken if as_it_is else body)[name] = value
+    return {**taken, "extra_body": {**body, **(taken.get("extra_body") or {})}} if body else taken
+
+
+_SENDING = ("extra_headers", "extra_query", "extra_body", "timeout")
+"""Arguments of an SDK that are not part of the body."""
 
 
 @lru_cache(maxsize=8)
-def _parameters(function: Callable[..., object]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+def _parameters(function: Callable[..., object]) -> dict[str, bool]:
+    """Return the names of a function's parameters, and whether it requires them."""
+    parameters = inspect.signature(function).parameters
+    return {name: parameter.default is parameter.empty for name, parameter in parameters.items()}
 
 
 class EventStream(Protocol[_EventOut]):

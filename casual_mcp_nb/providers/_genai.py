@@ -17,6 +17,10 @@ answering: ContextVar[Response | None] = ContextVar("answering", default=None)
 """The HTTP response that the current task reads, which the SDK does not expose."""
 
 
+_REPLACED = "-"
+"""What the SDK requires as the conversation, before `extra_body` replaces it."""
+
+
 class Connection:
     """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along.
 
@@ -65,14 +69,13 @@ class Connection:
         await self._client.aclose()
 
     async def generate(
-        self, model: str, contents: list[types.Content], config: types.GenerateContentConfig, *, stream: bool
+        self, model: str, config: types.GenerateContentConfig, *, stream: bool
     ) -> AsyncGenerator[types.GenerateContentResponse]:
         """Yield the chunks of an answer, or the complete one.
 
         Args:
             model: The model.
-            contents: The conversation.
-            config: The other settings of the request.
+            config: The settings of the request, with the conversation in its `extra_body`.
             stream: Whether to stream the answer.
 
         Raises:
@@ -85,11 +88,11 @@ class Connection:
         answers = False
         try:
             if stream:
-                async for chunk in await self.models.generate_content_stream(model=model, contents=[*contents], config=config):
+                async for chunk in await self.models.generate_content_stream(model=model, contents=_REPLACED, config=config):
                     answers |= _is_of_an_answer(chunk)
                     yield chunk
             else:
-                whole = await self.models.generate_content(model=model, contents=[*contents], config=config)
+                whole = await self.models.generate_content(model=model, contents=_REPLACED, config=config)
                 answers = _is_of_an_answer(whole)
                 yield whole
             if not answers and (sent := _body(answering.get())) is not None:

@@ -5,16 +5,17 @@ The conversation itself is unchanged; only the copy that is sent is adapted.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.providers._provider_state import own_ids
-from casual_mcp_nb.types.nesting import parse_arguments
+from casual_mcp_nb.types.nesting import parse_arguments, parts_in
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ImageContent, TextContent
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME = 64
 _BRIDGE = "OK."
+
+
+_T = TypeVar("_T")
+_MANY = 1_000
+
+
+async def built(messages: Sequence[ChatMessage], build: Callable[[], _T]) -> _T:
+    """Return the request that `build` makes of a conversation; one of many parts and calls is built on a thread.
+
+    Each part takes up to 50 microseconds: 10,000 would hold the event loop for half a second.
+    """
+    if len(messages) + sum(map(parts_in, messages)) <= _MANY:
+        return build()
+    return await asyncio.to_thread(build)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.serve.problems import INTERNAL, ProblemError
+from casual_mcp_nb.types.nesting import MAX_VALUES, ValueCount
 from casual_mcp_nb.types.service import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Guard:
     """Lets requests through to an application, or answers them with a problem.
 
     It checks the `Host` (so that a page of another site cannot reach a local service through a name that it controls), the
-    `Origin` (so that a page of another site cannot send requests), the token, and the size and time of the body.
+    `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body.
 
     Args:
         app: The application; it gets the body as one message.
@@ -76,6 +77,7 @@ class Guard:
         hosts: The names under which clients may address the service; None for any.
         origins: The sites whose pages may send requests, such as `https://example.org`, besides the service's own.
         max_bytes: Maximum size of a body.
+        max_values: Maximum number of JSON values in it.
     """
 
     def __init__(
@@ -86,12 +88,14 @@ class Guard:
         hosts: Iterable[str] | None = LOCAL_HOSTS,
         origins: Collection[str] = (),
         max_bytes: int,
+        max_values: int = MAX_VALUES,
     ) -> None:
         self._app = app
         self._token = token
         self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._max_bytes = max_bytes
+        self._max_values = max_values
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -145,7 +149,7 @@ class Guard:
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_large()
-        parts, size = [], 0
+        parts, size, count = [], 0, ValueCount()
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while True:
@@ -156,6 +160,9 @@ class Guard:
                     size += len(parts[-1])
                     if size > self._max_bytes:
                         raise self._too_large()
+                    count.feed(parts[-1])
+                    if count.values > self._max_values:
+                        raise self._too_many()
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
@@ -163,6 +170,10 @@ class Guard:
 
     def _too_large(self) -> ProblemError:
         return ProblemError(413, "request_too_large", f"The request has more than {self._max_bytes:,} bytes.")
+
+    def _too_many(self) -> ProblemError:
+        text = f"The request has more than {self._max_values:,} values (objects, lists and commas)."
+        return ProblemError(413, "request_too_large", f"{text} Join texts, or send fewer messages.")
 
 
 def guarded(
@@ -173,6 +184,7 @@ def guarded(
     hosts: Collection[str],
     origins: Collection[str],
     max_bytes: int,
+    max_values: int = MAX_VALUES,
 ) -> ASGIApp:
     """Return an application with the checks that fit the address at which it is served.
 
@@ -184,9 +196,10 @@ def guarded(
         hosts: Further names under which clients may address it; with another address than a local one, the only names.
         origins: The sites whose pages may send requests and read the answers.
         max_bytes: Maximum size of a body.
+        max_values: Maximum number of JSON values in it.
     """
     names = (LOCAL_HOSTS | {host, *hosts}) if is_local(host) else set(hosts) or None
-    app = Guard(app, token=token, hosts=names, origins=origins, max_bytes=max_bytes)
+    app = Guard(app, token=token, hosts=names, origins=origins, max_bytes=max_bytes, max_values=max_values)
     if not origins:
         return app
     # Outside: a browser asks whether it may ask without a token.

@@ -127,7 +127,8 @@ async def open_service(
     await on_engine(lambda _: _ready(served))
     turns = ServedTurns(served.chat, served.tools, served.observers, limits, overrides, served.config.secrets())
     app = api(turns, lambda: list(served.config.models), lambda: served.chat.tool_sets, needs_token=secret is not None)
-    checked = guarded(app, host=host, token=secret, hosts=hosts, origins=origins, max_bytes=limits.max_bytes)
+    largest = {"max_bytes": limits.max_bytes, "max_values": limits.max_values}
+    checked = guarded(app, host=host, token=secret, hosts=hosts, origins=origins, **largest)
     bound = bound_socket(host, port)
     listener = Listener(checked, bound, served.owner)
     service = Service(served, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)

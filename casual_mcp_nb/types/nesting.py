@@ -1,11 +1,25 @@
-"""Limits on nesting: too deeply nested values cannot be sent, shown or saved, because JSON encoders recurse."""
+"""Limits on what comes in: how deeply values are nested, and how many there are.
+
+Too deeply nested values cannot be sent, shown or saved, because JSON encoders recurse. Each value costs whoever reads it up to
+a microsecond in a parser and up to a hundred in an SDK, all of it on the event loop, so bytes alone are not a limit.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.errors import UsageError
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+MAX_VALUES = 250_000
+"""Maximum number of values in one JSON message of a server or a client: parsers take that many in less than 250 ms, and a list
+of 10,000 tools has fewer."""
+MAX_PARTS = 10_000
+"""Maximum number of parts and tool calls in one message of a conversation."""
 MAX_DEPTH = 100
 """Maximum nesting of arguments and structured results. Parsers of MCP servers fail at about 200 levels."""
 
@@ -48,6 +62,46 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
         if size > limit:
             return True
     return False
+
+
+class ValueCount:
+    """Counts the values in chunks of JSON: objects, lists and commas outside strings."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self._in_string = False
+        self._carried = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Count the next chunk."""
+        chunk = self._carried + chunk
+        # A split escape belongs to the next chunk.
+        cut = (len(chunk) - len(chunk.rstrip(b"\\"))) % 2
+        self._carried = chunk[len(chunk) - cut :]
+        pieces = chunk[: len(chunk) - cut].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(pieces[self._in_string :: 2])
+        self.values += sum(map(outside.count, (b",", b"{", b"[")))
+        self._in_string ^= len(pieces) % 2 == 0
+
+
+def parts_in(message: ChatMessage) -> int:
+    """Return how many parts and tool calls a message has."""
+    calls = (message.role == "assistant" and message.tool_calls) or ()
+    return len(calls) + (len(message.content) if isinstance(message.content, list) else 0)
+
+
+def check_parts(messages: Iterable[ChatMessage]) -> None:
+    """Check that no message has more than `MAX_PARTS` parts and tool calls.
+
+    Raises:
+        UsageError: One has more.
+    """
+    for number, message in enumerate(messages, 1):
+        if (parts := parts_in(message)) > MAX_PARTS:
+            raise UsageError(
+                f"Message {number} has {parts:,} parts and tool calls; a message may have {MAX_PARTS:,}.",
+                hint="Join texts, or attach a file in fewer pieces.",
+            )
 
 
 def parse_arguments(text: str | None) -> dict[str, Any] | str:

@@ -21,6 +21,7 @@ class ServeLimits:
         turn_seconds: How long a turn may take.
         max_messages: How many messages a request may have.
         max_bytes: How large a request may be.
+        max_values: How many values the JSON of a request may have: objects, lists and commas.
 
     Raises:
         UsageError: One is not a positive number.
@@ -30,6 +31,7 @@ class ServeLimits:
     turn_seconds: float = 600.0
     max_messages: int = 1_000
     max_bytes: int = 10_000_000
+    max_values: int = 50_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -140,6 +140,43 @@ def test_a_policy_allows_it(session: Session) -> None:
         assert httpx.post(f"{service.url}/chat", json=body).json()["response"] == "burnt all"
 
 
+PART = {"type": "text", "text": "x"}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.defect("G1")
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [PART] * 50_000},
+        {"role": "assistant", "content": "", "tool_calls": [CALL] * 20_000},
+        {"role": "user", "content": "x", "more": [[]] * 200_000},
+    ],
+    ids=["parts", "calls", "lists"],
+)
+def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(session: Session, message: dict[str, Any]) -> None:
+    limits = ServeLimits()
+    with session.serve(port=0, limits=limits) as service:
+        body = {"model": "small", "messages": [message, {"role": "user", "content": order("Hi")}]}
+        response = httpx.post(f"{service.url}/chat", json=body)
+    assert (response.status_code, response.json()["kind"]) == (413, "request_too_large")
+    assert f"{limits.max_values:,}" in response.json()["detail"]
+
+
+@pytest.mark.defect("G1")
+def test_a_request_of_many_values_holds_nobody(session: Session) -> None:
+    calls = [{**CALL, "id": f"c{number}"} for number in range(2_000)]
+    messages = [
+        {"role": "user", "content": [PART] * 8_000},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "user", "content": order("Hi")},
+    ]
+    # The watch over all loops, see `kit.loop_guard`, fails the test if one is held.
+    with session.serve(port=0) as service:
+        response = httpx.post(f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=60)
+    assert response.json()["response"] == "Hi"
+
+
 def test_a_large_result_is_kept_for_its_own_request_only(client: httpx.Client) -> None:
     first = ask(order("", ("desk__report", {})))
     answer = client.post("/chat", json=first).json()

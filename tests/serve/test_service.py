@@ -243,6 +243,25 @@ def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypat
         wait_until(lambda: not service._listener.server_state.connections, "the slow clients are disconnected")
 
 
+@pytest.mark.defect("G1")
+def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    received = connection.Connection.data_received
+
+    def noted(self: connection.Connection, data: bytes) -> None:
+        sizes.append(len(data))
+        received(self, data)
+
+    monkeypatch.setattr(connection.Connection, "data_received", noted)
+    body = json.dumps(ask(order("Hi") + " " * 50_000)).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    head = b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    with session.serve(port=0) as service, raw(service) as client:
+        client.sendall(head + chunks)
+        assert client.recv(200).startswith(b"HTTP/1.1 200")
+    assert max(sizes) <= connection.READ_BYTES
+
+
 def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -255,7 +274,7 @@ def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPa
     assert "casual-mcp-nb[serve]" in str(raised.value)
 
 
-@pytest.mark.parametrize("field", ["max_turns", "turn_seconds", "max_messages", "max_bytes"])
+@pytest.mark.parametrize("field", ["max_turns", "turn_seconds", "max_messages", "max_bytes", "max_values"])
 @pytest.mark.parametrize("value", [0, -1, True, "7", float("nan")])
 def test_limits_are_positive_numbers(field: str, value: object) -> None:
     with pytest.raises(UsageError):

@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
 from casual_mcp_nb.providers._deferral import claude_defers, first_found
-from casual_mcp_nb.providers._history import ANTHROPIC_IDS
+from casual_mcp_nb.providers._history import ANTHROPIC_IDS, built
 from casual_mcp_nb.providers._hosted import hosted_call, parsed
 from casual_mcp_nb.providers._learned import learned, messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
@@ -92,8 +92,8 @@ async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], 
     """Make a request without streaming."""
     create = client.client.messages.create
     # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
-    request = {"timeout": client.client.timeout, **_request(client, model, messages, options)}
-    return await _to_its_end(request, lambda request: create(**request), model)
+    request = {"timeout": client.client.timeout, **await built(messages, lambda: _request(client, model, messages, options))}
+    return await _to_its_end(request, lambda request: create(**taken_by(create, request)), model)
 
 
 async def stream(
@@ -102,12 +102,14 @@ async def stream(
     """Make a streaming request; a server that answers in one piece is handled too."""
     from anthropic.types import Message
 
+    create = client.client.messages.create
+
     async def once(request: dict[str, Any]) -> Message:
         # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
-        events = await client.client.messages.create(**request, stream=True)
+        events = await create(**taken_by(create, request), stream=True)
         return await read_stream(events, say, _MessageStream(), Message.construct, lambda whole: whole)
 
-    return await _to_its_end(_request(client, model, messages, options), once, model)
+    return await _to_its_end(await built(messages, lambda: _request(client, model, messages, options)), once, model)
 
 
 _MOST_PAUSES = 8
@@ -139,7 +141,7 @@ def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], o
     request["messages"] = _taking_turns(request["messages"])
     if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).options.fields_left_out:
         _mark_for_cache(request)
-    return taken_by(client.client.messages.create, request)
+    return request
 
 
 def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:

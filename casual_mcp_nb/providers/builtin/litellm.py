@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early
 from casual_mcp_nb.providers._building import headers_of, key_of, missing
+from casual_mcp_nb.providers._history import built
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import refuse_addresses
@@ -86,14 +87,15 @@ class LiteLLMClient(OwnClient):
 
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Make a request without streaming."""
-        answer = read(await self._complete(_request(self, model, messages, options)), model, _READING)
+        request = await built(messages, lambda: _request(self, model, messages, options))
+        answer = read(await self._complete(request), model, _READING)
         # LiteLLM reports missing usage as zeros.
         reported = answer.usage is not None and (answer.usage.prompt_tokens or answer.usage.completion_tokens)
         return answer if reported else replace(answer, usage=None)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
         """Make a streaming request."""
-        request = _request(self, model, messages, options, stream=True)
+        request = await built(messages, lambda: _request(self, model, messages, options, stream=True))
         if "stream_options" not in learned(self, model).options.fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
         parts = Parts(model, _READING)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_of, call_of, ended_early, usage_of
 from casual_mcp_nb.providers._building import headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
+from casual_mcp_nb.providers._history import built
 from casual_mcp_nb.providers._pictures import refuse_addresses
 from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.config import ClientConfig
     from casual_mcp_nb.types.model_response import ModelResponse
 
+_T = TypeVar("_T")
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
 """The option for the context window in tokens. Without it, the server silently cuts longer prompts to its default."""
@@ -38,7 +40,7 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
     """Make a request without streaming."""
     from ollama import ChatResponse
 
-    request, headers = await _request(client, model, messages, options)
+    request, headers = await built(messages, lambda: _request(client, model, messages, options))
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref, anyOf, limits.
     response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
     message = response.message
@@ -55,7 +57,7 @@ async def stream(
     Raises:
         StreamTruncated: The end marker is missing.
     """
-    request, headers = await _request(client, model, messages, options, stream=True)
+    request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
     answer = _Said()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
     async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
@@ -94,14 +96,14 @@ async def _read_to_the_end(lines: AsyncIterator[str]) -> None:
             await anext(lines, None)
 
 
-async def _request(
+def _request(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the body of a request, and its additional headers."""
     # casual-llm would fetch it, from whatever URL it is.
     refuse_addresses(messages, "Ollama does not accept image URLs")
     sent = conversation(client, model, messages, WIRE)
-    request: dict[str, Any] = await client._build_request_kwargs(model, sent, options, stream=stream)
+    request = _without_waiting(client._build_request_kwargs(model, sent, options, stream=stream))
     give_back(client, model, sent, request["messages"], WIRE)
     if NUM_CTX in request:
         # casual-llm puts unknown fields next to the options.
@@ -115,6 +117,16 @@ async def _request(
     if isinstance(more.get("options"), dict):
         more["options"] = {**request["options"], **more["options"]}
     return {**request, **more}, headers
+
+
+def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of a coroutine that never waits: casual-llm's would only for image addresses, which are refused."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    raise RuntimeError("Converting a conversation for Ollama waited for something.")
 
 
 def _chunk(line: str) -> ChatResponse:

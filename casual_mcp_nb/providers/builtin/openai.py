@@ -20,6 +20,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._chat_messages import StreamedFields, conversation, give_back, text_in
+from casual_mcp_nb.providers._history import built
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
@@ -49,7 +50,8 @@ def offer(tools: Definitions) -> dict[str, Any]:
 async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """Make a request without streaming."""
     create = client.client.chat.completions.create
-    return read(await create(**taken_by(create, request_for(client, model, messages, options))), model)
+    request = await built(messages, lambda: request_for(client, model, messages, options))
+    return read(await create(**taken_by(create, request)), model)
 
 
 async def stream(
@@ -59,7 +61,7 @@ async def stream(
     from openai.types.chat import ChatCompletion
 
     create = client.client.chat.completions.create
-    request = request_for(client, model, messages, options, stream=True)
+    request = await built(messages, lambda: request_for(client, model, messages, options, stream=True))
     if "stream_options" not in learned(client, model).options.fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = await create(**taken_by(create, request))

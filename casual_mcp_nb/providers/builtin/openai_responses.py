@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._answers import (
 )
 from casual_mcp_nb.providers._building import over_openai
 from casual_mcp_nb.providers._deferral import first_found, gpt_defers, gpt_version
-from casual_mcp_nb.providers._history import RESPONSES_IDS
+from casual_mcp_nb.providers._history import RESPONSES_IDS, built
 from casual_mcp_nb.providers._hosted import hosted_call
 from casual_mcp_nb.providers._learned import messages_for
 from casual_mcp_nb.providers._options import definitions_of
@@ -96,7 +96,8 @@ class ResponsesClient(OwnClient):
     async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
         """Make a request without streaming."""
         create = self.client.responses.create
-        response = await create(**taken_by(create, _request(self, model, messages, options)))
+        request = await built(messages, lambda: _request(self, model, messages, options))
+        response = await create(**taken_by(create, request))
         return _read(response, model, options)
 
     async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, say: OnText) -> ModelResponse:
@@ -104,7 +105,8 @@ class ResponsesClient(OwnClient):
         from openai.types.responses import Response
 
         create = self.client.responses.create
-        events = await create(**taken_by(create, _request(self, model, messages, options)), stream=True)
+        request = await built(messages, lambda: _request(self, model, messages, options))
+        events = await create(**taken_by(create, request), stream=True)
         read = partial(_read, model=model, options=options)
         return await read_stream(events, say, _ResponseStream(model, options), Response.construct, read)
 
