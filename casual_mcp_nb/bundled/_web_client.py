@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import zlib
 from collections.abc import Collection
@@ -12,13 +11,12 @@ import anyio
 import httpx2
 
 from casual_mcp_nb.bundled._server import ToolError
+from casual_mcp_nb.types.network import is_public
 
 SECONDS = 20.0
 MAX_BYTES = 2_000_000
 _MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
-# Addresses in which another one is embedded, perhaps a private one.
-_EMBEDDING = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "::/96")))
 _HEADERS = {
     "user-agent": "casual-mcp-nb (fetch_page)",
     "accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5",
@@ -64,17 +62,6 @@ async def fetch(url: str, allowed: Collection[str]) -> Page:
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError, ValueError) as error:
         raise ToolError(f"The page cannot be fetched: {str(error)[:200] or type(error).__name__}.") from error
     raise ToolError(f"The page was redirected more than {_MAX_REDIRECTS} times.")
-
-
-def is_public(address: str) -> bool:
-    """Return whether an IP address belongs to the public internet: not private, loopback, link-local, reserved or multicast."""
-    parsed = ipaddress.ip_address(address)
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return is_public(str(parsed.ipv4_mapped))
-        if any(parsed in network for network in _EMBEDDING):
-            return False
-    return parsed.is_global and not parsed.is_multicast
 
 
 def _parsed(url: str) -> httpx2.URL:

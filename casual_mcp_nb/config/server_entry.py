@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, shown
+from casual_mcp_nb.types.network import is_this_computer
 from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _name_in_address(address: str) -> str:
         host = ""
     labels = host.split(".")
     if len(labels) < 2 or labels[-1].isdigit():
-        return "local" if host in ("localhost", "127.0.0.1") else "remote"
+        return "local" if is_this_computer(host) else "remote"
     return _short_name(*(label for label in labels[:-1] if label not in _SAYS_LITTLE)) or "remote"
 
 

@@ -22,6 +22,7 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.files import part_file
+from casual_mcp_nb.types.network import is_this_computer
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.trust import TrustEntry, TrustState, exact, exact_word
 
@@ -32,7 +33,6 @@ Facts = dict[str, Any]
 _PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
 """The labels of what only keeps something from happening: taking it away is asked about even if the rest is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def store_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -287,7 +287,7 @@ def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models
     if not client.base_url:
         return own_key and not (_finds_keys(client) and any("://" in row.model for row in models.values()))
     try:
-        local = urlsplit(client.base_url).hostname in _LOOPBACK
+        local = is_this_computer(urlsplit(client.base_url).hostname or "")
     except ValueError:
         return False
     return local and client.key_variable is None and not _finds_keys(client)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.serve.problems import INTERNAL, ProblemError
 from casual_mcp_nb.types.nesting import MAX_VALUES, ValueCount
+from casual_mcp_nb.types.network import is_this_computer
 from casual_mcp_nb.types.service import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
@@ -26,14 +26,6 @@ BODY_SECONDS = 30.0
 """How long a client may take to send the body of a request."""
 OPEN_PATHS = frozenset({"/health"})
 """The paths that need no token."""
-
-
-def is_local(host: str) -> bool:
-    """Return whether an address to listen at can be reached from this computer only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def checked_token(token: str | SecretStr | None, host: str) -> SecretStr | None:
@@ -49,7 +41,7 @@ def checked_token(token: str | SecretStr | None, host: str) -> SecretStr | None:
     secret = SecretStr(token) if isinstance(token, str) else token
     del token
     if secret is None:
-        if is_local(host):
+        if is_this_computer(host):
             return None
         raise UsageError(
             f"Serving at {shown(host)} needs a token, since other computers can reach it.",
@@ -198,7 +190,7 @@ def guarded(
         max_bytes: Maximum size of a body.
         max_values: Maximum number of JSON values in it.
     """
-    names = (LOCAL_HOSTS | {host, *hosts}) if is_local(host) else set(hosts) or None
+    names = (LOCAL_HOSTS | {host, *hosts}) if is_this_computer(host) else set(hosts) or None
     app = Guard(app, token=token, hosts=names, origins=origins, max_bytes=max_bytes, max_values=max_values)
     if not origins:
         return app
