@@ -23,7 +23,7 @@ from casual_mcp_nb.config.problems import KeyPath, Problem, cross_problems, dott
 from casual_mcp_nb.config.variables import Substitution, workspace_of
 from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.providers.registry import key_variables, option_notes
-from casual_mcp_nb.types.base_config import ConfigOrigin, header_problem
+from casual_mcp_nb.types.base_config import BaseConfig, ConfigOrigin, Written, header_problem, held, value_at
 from casual_mcp_nb.types.config import ClientConfig, Config
 
 logger = logging.getLogger(__name__)
@@ -110,15 +110,17 @@ def _attempt(document: Document, variables: Environment, ask: bool) -> tuple[Con
         inputs.collect(json.dumps(adapted.data, default=str))
     substitution = Substitution(variables, document.folder, inputs)
     data = substitution.apply(adapted.data)
-    substitution.problems += _read_env_files(data, document.folder, variables, substitution.used)
-    failure = _read_price_file(data, document.folder)
+    written: dict[KeyPath, str | None] = {**substitution.written}
+    substitution.problems += _read_env_files(data, document.folder, variables, substitution.used, written)
+    failure = _read_price_file(data, document.folder, written)
     if document.folder:
-        _resolve_paths(data, document.folder)
+        _resolve_paths(data, document.folder, written)
     used = {(str(at[0]), str(at[1])): tuple(names) for at, names in substitution.used.items() if len(at) == 2}
     origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)), variables=used)
     try:
         config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
+        _remember(config, written)
     except ValidationError as error:
         config, problems = Config(), problems_of(error)
     problems += cross_problems(data, problems)
@@ -165,20 +167,49 @@ def _in_full(problem: Problem, adapted: AdaptedConfig) -> str:
     return f"{problem.text}; ignored: {remark}" if remark else problem.text
 
 
-def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
+def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
+    """Let each entry of a config remember how its values were written in the file."""
+    entries: dict[KeyPath, BaseConfig] = {
+        (section, name): entry
+        for section in ("clients", "models", "servers")
+        for name, entry in getattr(config, section).items()
+    }
+    of_entries: dict[KeyPath, dict[KeyPath, Written]] = {at: {} for at in (*entries, ())}
+    for at, text in written.items():
+        whose = at[:2] if at[:2] in entries else ()
+        place = at[len(whose) :]
+        of_entries[whose][place] = Written(text, held(value_at(entries.get(whose, config), place)))
+    for whose, texts in of_entries.items():
+        entry = entries.get(whose, config)
+        entry._origin = replace(entry._origin, at=whose, written=texts)
+
+
+def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, str | None]) -> None:
     """Make each server's working directory and roots absolute, and commands that are relative paths."""
-    for _, server in servers_in(data):
+
+    def absolute(text: str, at: KeyPath) -> str:
+        path = str(folder / Path(text).expanduser())
+        if path != text:
+            written.setdefault(at, text)
+        return path
+
+    for name, server in servers_in(data):
+        at = ("servers", name)
         cwd, command, roots = server.get("cwd"), server.get("command"), server.get("roots")
         if isinstance(cwd, str) and cwd:
-            server["cwd"] = str(folder / Path(cwd).expanduser())
+            server["cwd"] = absolute(cwd, (*at, "cwd"))
         if isinstance(command, str) and ("/" in command or os.sep in command):
-            server["command"] = str(folder / Path(command).expanduser())
+            server["command"] = absolute(command, (*at, "command"))
         if isinstance(roots, list) and all(isinstance(root, str) and root for root in roots):
-            server["roots"] = [str(folder / Path(root).expanduser()) for root in roots]
+            server["roots"] = [absolute(root, (*at, "roots", index)) for index, root in enumerate(roots)]
 
 
 def _read_env_files(
-    data: dict[str, Any], folder: Path | None, variables: Environment, used: dict[KeyPath, dict[str, None]]
+    data: dict[str, Any],
+    folder: Path | None,
+    variables: Environment,
+    used: dict[KeyPath, dict[str, None]],
+    written: dict[KeyPath, str | None],
 ) -> Iterator[Problem]:
     """Merge a server's env file into its `env`, which takes precedence, and add the variables that it refers to."""
     for name, server in servers_in(data):
@@ -194,15 +225,18 @@ def _read_env_files(
         except ConfigError:
             yield Problem(at, "this file cannot be read as text")
         else:
+            written.setdefault(at, file)
+            written.update({("servers", name, "env", each): None for each in entries if each not in server.get("env", {})})
             server["env"] = {**entries, **server.get("env", {})}
             references = [name for entry in entries for name in entries.references(entry)]
             used.setdefault(("servers", name), {}).update(dict.fromkeys(references))
 
 
-def _read_price_file(data: dict[str, Any], folder: Path | None) -> ConfigError | None:
+def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]) -> ConfigError | None:
     """Merge a separate price file into the config; return the problems in that file."""
     file = file_of(data.get("prices"), folder)
     if file is not None:
+        written.setdefault(("prices",), data.get("prices"))
         try:
             data["prices"] = read_prices(file)
         except ConfigError as error:

@@ -42,6 +42,7 @@ class Substitution:
         sensitive: Values inserted into fields whose type is not secret.
         left: How many more characters may be inserted.
         used: The names of the variables that were inserted, by section and name of the entry.
+        written: The original texts that were changed.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -51,6 +52,7 @@ class Substitution:
     sensitive: set[str] = field(default_factory=set, repr=False)
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
+    written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
         """Return `value` with `${NAME}` and `${NAME:-default}` replaced in every string; `$${` becomes `${`.
@@ -70,6 +72,7 @@ class Substitution:
     def _text(self, text: str, at: KeyPath) -> str:
         if "$" not in text:
             return self._check(text, at)
+        self.written[at] = text
         pieces: list[str] = []
         size = 0
         for piece in self._pieces(text, at):

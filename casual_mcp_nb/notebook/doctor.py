@@ -123,7 +123,7 @@ def _commands(config: Config) -> Iterator[Check]:
     for server in config.servers.values():
         if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
-            name = str(server.model_dump()["command"])
+            name = str(dict(server)["command"])
             yield Check("Commands", name, "fail", "not found, but a server needs it", "Install it, or give its full path.")
 
 

@@ -89,7 +89,7 @@ def clients_of(config: Config) -> Clients:
     users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
     return Clients(
         tuple(
-            ClientRow(name, client.provider, str(client.model_dump()["base_url"] or ""), _key(client), users[name])
+            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name])
             for name, client in config.clients.items()
         )
     )

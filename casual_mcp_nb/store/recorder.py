@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from pydantic_core import to_jsonable_python
+
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.store.cassette import Cassette, ModelEntry, ServerEntry, SessionEntry, Way
 from casual_mcp_nb.store.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
@@ -52,7 +54,7 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
     return ServerEntry(
         way,
         (config.bundled or "") if config else "",
-        config.model_dump(mode="json", include=set(OPTIONS), exclude_defaults=True) if config else {},
+        to_jsonable_python(config.model_dump(include=set(OPTIONS), exclude_defaults=True)) if config else {},
         tuple(tools),
         status.version,
         status.protocol_version,

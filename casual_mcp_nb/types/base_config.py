@@ -3,20 +3,56 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.secret import Secrets, can_be_masked, certain, redacted
+from casual_mcp_nb.types.secret import COMMON, MASK, Secrets, can_be_masked, certain, redacted
 
+T = TypeVar("T")
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
 
 _MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
+IS_MASK = "is the mask of a secret, not the secret; write ${NAME} to refer to an environment variable"
+
+Place = tuple[str | int, ...]
+"""Where a value is in a section of a config: the names and indices that lead to it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a value was written in the file.
+
+    Args:
+        text: Its text there; None if the file has no such value.
+        value: The resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
+    """
+
+    text: str | None
+    value: Any = field(repr=False)
+
+
+def held(value: Any) -> Any:
+    """Return a value so that tracebacks with local variables do not show it."""
+    return SecretStr(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -29,6 +65,8 @@ class ConfigOrigin:
         notes: Remarks for the user about how the file was read.
         key_variable: The variable that a client's key came from, if the key is not in the config.
         variables: The names of the variables that were inserted, by section and name of the entry.
+        at: Where this section is in the config.
+        written: How values of this section were written in the file, where that differs from the values.
     """
 
     # Configs with the same content are equal, wherever they came from.
@@ -37,13 +75,20 @@ class ConfigOrigin:
     notes: tuple[str, ...] = field(default=(), compare=False)
     key_variable: str | None = field(default=None, compare=False)
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    at: Place = field(default=(), compare=False)
+    written: Mapping[Place, Written] = field(default_factory=dict, repr=False, compare=False)
 
 
 _IN_PYTHON = ConfigOrigin()
 
 
 class BaseConfig(BaseModel):
-    """A section of a config: immutable, and unknown keys are errors."""
+    """A section of a config: immutable, and unknown keys are errors.
+
+    A dump in JSON is what `load_config` reads: references such as `${NAME}` and relative paths as written in the file,
+    and no key that came from the environment. A literal secret is an error, unless `context={"secrets": "plain"}` requests it;
+    `{"secrets": "masked"}` is for a dump that is only looked at.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -55,9 +100,130 @@ class BaseConfig(BaseModel):
         if isinstance(context, ConfigOrigin):
             self._origin = context
 
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """Return the fields as pydantic does; secrets stay `SecretStr`, in JSON as the class says.
+
+        Args:
+            options: Those of pydantic.
+
+        Raises:
+            UsageError: A secret would be lost.
+        """
+        return _complete(super().model_dump, options)
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Return the fields as JSON that `load_config` reads.
+
+        Args:
+            options: Those of pydantic.
+
+        Raises:
+            UsageError: A secret would be lost.
+        """
+        return _complete(super().model_dump_json, options)
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        data, lost = self._as_written(handler(self), info)
+        if (together := _lost.get()) is not None:
+            together += lost
+        elif lost:
+            raise _refusal(lost)
+        return data
+
+    def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[Place]]:
+        """Return what was dumped with values as written in the file, and the places of secrets that would be lost."""
+        option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
+        in_json, origin = info.mode == "json", self._origin
+        changes: dict[Place, Any] = {}
+        lost: list[Place] = []
+        values = {place: value for name in type(self).model_fields for place, value in _leaves(getattr(self, name), (name,))}
+        for place, value in {**{place: value_at(self, place) for place in origin.written}, **values}.items():
+            if isinstance(value, SecretStr) and not in_json:
+                continue
+            now = value.get_secret_value() if isinstance(value, SecretStr) else value
+            masked = (MASK if now else now) if isinstance(value, SecretStr) else self._shown(place, now)
+            hides = masked != now and not (isinstance(now, str) and now.lower() in COMMON)
+            written = origin.written.get(place)
+            if written and written.value == held(now) and (in_json or hides):
+                changes[place] = written.text
+            elif hides and option != "plain":
+                changes[place] = masked
+                lost += [place] if option != "masked" and value_at(data, place) is not None else []
+            elif masked != now or hides:
+                changes[place] = now
+        data = _changed(data, changes)
+        if in_json and info.include is None:
+            # The path of a file that the loader read, under a key that is not a field.
+            fields = type(self).model_fields
+            data |= {str(place[0]): each.text for place, each in origin.written.items() if place[0] not in fields}
+        return data, [(*origin.at, *place) for place in lost]
+
+    def _shown(self, place: Place, value: Any) -> Any:
+        return value
+
+
+def value_at(thing: Any, place: Place) -> Any:
+    """Return the value at a place of a section, or of what was dumped of it; None if there is none."""
+    for step in place:
+        if isinstance(thing, BaseModel):
+            thing = getattr(thing, str(step), None)
+        elif isinstance(thing, Mapping):
+            thing = thing.get(step)
+        else:
+            thing = thing[step] if isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing) else None
+    return thing
+
+
+def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Yield the texts and secrets in a value; other sections dump themselves."""
+    if isinstance(value, str | SecretStr):
+        yield place, value
+    elif isinstance(value, Mapping | list | tuple):
+        for step, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(item, (*place, step))
+
+
+def _changed(value: Any, changes: Mapping[Place, Any], at: Place = ()) -> Any:
+    """Return a dumped value with other values at some places; None removes what is there."""
+    if at in changes:
+        return changes[at]
+    if isinstance(value, dict):
+        kept = {step: item for step, item in value.items() if changes.get((*at, step), ...) is not None}
+        return {step: _changed(item, changes, (*at, step)) for step, item in kept.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_changed(item, changes, (*at, step)) for step, item in enumerate(value))
+    return value
+
+
+_lost: ContextVar[list[Place] | None] = ContextVar("lost", default=None)
+"""The places of secrets that the running dump would lose: pydantic would wrap an error raised in a serializer."""
+
+
+def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
+    """Return a dump, or raise an error if it lacks secrets. No local variable holds one then: it has masks in their place."""
+    lost: list[Place] = []
+    token = _lost.set(lost)
+    try:
+        dumped = dump(**options)
+    finally:
+        _lost.reset(token)
+    if lost:
+        raise _refusal(lost)
+    return dumped
+
+
+def _refusal(lost: list[Place]) -> UsageError:
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return UsageError(
+        f"{'.'.join(map(str, lost[0]))}{more} cannot be written: it contains a literal secret, which would be lost.",
+        hint="Write ${NAME} there instead (`casual-mcp-nb migrate-config` does), which is kept as it is; or pass "
+        'context={"secrets": "plain"} to write secrets, or {"secrets": "masked"} to read the dump only.',
+    )
+
 
 class RemoteConfig(BaseConfig):
-    """A section with a URL, which can contain a variable's value: that value is masked when shown or dumped."""
+    """A section with a URL, which can contain a variable's value: that value is masked when shown."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse pickling: the secrets would end up in the bytes, and so in a cache or on another machine."""
@@ -66,9 +232,20 @@ class RemoteConfig(BaseConfig):
             hint="Pass the path of the config instead, and call load_config there.",
         )
 
-    @field_serializer(*_MAY_HOLD_SECRETS, check_fields=False)
-    def _dumped(self, value: Any) -> Any:
-        return self._hidden(value)
+    @model_validator(mode="after")
+    def _holds_no_mask(self) -> Self:
+        for name in _MAY_HOLD_SECRETS:
+            for place, value in _leaves(getattr(self, name, None), (name,)):
+                if MASK in value:
+                    raise ValueError(f"{'.'.join(map(str, place))} {IS_MASK}")
+        return self
+
+    def _shown(self, place: Place, value: Any) -> Any:
+        if place[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
+            return value
+        # A text that happens to contain another entry's variable, such as a host name, is no secret for that.
+        chance = {each for each in self._origin.sensitive if not certain("", each)}
+        return redacted(value, self._secrets() - chance)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
         for name, value in super().__iter__():
@@ -133,6 +310,12 @@ def header_problem(value: str) -> str | None:
     return None if value.replace("\t", "").isprintable() else "contains a control character, which a header cannot have"
 
 
+def _not_a_mask(secret: SecretStr) -> SecretStr:
+    if MASK in secret.get_secret_value():
+        raise ValueError(IS_MASK)
+    return secret
+
+
 def _header_text(secret: SecretStr) -> SecretStr:
     if reason := header_problem(secret.get_secret_value()):
         raise ValueError(reason)
@@ -152,6 +335,6 @@ def _variable_text(secret: SecretStr) -> SecretStr:
 
 
 HeaderName = Annotated[str, AfterValidator(_header_name)]
-HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_header_text)]
+HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_header_text)]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
-VariableText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_variable_text)]
+VariableText = Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_not_a_mask), AfterValidator(_variable_text)]

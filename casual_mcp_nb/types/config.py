@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, JsonValue, SecretStr, StrictBool, m
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.errors import closest, did_you_mean
-from casual_mcp_nb.types.base_config import BaseConfig, HeaderName, HeaderText, RemoteConfig, Seconds
+from casual_mcp_nb.types.base_config import BaseConfig, HeaderName, HeaderText, RemoteConfig, Seconds, Written
 from casual_mcp_nb.types.discovery_options import DiscoveryOptions
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import PriceTable
@@ -78,7 +78,8 @@ class ClientConfig(RemoteConfig):
     def with_key(self, key: str, variable: str) -> ClientConfig:
         """Return this client with a key from an environment variable."""
         client = self.model_copy(update={"api_key": SecretStr(key)})
-        client._origin = replace(self._origin, key_variable=variable)
+        written = {**self._origin.written, ("api_key",): Written(None, SecretStr(key))}
+        client._origin = replace(self._origin, key_variable=variable, written=written)
         return client
 
     def _secrets(self) -> set[str]:

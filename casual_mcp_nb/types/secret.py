@@ -16,7 +16,8 @@ MASK = "**********"
 """The replacement for a secret, which reveals nothing, not even its length."""
 
 _SHORTEST = 4
-_COMMON = frozenset({"true", "false", "none", "null", "oauth"})
+COMMON = frozenset({"true", "false", "none", "null", "oauth"})
+"""Values that are never secrets."""
 _NAME_OF_SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|cookie", re.IGNORECASE)
 _OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IGNORECASE)
 _SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
@@ -100,7 +101,7 @@ def _written(value: str) -> Iterator[str]:
 
 def can_be_masked(value: str) -> bool:
     """Return whether `value` is long and unusual enough to mask in any text."""
-    return len(value) >= _SHORTEST and value.lower() not in _COMMON
+    return len(value) >= _SHORTEST and value.lower() not in COMMON
 
 
 def certain(name: str, value: str) -> bool:

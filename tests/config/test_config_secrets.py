@@ -17,6 +17,7 @@ from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.secret import MASK, redacted
 
 PLANTED = "planted-"
+LOOK = {"secrets": "masked"}
 ENVIRON = {f"VARIABLE_{n}": f"{PLANTED}variable-{n}" for n in range(8)}
 FULL: dict[str, Any] = {
     "clients": {
@@ -46,8 +47,8 @@ def test_no_form_of_a_config_shows_a_secret(caplog: pytest.LogCaptureFixture) ->
         config = load_config(FULL | {"inputs": []}, environ=ENVIRON)
     things: list[Any] = [config, copy.deepcopy(config), config.model_copy(), *config.clients.values(), *config.servers.values()]
     for thing in things:
-        forms = [repr(thing), str(thing), f"{thing}", repr(thing.model_dump()), thing.model_dump_json()]
-        forms.append(json.dumps(thing.model_dump(mode="json")))
+        forms = [repr(thing), str(thing), f"{thing}", repr(thing.model_dump(context=LOOK)), thing.model_dump_json(context=LOOK)]
+        forms.append(json.dumps(thing.model_dump(mode="json", context=LOOK)))
         forms.append(repr(list(thing.__rich_repr__())))
         for form in forms:
             assert PLANTED not in form

@@ -26,6 +26,7 @@ from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.secret import MASK
 
+LOOK = {"secrets": "masked"}
 NAMES = ("key", "env", "argument", "option", "header", "bearer", "auth", "password", "query", "path")
 LONG = " ".join(f"word-{number}" for number in range(2000))
 
@@ -77,7 +78,11 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                     values(secrets),
                     [config, *config.servers.values(), *config.clients.values()],
                     [dict(thing) for thing in (config, *config.servers.values(), *config.clients.values())],
-                    [config.model_dump_json(), json.dumps(config.model_dump(mode="json")), repr(vars(config))],
+                    [
+                        config.model_dump_json(context=LOOK),
+                        json.dumps(config.model_dump(mode="json", context=LOOK)),
+                        repr(vars(config)),
+                    ],
                     [session, session.status, session.servers, session.models, session.tools, *session.servers.values()],
                     [turn, *turn.trace, *turn.steps, chat, chat.server_manager, chat.models, session.engine, session._runner],
                     [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from casual_mcp_nb.errors import UsageError
+
 _FORMS = ("_repr_html_", "_repr_markdown_", "_repr_mimebundle_", "_render_traceback_", "model_dump_json", "model_dump")
 
 
@@ -111,5 +113,9 @@ def _of_object(thing: Any, where: str, known: set[int]) -> Iterator[tuple[str, s
     for form in _FORMS:
         make = None if isinstance(thing, type) else getattr(thing, form, None)
         if callable(make):
-            value = make()
+            try:
+                value = make()
+            except UsageError as error:
+                # A config with a secret in it is not dumped; the error is one more thing that is shown.
+                value = str(error)
             yield f"{where}: {form}", value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -11,6 +11,8 @@ from casual_mcp_nb.types.base_config import ConfigOrigin
 from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ModelConfig, ToolSetConfig
 from casual_mcp_nb.types.server import ServerConfig
 
+LOOK = {"secrets": "masked"}
+
 
 def test_the_defaults_are_those_of_the_documents() -> None:
     server = ServerConfig(command="x")
@@ -65,7 +67,13 @@ def test_secrets_of_a_config_made_in_python_are_hidden() -> None:
     client = ClientConfig(provider="openai", api_key=SecretStr("planted-5"))
     config = Config(servers={"s": server}, clients={"c": client})
     assert config.secrets() - {"bWU6cGxhbnRlZC0x"} == {f"planted-{n}" for n in range(1, 6)}
-    for form in (repr(config), str(server), repr(config.model_dump()), config.model_dump_json(), repr(client)):
+    for form in (
+        repr(config),
+        str(server),
+        repr(config.model_dump(context=LOOK)),
+        config.model_dump_json(context=LOOK),
+        repr(client),
+    ):
         assert "planted" not in form
     assert (client.key_state, ClientConfig(provider="ollama").key_state) == ("set", "not set")
 

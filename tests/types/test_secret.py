@@ -57,5 +57,7 @@ def test_a_config_that_is_turned_into_a_dict_or_a_list_is_masked() -> None:
     server = ServerConfig(command="x", args=("--token", "planted-option"))
     client = ClientConfig(provider="openai", base_url="https://me:planted-password@host/v1")
     for thing in (server, client):
-        assert "planted" not in repr(dict(thing)) + repr(list(thing)) + repr(thing) + thing.model_dump_json()
+        assert "planted" not in repr(dict(thing)) + repr(list(thing)) + repr(thing) + thing.model_dump_json(
+            context={"secrets": "masked"}
+        )
     assert server.args == ("--token", "planted-option")
