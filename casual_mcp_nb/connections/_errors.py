@@ -43,7 +43,7 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     if module.startswith("httpx"):
         return _http_text(exc, name, redact)
     if name == "ValidationError" and module.startswith("pydantic"):
-        return f"an answer that cannot be read: {_first_problem(exc)}"
+        return f"an answer that cannot be read: {first_problem(exc)}"
     if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
         return CLOSED
     if name == "MCPError" and str(exc).startswith(UNPARSED):
@@ -243,7 +243,8 @@ def _message_in(body: str) -> str:
     return message if isinstance(message, str) else ""
 
 
-def _first_problem(exc: Any) -> str:
+def first_problem(exc: Any) -> str:
+    """Return the first problem of one of pydantic's errors, with its place."""
     problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
     where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
     message = problems[0]["msg"] if problems else "invalid"

@@ -23,7 +23,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from casual_mcp_nb.connections._errors import CONNECTION_CLOSED
+from casual_mcp_nb.connections._errors import CONNECTION_CLOSED, first_problem
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import answer_to_unreadable
 from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, has_few_values, warn_left_out
@@ -40,6 +40,7 @@ MAX_PARTS = 1_000
 """Maximum number of parts of a result."""
 MAX_LISTED = 2_000
 """Maximum number of resources or prompts of one page."""
+_MAX_REASON = 200
 SLICE = 500
 """How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
 
@@ -212,11 +213,14 @@ class _TolerantSession(ClientSession):
             with contextlib.suppress(KeyError):
                 validate_server_result("tools/list", self.protocol_version or HANDSHAKE_VERSION, part)
             return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
-        except ValueError:
+        except ValueError as error:
             if len(tools) > 1:
                 return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
+            reason = first_problem(error).removeprefix("tools.0.") if isinstance(error, ValidationError) else str(error)
         name = tools[0].get("name") if isinstance(tools[0], dict) else tools[0]
-        warn_left_out(self.server_name, self.redact(str(name)), "its definition is not valid")
+        warn_left_out(
+            self.server_name, self.redact(str(name)), self.redact(f"its definition is not valid: {reason[:_MAX_REASON]}")
+        )
         return []
 
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:

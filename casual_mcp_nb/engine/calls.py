@@ -15,6 +15,7 @@ from casual_mcp_nb.engine.repeats import Repeats
 from casual_mcp_nb.engine.results import characters_within, cut_result, encodable
 from casual_mcp_nb.engine.throttle import ProgressThrottle
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.bridged_call import NamedCall
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import (
     UNKNOWN,
@@ -81,24 +82,41 @@ class Calls:
         limit = self._limits.max_calls_per_step
         over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
-        outcomes = iter(await _side_by_side([self._call(step, call) for call in calls if call.id not in refused]))
+        ended = await self._run_all(step, [call for call in calls if call.id not in refused])
         if len(calls) > limit:
             text = f"The model made {len(calls):,} calls in one answer; the first {limit:,} were run."
             self._emit(Notice(text, at=self._now()))
-        return [self._refuse(step, call, refused[call.id]) if call.id in refused else next(outcomes) for call in calls]
+        return [self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id] for call in calls]
 
-    async def _call(self, step: int, call: AssistantToolCall) -> CallOutcome:
-        name, arguments, bridged = self._dispatcher.read(call)
-        tool = self._started(step, call, name, arguments)
+    async def _run_all(self, step: int, calls: Sequence[AssistantToolCall]) -> dict[str, CallOutcome]:
+        """Run calls concurrently, those of unknown tools after the others, which may add the tools."""
+        unknown = await self._dispatcher.unknown(calls) if len(calls) > 1 else set()
+        if len(unknown) == len(calls):
+            unknown = set()
+        outcomes: dict[str, CallOutcome] = {}
+        read = [(call, named := self._dispatcher.read(call), self._started(step, call, *named[:2])) for call in calls]
+        for late in (False, True):
+            group = [each for each in read if (each[0].id in unknown) is late]
+            ended = await _side_by_side([self._call(step, *each, late) for each in group])
+            outcomes.update((call.id, outcome) for (call, _, _), outcome in zip(group, ended, strict=True))
+        return outcomes
+
+    async def _call(self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool) -> CallOutcome:
+        name, arguments, bridged = named
 
         async def run(told: CallListener) -> CallOutcome:
             async with self._slots:
-                return await self._dispatcher.run(name, arguments, told, bridged)
+                return await self._dispatcher.run(name, arguments, told, bridged, late)
 
         def read(text: str, outcome: CallOutcome) -> str:
             if not outcome.search:
                 text = format_result(text, self._limits.result_format, name, arguments)
-            return text if outcome.status == "ok" else text + self.repeats.record(step, str(tool), arguments, text)
+            if outcome.status != "ok":
+                return text + self.repeats.record(step, str(tool), arguments, text)
+            told, notice = self.repeats.record_success(step, str(tool), arguments, text)
+            if notice:
+                self._emit(Notice(notice, tool.server, self._now()))
+            return text + told
 
         _, outcome = await self._observed(step, call.id, tool, run, read)
         return outcome

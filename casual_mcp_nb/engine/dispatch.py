@@ -136,7 +136,23 @@ class Dispatcher:
         tool = self.offered(name) or self.view.catalog.get(name)
         return tool.tool_name if tool else ToolName(UNKNOWN, name)
 
-    async def run(self, name: str, arguments: dict[str, Any] | str, told: CallListener, bridged: bool = False) -> CallOutcome:
+    async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
+        """Return the ids of calls that name no tool, also after servers have listed their tools again."""
+        if self.refresh is not None and self._unknown(calls):
+            await self.refresh()
+        return self._unknown(calls)
+
+    def _unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
+        return {call.id for call in calls if self.resolve(self.read(call).name).server == UNKNOWN}
+
+    async def run(
+        self,
+        name: str,
+        arguments: dict[str, Any] | str,
+        told: CallListener,
+        bridged: bool = False,
+        late: bool = False,
+    ) -> CallOutcome:
         """Run one call. Every failure becomes an outcome with a text for the model; only a cancellation is raised.
 
         Args:
@@ -144,6 +160,7 @@ class Dispatcher:
             arguments: The arguments, or the model's text where that is not a JSON object.
             told: Told what happens in the call.
             bridged: Whether it came through `call_tool`.
+            late: Whether the tool did not exist when the other calls of the answer began.
         """
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
@@ -165,6 +182,8 @@ class Dispatcher:
             tool = self.offered(name)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
+        if late:
+            return CallOutcome("error", added_meanwhile(tool.wire_name))
         if bridged or (CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name):
             # The provider has not seen the schema, so nothing made the model keep to it.
             wrong = await asyncio.to_thread(problems, tool, arguments, self.worker) if self.worker else ()
@@ -222,6 +241,14 @@ class Dispatcher:
         # Comparing many names would hold the event loop.
         hint = await asyncio.to_thread(_suggestion, name, tools, list(self.synthetic))
         return f"Error: Tool {shown(name)} is not available. {hint}"
+
+
+def added_meanwhile(name: str) -> str:
+    """Return what a model reads that called a tool before it could see its definition."""
+    return (
+        f"Error: Tool {shown(name)} was added while the calls of this answer ran, so it was not called: you have not seen its "
+        "definition yet. Read it now, and make the call again."
+    )
 
 
 _MAX_MATCHES = 12

@@ -9,6 +9,7 @@ from typing import Any
 
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, SyntheticTool, SyntheticToolResult, with_loaded
 from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.toolbox.function_tool import checked_schema
 from casual_mcp_nb.toolbox.toolbox import error_text, short_traceback
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL, SYNTHETIC
@@ -53,7 +54,8 @@ class OwnTool:
         if name in BUILT_IN or name == CALL_TOOL:
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
-        spec = ToolSpec(SYNTHETIC, name, str(definition.get("description", "")), dict(parameters), wire_name=name)
+        schema = checked_schema(parameters, name)
+        spec = ToolSpec(SYNTHETIC, name, str(definition.get("description", "")), schema, wire_name=name)
         object.__setattr__(self, "spec", spec)
 
     def check(self, catalog: Catalog) -> None:

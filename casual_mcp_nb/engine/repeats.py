@@ -1,4 +1,4 @@
-"""Calls that keep failing in the same way: a model that does not notice would repeat them up to the last step."""
+"""Calls that are made again with the same result or failure: a model that does not notice would go on to the last step."""
 
 from __future__ import annotations
 
@@ -8,24 +8,66 @@ from collections import defaultdict
 from typing import Any
 
 from casual_mcp_nb.errors import RepeatedCallError, shown
+from casual_mcp_nb.types.event import SYNTHETIC
 
 WARN_AFTER = 3
-"""After how many identical failures the model is warned."""
+"""After how many identical calls with the same result or failure the model is told."""
 END_AFTER = 5
-"""After how many the turn ends."""
+"""After how many identical failures the turn ends. Successes do not end it: a model may ask often whether a job is done."""
 
 _MAX_REASON = 200
+_MAX_RESULT = 300
 
 
 class Repeats:
-    """The failed calls of one turn.
+    """The calls of one turn that were made again.
 
-    Calls are the same if tool, arguments and error are. Within a step they count once: the model has read nothing in between.
+    Calls are the same if tool, arguments and result or error are. Within a step they count once: the model has read nothing in
+    between.
+
+    Attributes:
+        last_useful: The last call that succeeded, with the beginning of its result; empty if none did.
     """
 
     def __init__(self) -> None:
         self._steps: dict[str, set[int]] = defaultdict(set)
         self._error: RepeatedCallError | None = None
+        self._told: set[str] = set()
+        self.last_useful = ""
+
+    def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
+        """Count a call that succeeded.
+
+        Args:
+            step: The step, from 0.
+            name: The tool.
+            arguments: The arguments.
+            text: What the model reads of the result.
+
+        Returns:
+            What to add to the result for the model, and the first time a notice for the person; else empty.
+        """
+        if not name.startswith(f"{SYNTHETIC}:"):
+            self.last_useful = f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}"
+        call, times = self._count(step, name, arguments, text)
+        if times < WARN_AFTER:
+            return "", ""
+        notice = (
+            f"The model made the same call of {shown(name)} {times} times, and the result was the same each time: it was told."
+        )
+        self._told, notice = self._told | {call}, "" if call in self._told else notice
+        return (
+            f"\nThis call has now been made {times} times with the same arguments and the same result. Do not make it again: "
+            "use the result, change the arguments, or answer.",
+            notice,
+        )
+
+    def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, int]:
+        """Return the identity of a call, and in how many steps it was made."""
+        call = json.dumps([name, arguments, text], sort_keys=True, default=str)
+        identity = hashlib.sha256(call.encode("utf-8", "replace")).hexdigest()
+        self._steps[identity].add(step)
+        return identity, len(self._steps[identity])
 
     def record(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> str:
         """Count a failed call.
@@ -39,20 +81,18 @@ class Repeats:
         Returns:
             A warning for the model, to add to the failure; empty for the first times.
         """
-        call = json.dumps([name, arguments, text], sort_keys=True, default=str)
-        steps = self._steps[hashlib.sha256(call.encode("utf-8", "replace")).hexdigest()]
-        steps.add(step)
-        if len(steps) >= END_AFTER:
+        _, times = self._count(step, name, arguments, text)
+        if times >= END_AFTER:
             reason = " ".join(text[: _MAX_REASON * 2].split())[:_MAX_REASON]
             self._error = RepeatedCallError(
-                f"The model made the same call of {shown(name)} {len(steps)} times, and it failed each time in the same way: "
+                f"The model made the same call of {shown(name)} {times} times, and it failed each time in the same way: "
                 f"{reason}",
                 hint="Everything up to here is kept: correct what the error names, or tell the model what to do instead.",
             )
-        if len(steps) < WARN_AFTER:
+        if times < WARN_AFTER:
             return ""
         return (
-            f"\nThis call has now failed {len(steps)} times in the same way. Do not make it again: change the arguments, use "
+            f"\nThis call has now failed {times} times in the same way. Do not make it again: change the arguments, use "
             "another tool, or answer without it."
         )
 

@@ -181,8 +181,10 @@ class Run:
             if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
                 return
             await self.call_tools(step, message.tool_calls)
+        useful = self._calls.repeats.last_useful
         raise MaxIterationsError(
-            f"The model was still calling tools after {self.limits.max_steps} steps.",
+            f"The model was still calling tools after {self.limits.max_steps} steps."
+            + (f" The last result, of {useful}" if useful else ""),
             hint="Everything up to here is kept: ask it to go on, or raise max_steps.",
         )
 

@@ -107,7 +107,7 @@ class ChatTools:
 
         Waits for servers that list their tools again, for a few seconds at most.
         """
-        await self._relisting.wait()
+        await self.relist()
         if self.changes.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
             return view
         refreshed = self.view(self._with_new_servers(view.selection))

@@ -1,15 +1,18 @@
 """Make two methods from one coroutine function: one that blocks, and one, named `…_async`, that is awaited.
 
 The coroutine runs on the caller's thread, where it shows what is to be shown. It passes work to the engine thread with `await
-on_engine(work)`. How the caller waits for that work is the only difference between the two methods.
+on_engine(work)`. How the caller waits for that work is the only difference between the two methods. It awaits nothing else:
+under a blocking call no loop runs on the caller's thread, so the drivers refuse that in both forms.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.loop import EngineThread
 
 
@@ -45,17 +48,42 @@ async def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> T:
     return await handover
 
 
+def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
+    """Resume a coroutine until it passes on the next work.
+
+    Raises:
+        UsageError: It awaits something else.
+    """
+    try:
+        request = resume(value)
+    except RuntimeError as error:
+        if str(error) != _NO_LOOP:
+            raise
+        raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE) from error
+    if isinstance(request, _Handover):
+        return request
+    if isinstance(request, asyncio.Future):
+        request.cancel()
+    raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE)
+
+
+_NO_LOOP = "no running event loop"
+"""What asyncio says on a thread that blocks."""
+_AWAITS_OTHERS = "A method with a blocking and an awaited form awaits something on the caller's thread, where no loop may run."
+_ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
+
+
 def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine on the caller's thread to its end; the caller blocks while the engine works."""
     try:
-        request = steps.send(None)
+        request = _next(steps.send, None)
         while True:
             try:
                 result = engine.run(request.work(True))
             except BaseException as error:
-                request = steps.throw(error)
+                request = _next(steps.throw, error)
             else:
-                request = steps.send(result)
+                request = _next(steps.send, result)
     except StopIteration as end:
         return cast("T", end.value)
     finally:
@@ -65,14 +93,14 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine on the caller's thread to its end; the caller's loop keeps running while the engine works."""
     try:
-        request = steps.send(None)
+        request = _next(steps.send, None)
         while True:
             try:
                 result = await engine.wait(request.work(False))
             except BaseException as error:
-                request = steps.throw(error)
+                request = _next(steps.throw, error)
             else:
-                request = steps.send(result)
+                request = _next(steps.send, result)
     except StopIteration as end:
         return cast("T", end.value)
     finally:

@@ -14,6 +14,7 @@ from docstring_parser import parse
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolbox.context import ToolContext
 from casual_mcp_nb.toolbox.parameters import read_parameters, unwrapped
+from casual_mcp_nb.types.schema import unusable_part
 from casual_mcp_nb.types.server import Approval
 from casual_mcp_nb.types.tool import ToolAnnotations, ToolSpec
 
@@ -128,12 +129,28 @@ def _object_tool(
 ) -> NotebookTool:
     if inject:
         raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
-    spec = ToolSpec(server, _checked(name or tool.name), description or tool.description, dict(tool.input_schema), annotations)
+    name = _checked(name or tool.name)
+    spec = ToolSpec(server, name, description or tool.description, checked_schema(tool.input_schema, name), annotations)
 
     def start(arguments: Mapping[str, Any], _context: ToolContext) -> Callable[[], Awaitable[Any]]:
         return lambda: tool.execute(arguments)
 
     return NotebookTool(spec, policy, is_async(tool.execute), start)
+
+
+def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
+    """Return the input schema of a person's own tool.
+
+    Raises:
+        UsageError: It cannot be sent to a model.
+    """
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
+        problem: str | None = "its input schema is not an object schema"
+    else:
+        problem = unusable_part(schema)
+    if problem:
+        raise UsageError(f"{shown(tool)} cannot be a tool: {problem}.", hint='Give it {"type": "object", "properties": {…}}.')
+    return dict(schema)
 
 
 def _checked(name: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.engine.before_model_call import MessageEdit
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import RepeatedCallError, UsageError
+from casual_mcp_nb.errors import MaxIterationsError, RepeatedCallError, UsageError
 from casual_mcp_nb.providers import call, calls, scripted_model
 from casual_mcp_nb.providers.scripted import Call
 from casual_mcp_nb.types.event import ToolFinished, ToolProgress
@@ -314,6 +315,37 @@ async def test_a_model_that_repeats_a_failing_call_is_told_after_three_and_ended
     assert_valid(turn.messages)
     after = await ask(chat, "I cannot.", history=turn.messages)
     assert after.status == "done"
+
+
+@pytest.mark.defect("G6")
+async def test_a_model_that_repeats_a_call_that_succeeds_is_told_and_the_error_has_the_last_result(
+    chat: McpToolChat,
+) -> None:
+    chat.limits = replace(chat.limits, max_steps=5)
+    turn = await ask(chat, *(call("desk__add", a=17, b=23) for _ in range(50)))
+    assert [("again" in c.result, c.result.startswith("40")) for c in turn.tool_calls] == [
+        (False, True),
+        (False, True),
+        (True, True),
+        (True, True),
+        (True, True),
+    ]
+    assert [notice.server for notice in turn.notices] == ["desk"]
+    with pytest.raises(MaxIterationsError, match=r"desk:add.*40"):
+        turn.raise_for_status()
+    assert_valid(turn.messages)
+
+
+@pytest.mark.defect("G6")
+async def test_other_arguments_another_result_or_one_step_are_not_a_repetition(chat: McpToolChat) -> None:
+    count = iter(range(100))
+    chat.add_tool(lambda: next(count), name="take")
+    varied = await ask(chat, *(call("desk__add", a=i, b=1) for i in range(6)), *(call("notebook__take") for _ in range(6)), "5")
+    together = await ask(chat, calls(*(call("desk__add", a=1, b=1) for _ in range(6))), "2")
+    for turn in (varied, together):
+        assert turn.status == "done"
+        assert [each for each in turn.tool_calls if "again" in each.result] == []
+        assert len(turn.notices) == 0
 
 
 @pytest.mark.defect("B6")

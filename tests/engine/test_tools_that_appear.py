@@ -219,3 +219,36 @@ async def test_a_server_that_hangs_at_the_new_listing_does_not_hold_the_turn(cha
     assert hanging.is_set()
     assert turn.status == "done"
     assert turn.tool_calls[-1].status == "ok"
+
+
+@pytest.mark.defect("J5")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("where", ["hub", "notebook"])
+async def test_a_tool_that_is_added_and_called_in_one_step_is_to_be_called_again(
+    chat: McpToolChat, first: bool, where: str
+) -> None:
+    @chat.add_tool
+    async def open_another() -> str:
+        """Add a tool."""
+        chat.add_tool(lambda title: f"Created {title}", name="create_issue")
+        return "Added."
+
+    chat.add_tool(lambda: "Closed", name="create_issues")
+    opening = call("hub__open_and_tell", name="issues") if where == "hub" else call("notebook__open_another")
+    using = call(f"{where}__create_issue", title="Leak")
+    together = calls(opening, using) if first else calls(using, opening)
+    turn = await ask(chat, together, using, "Done.")
+    made = {each.name: each for each in turn.steps[0].tool_calls}[f"{where}__create_issue"]
+    assert made.status == "error"
+    assert "again" in made.result
+    assert "create_issues" not in made.result
+    assert [each.id for each in turn.steps[0].tool_calls] == [each.id for each in turn.steps[0].response.tool_calls or ()]  # type: ignore[union-attr]
+    assert turn.tool_calls[-1].result == "Created Leak"
+    assert_valid(turn.messages)
+
+
+@pytest.mark.defect("J5")
+async def test_a_name_that_nobody_adds_is_not_available(chat: McpToolChat) -> None:
+    turn = await ask(chat, calls(call("hub__shut_up"), call("hub__enable_toolset", name="issues")), "Done.")
+    assert [each.status for each in turn.tool_calls] == ["error", "ok"]
+    assert "again" not in turn.tool_calls[0].result

@@ -13,6 +13,7 @@ from kit.provider import PROVIDERS, Provider, answer
 from kit.turns import ask
 
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers import call, calls
 from casual_mcp_nb.types.schema.limits import MAX_PROPERTIES
 from casual_mcp_nb.types.session import Tools
@@ -122,6 +123,35 @@ async def test_of_good_and_bad_tools_only_the_bad_ones_are_left_out_and_the_chat
     assert caplog.text.count("of server 'mixed' is left out") == len(bad)
     for name in bad:
         assert f"Tool '{name}' of server 'mixed' is left out" in caplog.text
+
+
+@pytest.mark.defect("J5")
+async def test_a_tool_is_left_out_with_the_true_reason(opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = {"text": "an object", "list": ["an object"], "typed": {"type": "array", "items": 7}}
+    tools = [{"name": name, "inputSchema": schema} for name, schema in wrong.items()]
+    await opened({"odd": raw(tools=[*tools, {"name": "missing"}, tool("good", {"type": "object"})])})
+    reasons = {name: caplog.text.split(f"Tool '{name}' of server 'odd' is left out: ")[1].split("\n")[0] for name in wrong}
+    assert all("inputSchema" in reason for reason in reasons.values()), reasons
+    assert len(set(reasons.values())) > 1
+    assert "inputSchema: Field required" in caplog.text
+
+
+@pytest.mark.defect("J5")
+@pytest.mark.parametrize("schema", [None, "text", [], {"properties": []}, {"$ref": "#/nowhere"}])
+async def test_a_tool_of_the_person_whose_schema_cannot_be_read_is_refused_with_the_reason(schema: Any) -> None:
+    class Own:
+        name = "own"
+        description = "Do it."
+        input_schema = schema
+        definition = {"name": "own", "description": "Do it.", "parameters": schema or "no object"}  # noqa: RUF012
+
+        async def execute(self, arguments: Any) -> Any: ...
+
+    async with McpToolChat.from_config({}) as chat:
+        for add in (chat.add_tool, chat.add_synthetic_tool):
+            with pytest.raises(UsageError, match="its input schema"):
+                add(Own())
+        assert len(await chat.server_manager.catalog()) == 0
 
 
 @pytest.mark.fault(41)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import importlib
 import inspect
-from collections.abc import AsyncIterator
+import textwrap
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.loop import engine_thread
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.types.event import ToolProgress, TurnStarted
 from casual_mcp_nb.types.trace import Trace
 
@@ -20,24 +27,11 @@ CONFIG: dict[str, Any] = {
     "tool_discovery": {"enabled": True},
 }
 NAMES = [
-    "connect",
-    "reconnect",
-    "add_server",
-    "remove_server",
-    "search",
-    "call_tool",
-    "read",
-    "prompt",
-    "complete",
-    "subscribe",
-    "unsubscribe",
-    "preview",
-    "evaluate",
-    "compare",
-    "lint",
-    "close",
-    "stop",
+    name
+    for name, member in inspect.getmembers(Session)
+    if inspect.iscoroutinefunction(getattr(member, "__wrapped__", None)) and not name.endswith("_async")
 ]
+"""The methods with a blocking and an awaited form."""
 
 
 @pytest.fixture
@@ -58,6 +52,99 @@ def test_both_twins_have_their_own_names_their_words_and_one_signature(name: str
     assert inspect.signature(blocking) == inspect.signature(awaited)
     assert inspect.iscoroutinefunction(awaited)
     assert not inspect.iscoroutinefunction(blocking)
+
+
+class Awaiting:
+    """Methods that await what they should leave to the engine."""
+
+    def __init__(self) -> None:
+        self.engine = engine_thread()
+        self.ended = 0
+
+    async def _after(self, something: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            await on_engine(lambda _: asyncio.sleep(0))
+            await something()
+        finally:
+            self.ended += 1
+
+    @blocking
+    async def sleep(self) -> None:
+        await self._after(lambda: asyncio.sleep(60))
+
+    @blocking
+    async def yield_once(self) -> None:
+        await self._after(lambda: asyncio.sleep(0))
+
+    @blocking
+    async def future(self) -> None:
+        await self._after(lambda: asyncio.get_running_loop().create_future())
+
+    @blocking
+    async def iterate(self) -> None:
+        async with asyncio.timeout(60):
+            await self._after(lambda: asyncio.sleep(60))
+
+
+AWAITING = ["sleep", "yield_once", "future", "iterate"]
+
+
+@pytest.mark.defect("F19")
+@pytest.mark.parametrize("name", AWAITING)
+def test_a_method_that_awaits_something_itself_is_told_what_it_needs_where_it_blocks(name: str) -> None:
+    awaiting = Awaiting()
+    with pytest.raises(UsageError, match="on_engine"):
+        getattr(awaiting, name)()
+    assert awaiting.ended == (name != "iterate")
+
+
+@pytest.mark.defect("F19")
+@pytest.mark.parametrize("name", AWAITING)
+async def test_and_where_it_is_awaited_or_a_loop_is_held(name: str) -> None:
+    awaiting = Awaiting()
+    with pytest.raises(UsageError, match="on_engine"):
+        await awaited(getattr(Awaiting, name))(awaiting)
+    with pytest.raises(UsageError, match="on_engine"):
+        getattr(awaiting, name)()
+    assert awaiting.ended == 2
+
+
+def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> Iterator[str]:
+    """Yield what a coroutine function awaits on the caller's thread, itself or in functions of ours that it awaits."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if function in seen or function is on_engine:
+        return
+    seen.add(function)
+    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    names = {"self": owner}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {each.name: getattr(importlib.import_module(node.module), each.name) for each in node.names}
+    for node in nodes:
+        if isinstance(node, ast.AsyncFor | ast.AsyncWith):
+            yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
+        if not isinstance(node, ast.Await):
+            continue
+        called = ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else ""
+        try:
+            target = eval(called, function.__globals__, names)
+        except (NameError, SyntaxError):
+            # Made in the function, such as a coroutine that it was given.
+            target = None
+        if not inspect.iscoroutinefunction(target) or not target.__module__.startswith("casual_mcp_nb"):
+            yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
+        else:
+            yield from awaited_outside_the_engine(target, getattr(target, "__self__", owner), seen)
+
+
+@pytest.mark.defect("F19")
+def test_no_method_awaits_anything_outside_the_engine() -> None:
+    assert len(NAMES) >= 20
+    seen: set[Any] = set()
+    with Session.from_config(CONFIG) as session:
+        outside = [each for name in NAMES for each in awaited_outside_the_engine(getattr(session, name), session, seen)]
+    assert outside == []
+    assert len(seen) > len(NAMES)
 
 
 @pytest.mark.defect("C12")
