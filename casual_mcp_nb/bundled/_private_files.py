@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
-MAX_CHARACTERS = 100_000
+from casual_mcp_nb.types import files
+
+MAX_BYTES = 100_000
 
 
 def private_folder() -> Path:
@@ -22,27 +22,33 @@ def read_private(path: Path) -> str:
 
     Raises:
         OSError: It cannot be read.
+        NotPrivateError: Others can read or replace it; the message says what to do.
         ValueError: It is not text.
     """
-    with path.open(encoding="utf-8") as file:
-        return file.read(MAX_CHARACTERS)
+    return files.read_private(path, MAX_BYTES, within=private_folder()).decode("utf-8")
+
+
+def why_not_private(path: Path) -> str | None:
+    """Return how others can read or replace a file, with what to do; None if they cannot, or there is no file."""
+    try:
+        return files.why_not_private(path, within=private_folder())
+    except OSError:
+        return None
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600 in a folder with mode 0700; an earlier one is replaced in one step.
+    """Write a file with mode 0600 in folders with mode 0700; an earlier one is replaced in one step.
 
     Raises:
         OSError: It cannot be written.
+        NotPrivateError: A folder is a symbolic link, or somebody else's.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.parent.chmod(0o700)
-    # Its mode is 0600 from the beginning.
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    for folder in (path.parent, *path.parent.parents):
+        if folder.is_relative_to(private_folder()) and not folder.is_symlink():
+            folder.chmod(0o700)
+    with files.part_file(path, 0o600, lambda part: os.replace(part, path)) as file:
+        file.write(text.encode())
+    if (problem := why_not_private(path)) is not None:
+        path.unlink(missing_ok=True)
+        raise files.NotPrivateError(f"Not saved: {problem}")

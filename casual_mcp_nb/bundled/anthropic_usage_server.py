@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr
 
-from casual_mcp_nb.bundled._private_files import private_folder, read_private, write_private
+from casual_mcp_nb.bundled._private_files import private_folder, read_private, why_not_private, write_private
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, reads
 from casual_mcp_nb.extract.mail import decoded_header
+from casual_mcp_nb.types.files import NotPrivateError
 
 VARIABLE = "ANTHROPIC_ADMIN_KEY"
 HOME = "https://api.anthropic.com"
@@ -34,9 +35,11 @@ def key_file() -> Path:
     return private_folder() / "anthropic-admin-key"
 
 
-def has_key() -> bool:
-    """Return whether there is a key, in the environment or the file. It is not read."""
-    return bool(os.environ.get(VARIABLE)) or key_file().is_file()
+def key_problem() -> str | None:
+    """Return why there is no key that can be used, neither in the environment nor in the file. It is not read."""
+    if os.environ.get(VARIABLE):
+        return None
+    return why_not_private(key_file()) if key_file().is_file() else "there is no admin key"
 
 
 def save_key(key: str) -> None:
@@ -71,6 +74,8 @@ def build(endpoint: str = HOME) -> ToolServer:
 def _key() -> SecretStr:
     try:
         key = SecretStr((os.environ.get(VARIABLE) or read_private(key_file())).strip())
+    except NotPrivateError as error:
+        raise ValueError(f"the saved admin key is not used: {error}") from None
     except (OSError, ValueError):
         raise ValueError(f"there is no admin key that can be read in {VARIABLE} or {key_file()}") from None
     if not re.fullmatch(r"[\w-]{1,300}", key.get_secret_value(), re.ASCII):

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-from casual_mcp_nb.bundled._private_files import private_folder, read_private, write_private
+from casual_mcp_nb.bundled._private_files import MAX_BYTES, private_folder, read_private, why_not_private, write_private
 from casual_mcp_nb.errors import CasualMcpError
+from casual_mcp_nb.types.files import NotPrivateError
 
 if TYPE_CHECKING:
     from google.oauth2.credentials import Credentials
@@ -68,7 +69,7 @@ def account() -> Account | None:
     try:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
-        return Account(str(fields["email"])[:320], grants) if _tokens().is_file() else None
+        return Account(str(fields["email"])[:320], grants) if _tokens().is_file() and not why_not_private(_tokens()) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -77,6 +78,9 @@ def missing(*one_of: str) -> str:
     """Return what is missing for a server that needs one of these grants; empty if nothing is."""
     signed_in = account()
     if signed_in is None:
+        files = (folder() / "account.json", _tokens())
+        if problem := next(filter(None, map(why_not_private, files)), None):
+            return problem
         return "no Google account is signed in"
     return "" if set(one_of) & set(signed_in.grants) else f"the Google account has not granted {' or '.join(one_of)}"
 
@@ -98,6 +102,8 @@ def credentials() -> Credentials:
             client_id=tokens["client_id"],
             client_secret=tokens["client_secret"],
         )
+    except NotPrivateError as error:
+        raise SignInError(f"the sign-in to Google is not used: {error}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SignInError(f"not signed in to Google ({type(error).__name__})") from None
 
@@ -124,7 +130,7 @@ class SignIn:
 
         self._grants = tuple(grants)
         try:
-            config = _read(client)
+            config = _read(client, own=client == client_file())
             if "installed" not in config:
                 raise SignInError(f"{client} is not of a client for desktop apps: create one of that type.")
             scopes = [*_IDENTITY, *(GRANTS[name] for name in grants)]
@@ -132,6 +138,8 @@ class SignIn:
             self.address, self._state = self._flow.authorization_url(prompt="consent")
         except OSError as error:
             raise SignInError(f"{client} cannot be read: {error.strerror or type(error).__name__}.") from None
+        except NotPrivateError as error:
+            raise SignInError(f"The client's file is not used: {error}.") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SignInError(f"{client} is not a client file of Google.") from None
 
@@ -194,8 +202,11 @@ class SignIn:
             raise SignInError("Nothing was granted, so nothing was saved. Tick what the servers may do, on Google's page.")
         signed_in = Account(_email(token.get("id_token")), grants)
         saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
-        write_private(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
-        write_private(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
+        try:
+            write_private(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
+            write_private(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
+        except NotPrivateError as error:
+            raise SignInError(f"{error}.") from None
         return signed_in
 
 
@@ -234,8 +245,9 @@ def _tokens() -> Path:
     return folder() / "token.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    fields = json.loads(read_private(path))
+def _read(path: Path, own: bool = True) -> dict[str, Any]:
+    """Read a JSON object from a file of the account, or from one that the person names."""
+    fields = json.loads(read_private(path) if own else path.read_bytes()[:MAX_BYTES])
     if not isinstance(fields, dict):
         raise ValueError("not an object")
     return fields

@@ -82,11 +82,11 @@ def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _anthropic() -> Missing | None:
-    from casual_mcp_nb.bundled.anthropic_usage_server import VARIABLE, has_key
+    from casual_mcp_nb.bundled.anthropic_usage_server import VARIABLE, key_problem
 
-    if has_key():
+    if (reason := key_problem()) is None:
         return None
-    return Missing("there is no admin key", f"run casual-mcp-nb sign-in anthropic, or set {VARIABLE} in the server's env")
+    return Missing(reason, f"run casual-mcp-nb sign-in anthropic, or set {VARIABLE} in the server's env")
 
 
 _GOOGLE = ("googleapiclient", "google_auth_oauthlib", "google_auth_httplib2", "inscriptis", "lxml")

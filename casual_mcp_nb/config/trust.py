@@ -21,7 +21,7 @@ from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
-from casual_mcp_nb.types.files import part_file
+from casual_mcp_nb.types.files import part_file, read_private
 from casual_mcp_nb.types.network import is_this_computer
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.trust import TrustEntry, TrustState, exact, exact_word
@@ -102,11 +102,7 @@ class TrustStore:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            with open(self._file(path), "rb") as file:
-                status = os.fstat(file.fileno())
-                if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-                    return None
-                record = json.loads(file.read(MAX_BYTES))
+            record = json.loads(read_private(self._file(path), MAX_BYTES, secret=False))
         except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) and record.get("version") == VERSION else None

@@ -1,9 +1,10 @@
-"""Write files whole or not at all."""
+"""Write files whole or not at all; read files that nobody else could have read or replaced."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,3 +75,69 @@ def part_file(path: Path, mode: int, put: Callable[[Path], None]) -> Iterator[Bi
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+class NotPrivateError(ValueError):
+    """A file that others can read or replace. The message says how, and what to do."""
+
+
+def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
+    """Return the beginning of a file that nobody but this user can have written.
+
+    Args:
+        path: The file.
+        limit: The most bytes to read.
+        secret: Whether nobody else may read it either.
+        within: The folder from which on no part of the path may be a symbolic link; None for the file's own folder.
+
+    Raises:
+        OSError: It cannot be read.
+        NotPrivateError: Others can read or replace it.
+    """
+    if (problem := why_not_private(path, secret=secret, within=within)) is not None:
+        raise NotPrivateError(problem)
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb") as file:
+        # What was opened is what was checked, unless it was replaced since.
+        problem = why_not_private(path, secret=secret, within=within, status=os.fstat(file.fileno()))
+        if problem is not None:
+            raise NotPrivateError(problem)
+        return file.read(limit)
+
+
+def why_not_private(
+    path: Path, *, secret: bool = True, within: Path | None = None, status: os.stat_result | None = None
+) -> str | None:
+    """Return how others can read or replace a file, with the line that repairs it; None if they cannot.
+
+    Args:
+        path: The file.
+        secret: See `read_private`.
+        within: See `read_private`.
+        status: The status of the file if it is open; None to look it up.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    if os.name != "posix":
+        return None
+    top = within or path.parent
+    folders = [path.parent, *(folder for folder in path.parent.parents if folder.is_relative_to(top))]
+    for folder in folders:
+        if (problem := _problem(folder, folder.lstat(), stat.S_ISDIR, 0o022, "go-w")) is not None:
+            return problem
+    for folder in top.resolve().parents:
+        mode = folder.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"others can replace what is in {shown(folder)}; run: chmod o-w {folder}"
+    return _problem(path, status or path.lstat(), stat.S_ISREG, 0o077 if secret else 0o022, "600")
+
+
+def _problem(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], others: int, repair: str) -> str | None:
+    if stat.S_ISLNK(status.st_mode):
+        return f"{shown(path)} is a symbolic link, which is not followed here; put the file itself there"
+    if not is_kind(status.st_mode) or status.st_uid != os.geteuid():
+        return f"{shown(path)} does not belong to this user, or is something else than a file in a folder; delete it"
+    if (mode := stat.S_IMODE(status.st_mode)) & others:
+        return f"others can use {shown(path)} (its mode is {mode:04o}); run: chmod {repair} {path}"
+    return None

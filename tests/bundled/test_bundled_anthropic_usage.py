@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from kit.exposed import EXPOSED
 from kit.scripted_http import Reply, Request, ScriptedHttp
 from kit.secrets import assert_nowhere
 
@@ -181,3 +182,12 @@ def test_what_is_not_an_admin_key_is_refused(user_folder: Path, key: str) -> Non
 async def test_a_period_that_is_none_is_refused(usage: ToolServer, admin: Admin, refused: Any, fields: dict[str, str]) -> None:
     assert await refused(usage, "anthropic_usage_report", **fields)
     assert not admin.seen
+
+
+@pytest.mark.defect("F9")
+@pytest.mark.parametrize("exposed", EXPOSED)
+def test_a_key_that_others_can_read_or_replace_is_not_used(usage: ToolServer, exposed: str) -> None:
+    EXPOSED[exposed](anthropic_usage_server.key_file())
+    assert "no admin key" not in available("anthropic-usage").missing["anthropic-usage"].reason
+    with pytest.raises(ValueError, match="not used"):
+        anthropic_usage_server.build()

@@ -7,10 +7,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from kit.exposed import EXPOSED
 from kit.google import CLIENT_SECRET, Google
 from kit.secrets import assert_nowhere
 
 from casual_mcp_nb.bundled import google_account
+from casual_mcp_nb.bundled._private_files import write_private
 from casual_mcp_nb.bundled.google_account import GRANTS, Account, SignIn, SignInError
 
 REDIRECT = "http://127.0.0.1:1/"
@@ -131,9 +133,50 @@ def test_nothing_secret_is_logged_or_shown(google, tmp_path: Path, caplog: pytes
 
 @pytest.mark.parametrize("text", ["", "[]", '{"grants": 3}', '{"email": "x"}'])
 def test_a_damaged_file_is_as_if_nobody_had_signed_in(user_folder: Path, text: str) -> None:
-    google_account.folder().mkdir(parents=True)
-    (google_account.folder() / "account.json").write_text(text)
-    (google_account.folder() / "token.json").write_text("{}")
+    write_private(google_account.folder() / "account.json", text)
+    write_private(google_account.folder() / "token.json", "{}")
     assert google_account.account() is None
     with pytest.raises(SignInError):
         google_account.credentials()
+
+
+@pytest.mark.defect("F9")
+@pytest.mark.parametrize("exposed", EXPOSED)
+@pytest.mark.parametrize("name", ["token.json", "account.json"])
+def test_tokens_that_others_can_read_or_replace_are_not_used(google, sign_in, name: str, exposed: str) -> None:
+    sign_in("gmail-read")
+    EXPOSED[exposed](google_account.folder() / name)
+    assert google_account.account() is None
+    reason = google_account.missing("gmail-read")
+    assert "no Google account" not in reason
+    if name == "token.json":
+        with pytest.raises(SignInError, match="not used"):
+            google_account.credentials()
+
+
+@pytest.mark.defect("F9")
+def test_signing_in_again_repairs_the_modes_and_refuses_links(google, sign_in, tmp_path: Path) -> None:
+    sign_in("gmail-read")
+    folder = google_account.folder()
+    (folder / "token.json").chmod(0o644)
+    folder.chmod(0o777)
+    folder.parent.chmod(0o777)
+    assert sign_in("gmail-read") == google_account.account()
+    assert google_account.missing("gmail-read") == ""
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SignInError, match="symbolic link"):
+        sign_in("gmail-read")
+
+
+@pytest.mark.defect("F9")
+def test_a_saved_client_that_others_can_replace_is_not_used(google: Google, user_folder: Path, tmp_path: Path) -> None:
+    given = google.client_file(tmp_path / "client.json")
+    # Where the person downloaded it to, its mode is as it is.
+    given.chmod(0o644)
+    assert SignIn(given, ("gmail-read",), REDIRECT).address
+    write_private(google_account.client_file(), given.read_text())
+    assert SignIn(google_account.client_file(), ("gmail-read",), REDIRECT).address
+    google_account.client_file().chmod(0o666)
+    with pytest.raises(SignInError, match="chmod 600"):
+        SignIn(google_account.client_file(), ("gmail-read",), REDIRECT)

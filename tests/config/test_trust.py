@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.exposed import EXPOSED
 
 from casual_mcp_nb.config import load_config
 from casual_mcp_nb.config.trust import TrustStore, store_folder
@@ -159,6 +160,15 @@ def test_only_the_user_can_read_and_write_what_is_remembered(file: Path, store: 
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
     record.chmod(0o666)
+    assert {entry.state for entry in store.entries(read(file))} == {"new"}
+
+
+@pytest.mark.defect("F9")
+@pytest.mark.parametrize("exposed", [name for name in EXPOSED if "read" not in name])
+def test_what_others_could_have_written_counts_as_absent(file: Path, store: TrustStore, exposed: str) -> None:
+    store.accept(read(file))
+    (record,) = store.folder.iterdir()
+    EXPOSED[exposed](record)
     assert {entry.state for entry in store.entries(read(file))} == {"new"}
 
 
