@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import mcp_types
 from fastmcp import Client
@@ -52,8 +52,69 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
 """The listings besides that of tools: their list, and what is in it."""
 
 
+class _Received:
+    """A stream of messages that are recorded as they arrive; the answer to a request that cannot be read becomes an error."""
+
+    def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
+        self._stream = stream
+        self._record = record
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the sender, which in-process streams have."""
+        return getattr(self._stream, "last_context", None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._noted(await self._stream.__anext__())
+
+    async def receive(self) -> Any:
+        return self._noted(await self._stream.receive())
+
+    def _noted(self, item: Any) -> Any:
+        reply = answer_to_unreadable(item) if isinstance(item, ValidationError) else None
+        if reply:
+            item = SessionMessage(JSONRPCError.model_validate(reply))
+        if isinstance(item, SessionMessage):
+            self._record("received", item.message)
+        return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Sent:
+    """A stream of messages that are recorded as they are sent."""
+
+    def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
+        self._stream = stream
+        self._record = record
+
+    async def send(self, item: Any) -> None:
+        self._record("sent", item.message)
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    record: Callable[[Direction, Any], None]
     repair: Callable[[str, dict[str, Any]], dict[str, Any]]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
@@ -76,18 +137,6 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
         finally:
             self.on_closed()
 
-    async def _dispatch(self, item: Any, *args: Any) -> None:
-        reply = answer_to_unreadable(item) if isinstance(item, ValidationError) else None
-        if reply:
-            item = SessionMessage(JSONRPCError.model_validate(reply))
-        if isinstance(item, SessionMessage):
-            self.record("received", item.message)
-        await super()._dispatch(item, *args)
-
-    async def _write(self, message: Any, *args: Any, **kwargs: Any) -> None:
-        self.record("sent", message)
-        await super()._write(message, *args, **kwargs)
-
 
 class _TolerantSession(ClientSession):
     server_name: str
@@ -99,8 +148,7 @@ class _TolerantSession(ClientSession):
     redact: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
-        dispatcher = _Dispatcher(read_stream, write_stream)
-        dispatcher.record = self.record
+        dispatcher = _Dispatcher(_Received(read_stream, self.record), _Sent(write_stream, self.record))
         dispatcher.repair = self._repair
         dispatcher.on_closed = self.on_closed
         dispatcher.on_refused = self.on_refused
