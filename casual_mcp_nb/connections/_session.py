@@ -208,7 +208,9 @@ class _TolerantSession(ClientSession):
             await asyncio.sleep(0)
         self.output_schemas.update({tool.name: tool.output_schema for tool in result.tools})
         complete = (params is None or params.cursor is None) and result.next_cursor is None
-        return self._absorb_tool_listing(result, complete=complete)
+        # It drops tools with wrong `x-mcp-header`s and remembers the others', for servers that route by headers.
+        absorb = getattr(self, "_absorb_tool_listing", None)
+        return absorb(result, complete=complete) if absorb else result
 
     def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":

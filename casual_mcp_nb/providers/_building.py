@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, shown
@@ -62,9 +63,22 @@ def no_key(name: str, provider: str) -> AuthenticationError:
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 
+def builds_requests(client: Any) -> Any:
+    """Return a client of casual-llm after a check that it builds requests without sending them.
+
+    Raises:
+        MissingDependencyError: This release of casual-llm does not.
+    """
+    if not hasattr(client, "_build_request_kwargs"):
+        release = version("casual-llm")
+        text = f"casual-llm {release} does not build requests in the way that {type(client).__name__} is used here."
+        raise MissingDependencyError(text, hint="pip install 'casual-llm==0.8.*'")
+    return client
+
+
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
     """Return a client whose SDK sends the config's headers and does not retry by itself: attempts are counted here."""
-    sdk = client.client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
+    sdk = builds_requests(client).client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
     if config.base_url:
         # At the provider's own address the environment may add headers and ids; they are nobody else's business.
         sdk._custom_headers = headers_of(config)

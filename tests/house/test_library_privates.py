@@ -1,93 +1,187 @@
-"""Private names of libraries that this package overrides or calls: one place that says which, and fails when one moves.
+"""What this package uses of libraries beyond what they document: one place that says what, why, and what happens without it.
 
-pyproject.toml holds these libraries at their minor releases. To let a new one in: install it, run this test and those of
-`tests/connections` and `tests/providers`, then move the bound.
+CI runs this test and those of `tests/connections` and `tests/providers` with the lowest and with the newest releases that
+`pyproject.toml` allows.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+from casual_llm import OllamaClient
 
-PRIVATES: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
-    ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher._dispatch"): (
-        "connections/_session.py answers messages that cannot be read",
-        ("self", "item", "on_request", "on_notify", "sender_ctx"),
-    ),
-    ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher._write"): (
-        "connections/_session.py records what is sent",
-        ("self", "message", "metadata"),
-    ),
-    ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.send_raw_request"): (
-        "connections/_session.py repairs results before the SDK validates them",
-        ("self", "method", "params", "opts"),
-    ),
-    ("mcp", "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.run"): (
-        "connections/_session.py hears of the end of a stream",
-        ("self", "on_request", "on_notify"),
-    ),
-    ("mcp", "mcp.client.session:ClientSession._absorb_tool_listing"): (
-        "connections/_session.py reads a long list of tools in slices",
+from casual_mcp_nb.errors import MissingDependencyError
+from casual_mcp_nb.providers._building import builds_requests
+
+PACKAGE = Path(__file__).resolve().parents[2] / "casual_mcp_nb"
+
+
+@dataclass(frozen=True)
+class Used:
+    """A name of a library.
+
+    Args:
+        distribution: The library.
+        place: The module, and the name in it.
+        why: What it is used for, and where.
+        without: What happens in a release that does not have it.
+        parameters: The parameters that are relied on.
+    """
+
+    distribution: str
+    place: str
+    why: str
+    without: str
+    parameters: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.place.rpartition(":")[2].rpartition(".")[2]
+
+
+BUILDS = ("self", "model", "messages", "options")
+NO_REQUESTS = "the client cannot be created, and the error names the release that can"
+PRIVATE = [
+    Used(
+        "mcp",
+        "mcp.client.session:ClientSession._absorb_tool_listing",
+        "connections/_session.py reads a long list of tools in slices, and tells the session what it read",
+        "tools with wrong `x-mcp-header`s are offered, and no argument is repeated in a header",
         ("self", "result", "complete"),
     ),
-    ("mcp", "mcp.client.session:ClientSession.validate_tool_result"): (
-        "connections/_session.py keeps a result that breaks its own schema",
-        ("self", "name", "result"),
-    ),
-    ("mcp", "mcp.client.session:ClientSession._build_capabilities"): (
+    Used(
+        "mcp",
+        "mcp.client.session:ClientSession._build_capabilities",
         "connections/_session.py declares roots and sampling only to the versions that have them",
+        "they are declared to all versions",
         ("self", "version"),
     ),
-    ("mcp", "mcp.client.session:ClientSession.dispatch_input_request"): (
-        "connections/_session.py refuses what was not declared",
-        ("self", "ctx", "request"),
-    ),
-    ("mcp", "mcp.client.streamable_http:streamable_http_client"): (
-        "connections/_http.py lifts the limit of an event",
-        ("url", "http_client", "max_sse_event_size"),
-    ),
-    ("fastmcp", "fastmcp.client.client:Client._await_with_session_monitoring"): (
-        "connections/_session.py leaves the monitoring to the session",
+    Used(
+        "fastmcp",
+        "fastmcp.client.client:Client._await_with_session_monitoring",
+        "connections/_session.py leaves the watching of a session to the session",
+        "each request takes two more tasks",
         ("self", "coro"),
     ),
-    ("fastmcp", "fastmcp.client.transports.base:TransportOptions"): (
-        "connections/_session.py hands in its own session class",
-        ("session_class",),
+    Used(
+        "casual-llm",
+        "casual_llm.providers.openai:OpenAIClient._build_request_kwargs",
+        "providers/builtin/openai.py builds a request without sending it: casual-llm's own call loses usage and tool calls",
+        NO_REQUESTS,
+        BUILDS,
     ),
-    ("casual-llm", "casual_llm.providers.openai:OpenAIClient._build_request_kwargs"): (
-        "providers/_openai.py builds a request without sending it",
-        ("self", "model", "messages", "options"),
+    Used(
+        "casual-llm",
+        "casual_llm.providers.anthropic:AnthropicClient._build_request_kwargs",
+        "providers/builtin/anthropic.py, likewise",
+        NO_REQUESTS,
+        BUILDS,
     ),
-    ("casual-llm", "casual_llm.providers.anthropic:AnthropicClient._build_request_kwargs"): (
-        "providers/_anthropic.py builds a request without sending it",
-        ("self", "model", "messages", "options"),
+    Used(
+        "casual-llm",
+        "casual_llm.providers.ollama:OllamaClient._build_request_kwargs",
+        "providers/builtin/ollama.py, likewise",
+        NO_REQUESTS,
+        BUILDS,
     ),
-    ("casual-llm", "casual_llm.providers.ollama:OllamaClient._build_request_kwargs"): (
-        "providers/_ollama.py builds a request without sending it",
-        ("self", "model", "messages", "options"),
-    ),
-    ("ollama", "ollama:AsyncClient._request"): (
-        "providers/_ollama.py sends tools as they are",
+    Used(
+        "ollama",
+        "ollama:AsyncClient._request",
+        "providers/builtin/ollama.py sends schemas as they are, which the SDK's own models would cut",
+        "each chat with Ollama fails",
         ("self",),
     ),
-}
-"""For each private: the distribution and where the name is, what it is used for, and the parameters that are relied on."""
+]
+EXTENDED = [
+    Used(
+        "mcp",
+        "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.send_raw_request",
+        "connections/_session.py repairs results before the SDK validates them",
+        "one wrong part of a result makes the whole call fail",
+        ("self", "method", "params", "opts"),
+    ),
+    Used(
+        "mcp",
+        "mcp.shared.jsonrpc_dispatcher:JSONRPCDispatcher.run",
+        "connections/_session.py learns of the end of a stream",
+        "a server that ended is noticed at the next call",
+        ("self", "on_request", "on_notify"),
+    ),
+    Used(
+        "mcp",
+        "mcp.client.session:ClientSession.validate_tool_result",
+        "connections/_session.py keeps a result that breaks its own schema",
+        "such a call fails, and the check runs on the event loop",
+        ("self", "name", "result"),
+    ),
+    Used(
+        "mcp",
+        "mcp.client.session:ClientSession.dispatch_input_request",
+        "connections/_session.py refuses what was not declared",
+        "a server can ask for what was not declared, and gets the SDK's answer",
+        ("self", "ctx", "request"),
+    ),
+    Used(
+        "mcp",
+        "mcp.client.streamable_http:streamable_http_client",
+        "connections/_http.py raises the limit of an event",
+        "servers over HTTP cannot be connected",
+        ("url", "http_client", "max_sse_event_size"),
+    ),
+    Used(
+        "fastmcp",
+        "fastmcp.client.transports.base:TransportOptions",
+        "connections/_session.py provides its own session class",
+        "no server can be connected",
+        ("session_class",),
+    ),
+]
+"""Public names that are overridden, or whose parameters are not in every release."""
 
 
 @pytest.mark.defect("D15")
-@pytest.mark.parametrize(("distribution", "place"), PRIVATES)
-def test_a_private_that_we_rely_on_is_where_it_was(distribution: str, place: str) -> None:
-    use, parameters = PRIVATES[distribution, place]
-    said = f"{distribution} {version(distribution)} moved {place}, on which casual_mcp_nb relies: {use}."
-    module, _, path = place.partition(":")
+@pytest.mark.parametrize("used", [*PRIVATE, *EXTENDED], ids=lambda used: used.place)
+def test_what_is_used_of_a_library_is_there(used: Used) -> None:
+    release = f"{used.distribution} {version(used.distribution)}"
+    module, _, path = used.place.partition(":")
     try:
         thing = importlib.import_module(module)
         for name in path.split("."):
             thing = getattr(thing, name)
     except (ImportError, AttributeError):
-        pytest.fail(f"{said} It is not there any more.")
-    missing = [name for name in parameters if name not in inspect.signature(thing).parameters]  # type: ignore[arg-type]
-    assert not missing, f"{said} It takes no {', '.join(missing)} any more."
+        pytest.fail(f"{release} has no {used.place}. {used.why}; without it: {used.without}.")
+    missing = [name for name in used.parameters if name not in inspect.signature(thing).parameters]  # type: ignore[arg-type]
+    assert not missing, f"{used.place} of {release} takes no {', '.join(missing)}. {used.why}."
+
+
+def test_no_private_method_of_these_libraries_is_used_that_is_not_listed() -> None:
+    ours: set[str] = set()
+    called: dict[str, str] = {}
+    for path in PACKAGE.glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    ours.add(name)
+                case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
+                    ours.add(name)
+                case ast.Call(func=ast.Attribute(attr=name, value=value)) if re.match("_[a-z]", name):
+                    if path.relative_to(PACKAGE).parts[0] in ("connections", "providers") and ast.unparse(value) != "os":
+                        called[name] = str(path.relative_to(PACKAGE))
+    assert {name: path for name, path in called.items() if name not in ours | {used.name for used in PRIVATE}} == {}
+
+
+def test_a_release_of_casual_llm_that_builds_no_requests_is_named() -> None:
+    class Changed:
+        """A client of a later release."""
+
+    with pytest.raises(MissingDependencyError, match=r"casual-llm [\d.]+ does not build .*casual-llm=="):
+        builds_requests(Changed())
+    client = OllamaClient()  # type: ignore[misc]
+    assert builds_requests(client) is client

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_of, call_of, ended_early, usage_of
-from casual_mcp_nb.providers._building import headers_of, key_of, need
+from casual_mcp_nb.providers._building import builds_requests, headers_of, key_of, need
 from casual_mcp_nb.providers._chat_messages import conversation, give_back
 from casual_mcp_nb.providers._history import built
 from casual_mcp_nb.providers._pictures import refuse_addresses
@@ -243,7 +243,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
         headers["Authorization"] = f"Bearer {key}"
     if headers:
         ollama.client = AsyncClient(host=ollama.host, timeout=config.timeout, headers=headers)
-    client: LLMClient = ollama
+    client: LLMClient = builds_requests(ollama)
     return client
 
 
