@@ -1569,10 +1569,11 @@ class Session(Displayable):
             CassetteError: No cassette is replayed.
             CassetteMismatchError: A request differs from the recorded one; the message says how.
         """
-        turns = []
+        turns, selection = [], self.selection.model_dump(mode="json")
         for recorded in self.cassettes.recorded_turns():
-            if recorded.is_first and self.turns:
-                self.new_conversation()
+            await on_engine(lambda _, turn=recorded: self.cassettes.set_up(turn, selection))  # type: ignore[misc]
+            if recorded.history is not None:
+                self.turn_service.continue_from(recorded.history)
             turns.append(await self.turn_service.chat(recorded.messages, recorded.options, echo))
             if isinstance(turns[-1].exception, CassetteMismatchError):
                 turns[-1].raise_for_status()

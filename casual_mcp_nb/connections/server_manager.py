@@ -202,6 +202,11 @@ class ServerManager:
         self._catalog_key = None
         self.changed()
 
+    def add_substitute(self, server: _ToolServer) -> None:
+        """Use one more server that is not reached over MCP, until `restore`."""
+        self._connections = {**self._connections, server.name: server}
+        self.changed()
+
     def restore(self) -> None:
         """End `substitute`."""
         if self._substitute is not None:

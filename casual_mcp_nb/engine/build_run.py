@@ -81,6 +81,8 @@ async def build_run(
     emit: Callable[[Event], None],
     before: Turn | None = None,
     recorded: Turn | None = None,
+    *,
+    kept: bool = False,
 ) -> Run:
     """Prepare the run of a turn, and emit how it starts and what the person should know.
 
@@ -92,6 +94,7 @@ async def build_run(
         emit: Called with each event.
         before: The turn before this one, if it is known.
         recorded: The steps that the turn begins with, see `recorded_steps`.
+        kept: Whether a cassette has it as a turn.
 
     Raises:
         UsageError: A name in the options or in the selection does not exist, or a message has too many parts.
@@ -138,8 +141,11 @@ async def build_run(
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
     started = _turn_started(messages, model, view, discovered, recorded)
-    if isinstance(chat.tape, Recorder):
-        chat.tape.turn(started, system)
+    if kept and isinstance(chat.tape, Recorder):
+        selection = view.selection.model_dump(mode="json")
+        limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}
+        sent = options.request.without(["extra_body"]).shown() | limits
+        chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)
     texts = (*history_repairs, *repairs, *chat.notice_history.new(unsent_options, first=not history))
     on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())

@@ -152,6 +152,7 @@ class McpToolChat:
         self.audit = AuditTrail(lambda: self._secrets)
         self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add)
         self.tape: Recorder | Replayer | None = None
+        self._add_replayed: Callable[[str], None] = lambda name: None
         self._asks = self.consent.approver, self.consent.can_ask
         self._running: set[Run] = set()
         self._last_turn: Turn | None = None
@@ -422,7 +423,21 @@ class McpToolChat:
         if tape is None:
             return
         self._asks = self.consent.approver, self.consent.can_ask
-        put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
+        self._add_replayed = put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
+
+    async def replay_servers(self, names: Collection[str]) -> None:
+        """Have the servers that there were at a turn of the cassette that is replayed, and no others.
+
+        Args:
+            names: Their names.
+        """
+        present = [*self.server_manager.names]
+        for name in names:
+            if name not in present:
+                self._add_replayed(name)
+        for name in present:
+            if name not in names and not (name == NOTEBOOK and self.toolbox.tools):
+                await self.remove_server(name)
 
     async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Return a model that is ready to be called: one of the config by name, or None for the first one."""
@@ -455,6 +470,7 @@ class McpToolChat:
         on_event: Callable[[Event], None] | None = None,
         recorded: Turn | None = None,
         plan_only: bool = False,
+        kept: bool = False,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -467,6 +483,7 @@ class McpToolChat:
             on_event: Called with each event after it was recorded.
             recorded: The steps that it begins with, see `recorded_steps`; no model is asked about these.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
+            kept: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
 
         Returns:
             The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
@@ -487,7 +504,7 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit, before, recorded)
+        run = await build_run(self, messages, options, history, emit, before, recorded, kept=kept)
         if plan_only:
             # Nor does the provider run anything.
             run.plan_only, run.model = True, run.model.without_hosted_tools()

@@ -24,7 +24,7 @@ def put_in_place(
     toolbox: Toolbox,
     log: Callable[[str, str, str], None],
     notify: Callable[[str, str], None],
-) -> None:
+) -> Callable[[str], None]:
     """Have a cassette record the servers and approvals of a chat, or answer in their place.
 
     Args:
@@ -34,12 +34,15 @@ def put_in_place(
         toolbox: The functions of the notebook, which are run while the rest is replayed.
         log: Called with what replayed servers log.
         notify: Called with notices about them.
+
+    Returns:
+        A function that adds a server of the cassette by its name; while a cassette records, it does nothing.
     """
     if isinstance(tape, Recorder):
         server_manager.substitute(lambda server: cast("Any", _recording(server, tape)))
         if consent.approver is not None:
             consent.approver = _recorded(consent.approver, tape)
-        return
+        return lambda name: None
     replayer = tape
 
     entries = replayer.cassette.servers
@@ -49,7 +52,7 @@ def put_in_place(
         server.on_log, server.on_notice, server.on_change = log, notify, server_manager.changed
         return server
 
-    others = [replaying(name) for name in entries if name not in server_manager.names]
+    others = [replaying(name) for name, entry in entries.items() if name not in server_manager.names and not entry.added]
     server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
     approver, can_ask = consent.approver, consent.can_ask
     consent.approver = _replayed(approver, can_ask, replayer, toolbox)
@@ -58,6 +61,7 @@ def put_in_place(
     else:
         # Nobody was asked then. A function of the notebook is really run, and needs an answer where one can be given.
         consent.can_ask = lambda: bool(toolbox.tools) and can_ask()
+    return lambda name: server_manager.add_substitute(cast("Any", replaying(name)))
 
 
 def _recording(server: Any, recorder: Recorder) -> RecordedServer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigErr
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.shell import notebook_shell
 from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
+from casual_mcp_nb.store.interaction import Interaction, conversation_message
 from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox import NOTEBOOK
@@ -28,7 +30,9 @@ from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, 
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.event import Event, TurnFinished
+from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.options import OPTION_NAMES
+from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Policies
 from casual_mcp_nb.types.stored import ConversationHead
 from casual_mcp_nb.types.trace import Turn
@@ -123,12 +127,16 @@ class RecordedTurn:
     Args:
         messages: What the person sent.
         options: The options of the turn that are not those of the session.
-        is_first: Whether it begins a conversation.
+        history: The conversation before it; None if that is not known, and it continues the one so far.
+        selection: What the model sees in it, as far as that differs from the session's; None if that is not known.
+        servers: The servers that there were; None for those of the session.
     """
 
     messages: Sequence[ChatMessage]
     options: ChatOptions
-    is_first: bool
+    history: Sequence[ChatMessage] | None = None
+    selection: Mapping[str, Any] | None = None
+    servers: Collection[str] | None = None
 
 
 class CassetteService:
@@ -261,19 +269,35 @@ class CassetteService:
         Raises:
             CassetteError: None is.
         """
-        tape = self._chat.tape
-        if not isinstance(tape, Replayer):
+        tape = self._replayed
+        interactions = [each for each in tape.cassette.interactions if each.kind in ("turn", "model")]
+        for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
+            # A turn that ended before a model answered has nothing to replay.
+            if turn.kind == "turn" and first.kind == "model":
+                yield _recorded_turn(turn, first)
+
+    async def set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
+        """Have the servers and the selection of a turn of the cassette; on the engine's loop.
+
+        Args:
+            turn: The turn.
+            selection: The selection of the session that replays.
+        """
+        usual = {name for name, entry in self._replayed.cassette.servers.items() if not entry.added}
+        if turn.selection is None:
+            return
+        await self._chat.replay_servers(usual if turn.servers is None else turn.servers)
+        for name, value in {**selection, **turn.selection}.items():
+            if name in Selection.model_fields:
+                setattr(self._chat.selection, name, value)
+
+    @property
+    def _replayed(self) -> Replayer:
+        if not isinstance(self._chat.tape, Replayer):
             raise CassetteError(
                 "No cassette is replayed.", hint="Session.from_cassette(path), or session.cassette(path, 'none')."
             )
-        interactions = tape.cassette.interactions
-        for number, each in enumerate(interactions):
-            if each.kind == "turn":
-                first = next((later.request for later in interactions[number + 1 :] if later.kind == "model"), None)
-                sent = [message for message in first["messages"] if message.get("role") != "system"] if first else []
-                options = {name: each.request[name] for name in ("model", "tool_set", "system") if name in each.request}
-                messages = each.answer()
-                yield RecordedTurn(messages, cast("ChatOptions", options), is_first=len(sent) <= len(messages))
+        return self._chat.tape
 
     def close(self) -> None:
         """End the cassette of a session that closes; a file that cannot be written is reported in the log."""
@@ -320,6 +344,38 @@ class CassetteService:
             asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
 
 
+def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
+    """Return a turn of a cassette.
+
+    Args:
+        turn: What the person sent.
+        first: The first request to the model.
+
+    Raises:
+        CassetteError: It began with steps of another turn.
+    """
+    request = turn.request
+    if request.get("recorded"):
+        raise CassetteError(
+            "A turn of this cassette began with steps of another turn, and cannot be replayed by itself.",
+            hint="Run session.fork_at(…) again in a session of the cassette.",
+        )
+    messages = turn.answer()
+    sent = [message for message in first.request["messages"] if message.get("role") != "system"]
+    options = {name: request[name] for name in ("model", "tool_set", "system") if name in request}
+    if "after" not in request:
+        # Of an earlier version.
+        return RecordedTurn(messages, cast("ChatOptions", options), () if len(sent) <= len(messages) else None)
+    options |= {
+        name: value for name, value in request.get("options", {}).items() if name in (*OPTION_NAMES, "max_steps", "stream")
+    }
+    history = None
+    if request["after"] <= len(sent) - len(messages):
+        # Else the oldest were left out, and what is there goes on.
+        history, _ = repaired([conversation_message(message) for message in sent[: request["after"]]])
+    return RecordedTurn(messages, cast("ChatOptions", options), history, request.get("selection", {}), request.get("servers"))
+
+
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
     """Return in words that the turns of a cassette are as they were recorded.
 
@@ -360,7 +416,9 @@ def config_of(cassette: Cassette, path: Path) -> Config:
     session, models = cassette.session, cassette.models
     # The default model is the first one.
     names = sorted(models, key=lambda name: name != session.model)
-    servers = {name: _server_config(entry) for name, entry in cassette.servers.items() if entry.way != "in-process"}
+    servers = {
+        name: _server_config(entry) for name, entry in cassette.servers.items() if entry.way != "in-process" and not entry.added
+    }
     config: dict[str, Any] = {
         "clients": {entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()},
         "models": {

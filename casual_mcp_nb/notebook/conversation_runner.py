@@ -113,7 +113,14 @@ class ConversationRunner:
         try:
             before = turns[:index][-1] if turns[:index] else None
             return await self._chat.run(
-                await begin(), options, history=history, turn=turn, before=before, on_event=record, recorded=recorded
+                await begin(),
+                options,
+                history=history,
+                turn=turn,
+                before=before,
+                on_event=record,
+                recorded=recorded,
+                kept=True,
             )
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:

@@ -218,6 +218,25 @@ class TurnService:
         self._chat.context = {}
         self.runner.clear(private=private)
 
+    def continue_from(self, history: Sequence[ChatMessage]) -> None:
+        """Have the conversation be as long as it was: without later turns, and with what was added to it.
+
+        Args:
+            history: What came before the turn that is next.
+        """
+        turns, count = self.runner.turns, 0
+        if not history:
+            if turns:
+                self.new_conversation()
+            return
+        for number, turn in enumerate(turns):
+            if count == len(history):
+                self.runner.replace(turns[:number])
+                return
+            count += len(turn.messages)
+        if count < len(history):
+            self.runner.add(history[count:])
+
     @property
     def head(self) -> ConversationHead:
         """What the conversation is set up with."""

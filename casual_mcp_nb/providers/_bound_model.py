@@ -43,6 +43,7 @@ class BoundModel:
         cache_diagnostics: Whether the provider is asked why its cache was missed; None if that follows from its address.
 
     Attributes:
+        own_options: The options without those of a turn.
         tape: Records its answers, or answers in its place; None for neither.
     """
 
@@ -76,7 +77,7 @@ class BoundModel:
         self.template = template
         self.context_window = context_window
         self.default_options = default_options
-        self.options = options or RequestOptions()
+        self.options = self.own_options = options or RequestOptions()
         self.key_places = key_places
         self.timeout = timeout
         self.retries = retries or Retries()

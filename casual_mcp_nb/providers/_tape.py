@@ -94,6 +94,6 @@ def _entry_of(model: BoundModel, native: bool) -> ModelEntry:
         model.provider,
         model.context_window,
         native,
-        model.options.without(["extra_body"]).shown(),
+        model.own_options.without(["extra_body"]).shown(),
         model.price.model_dump(mode="json", exclude_defaults=True) if model.price else {},
     )

@@ -74,6 +74,7 @@ class ServerEntry:
         instructions: What it says about its use.
         capabilities: What it declares.
         error: Why it could not be used, if it could not.
+        added: Whether it was added after a model had been asked, so that a replay begins without it.
     """
 
     way: Way = "in-process"
@@ -85,6 +86,7 @@ class ServerEntry:
     instructions: str = ""
     capabilities: tuple[str, ...] = ()
     error: str | None = None
+    added: bool = False
 
 
 @dataclass(eq=False)
@@ -151,7 +153,7 @@ class Cassette:
 
     @property
     def turns(self) -> list[dict[str, Plain]]:
-        """What the person sent, turn by turn: `messages`, `model`, `tool_set`, `system`."""
+        """What the person sent, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`, `selection`, `options`."""
         return [each.request for each in self.interactions if each.kind == "turn"]
 
     @classmethod
@@ -174,10 +176,15 @@ class Cassette:
         models: dict[str, ModelEntry] = {}
         interactions: list[Interaction] = []
         system: str | None = None
+        after = 0
         for turn in turns:
-            started = turn.started
+            started, before = turn.started, after
+            after += len(turn.messages)
+            if turn.added:
+                # What comes after it has its messages.
+                continue
             name, provider = started.model, started.provider or "replay"
-            interactions += _interactions_of(turn)
+            interactions += _interactions_of(turn, before)
             requests = [step.request for step in turn.trace.of(StepStarted)]
             native = any(request.delivery == "native" for request in requests)
             models.setdefault(name, ModelEntry(name, provider, provider, defers_natively=native))
@@ -335,12 +342,18 @@ def _written(interactions: Sequence[Interaction], definitions: Definitions) -> I
             offered = tools, found
             before = _continued(messages, each.response)
         written: dict[str, Plain] = {"kind": each.kind, "request": request}
+        if each.events:
+            written["events"] = each.events
         response = each.response
         if each.kind == "model" and response and not with_ids:
             response = {**response, "message": _without_ids(response["message"])}
-        for name, value in (("events", each.events), ("response", response), ("error", each.error), ("pace", each.pace)):
-            if value is not None and value != []:
-                written[name] = value
+        if each.error is not None:
+            written["error"] = each.error
+        elif each.kind != "turn":
+            # Also one that is empty: that is what was answered.
+            written["response"] = response
+        if each.pace:
+            written["pace"] = each.pace
         yield written
 
 
@@ -369,7 +382,9 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if found:
                 request["found"] = found
             before = _continued(messages, row.get("response"))
-        interaction = Interaction(row["kind"], request, row.get("response"), row.get("error"))
+        # Earlier versions left out a list without an entry.
+        nothing: Plain = [] if row["kind"] in ("resources", "prompts", "read") else None
+        interaction = Interaction(row["kind"], request, row.get("response", nothing), row.get("error"))
         interaction.events = list(map(checked_event, row.get("events", ())))
         interaction.pace = [int(ms) for ms in row.get("pace", ())]
         if interaction.error is None:
@@ -404,9 +419,14 @@ def _name_of(key: str) -> str:
     return key.partition(" (")[0]
 
 
-def _interactions_of(turn: Turn) -> list[Interaction]:
-    """Return the interactions of a turn, from its trace, in the order in which they began."""
-    interactions = [Interaction("turn", turn_request(turn.started))]
+def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
+    """Return the interactions of a turn, from its trace, in the order in which they began.
+
+    Args:
+        turn: The turn.
+        after: How many messages of the conversation come before it.
+    """
+    interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
     model: Interaction | None = None
     calls: dict[str, tuple[Interaction, float]] = {}
     began = 0.0

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
-from casual_mcp_nb.errors import CasualMcpError, ProviderError, ServerError
+from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, ServerError
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import HostedCall, ToolProgress, TurnStarted
 from casual_mcp_nb.types.model_response import ModelResponse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
     from pydantic import TypeAdapter
 
-Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "approval"]
+Kind = Literal["turn", "model", "call", "resources", "prompts", "read", "prompt", "completion", "subscription", "approval"]
 Plain = Any
 """A JSON value."""
 
@@ -165,9 +165,11 @@ def checked_event(event: Plain) -> Plain:
 def plain_error(error: CasualMcpError) -> dict[str, Plain]:
     """Return an error as plain values."""
     plain: dict[str, Plain] = {"kind": type(error).__name__, "message": str(error)}
+    usual = read_error(plain, type(error))
     for name in _ERROR_FIELDS:
         value = getattr(error, name, None)
-        if value not in (None, False, "", plain["message"]):
+        # A delay of 0 and an empty reason are not the same as none.
+        if isinstance(value, str | int | float) and value != getattr(usual, name, None):
             plain[name] = value
     return plain
 
@@ -177,10 +179,10 @@ _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    """Return an error from plain values; one that is none of ours is of the default kind."""
+    """Return an error from plain values; one that is not an error of servers, models or limits is of the default kind."""
     kind = getattr(errors, str(plain["kind"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError)):
-        kind = default
+    if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
+        kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
     names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
     error = kind(str(plain["message"]))
     for name in names:
@@ -276,6 +278,7 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "read": lambda plain, request: _parts(plain),
     "prompt": _read_prompt,
     "completion": lambda plain, request: validated(Completions, plain),
+    "subscription": lambda plain, request: None,
     "approval": _read_verdict,
 }
 
@@ -291,6 +294,19 @@ def prompt_message(plain: Mapping[str, Plain]) -> ChatMessage:
     kinds: Mapping[str, Any] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
     message: ChatMessage = kinds[plain["role"]].model_validate(plain)
     return message
+
+
+def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
+    """Return a message of a request to a model, without an id; in place of an image, what it was."""
+    from casual_llm.messages import ToolResultMessage, UserMessage
+
+    if plain["role"] == "assistant":
+        return _assistant(plain)
+    parts = plain.get("content", "")
+    text = parts if isinstance(parts, str) else "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
+    if plain["role"] == "tool":
+        return ToolResultMessage(name=str(plain["tool"]), tool_call_id="", content=text)
+    return UserMessage(content=text)
 
 
 def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:

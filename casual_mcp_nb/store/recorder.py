@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
@@ -130,6 +131,7 @@ class Recorder:
         self.models: dict[str, ModelEntry] = {}
         self._session = session
         self._servers: dict[str, ServerEntry] = {}
+        self._live: dict[str, Any] = {}
         self._versions: dict[str, str] = {}
         self._interactions: list[Interaction] = []
         self._running: list[Recording] = []
@@ -139,7 +141,8 @@ class Recorder:
 
     def add(self, server: Any) -> None:
         """Record a server as it is now."""
-        self._servers[server.name] = entry_of(server)
+        self._live[server.name] = server
+        self._servers[server.name] = self._entry(server)
         self._versions[server.name] = server.tools_version
 
     def start(self, kind: Kind, request: dict[str, Plain]) -> Recording:
@@ -150,16 +153,36 @@ class Recorder:
         self._running.append(recording)
         return recording
 
-    def turn(self, started: TurnStarted, system: str) -> None:
-        """Record what the person sent.
+    def turn(
+        self,
+        started: TurnStarted,
+        system: str,
+        after: int,
+        selection: Mapping[str, Plain],
+        options: Mapping[str, Plain],
+        servers: Iterable[str],
+    ) -> None:
+        """Record what the person sent, and what differs from the session as it was when the recording began.
 
         Args:
             started: How the turn started.
             system: Its system prompt, without what servers say about their use.
+            after: How many messages of the conversation came before.
+            selection: What the model sees in it.
+            options: The options of its requests and its limits.
+            servers: The servers that there are now.
         """
         if self._session.system is None:
             self._session.system = system
         request = turn_request(started, system if system != self._session.system else None)
+        before = self._session.selection
+        chosen = {name: value for name, value in selection.items() if value != before.get(name)}
+        present, usual = set(servers), {name for name, entry in self._servers.items() if not entry.added}
+        request |= {"after": after, **({"selection": chosen} if chosen else {}), **({"options": options} if options else {})}
+        if present != usual:
+            request["servers"] = sorted(present)
+        if started.recorded:
+            request["recorded"] = started.recorded
         self._interactions.append(Interaction("turn", request))
 
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
@@ -180,7 +203,7 @@ class Recorder:
         self._versions[name] = version
         calls = [each for each in self._interactions if each.kind == "call" and each.request["server"] == name]
         if not calls:
-            self._servers[name] = entry_of(server)
+            self._servers[name] = self._entry(server)
             return
         last = calls[-1]
         last.events.append({"tools": plain_tools(server.tools)})
@@ -189,7 +212,22 @@ class Recorder:
 
     def cassette(self) -> Cassette:
         """Return the cassette as it is now; requests that were not answered yet are not in it."""
-        return Cassette(list(self._finished()), dict(self._servers), dict(self.models), self._session)
+        return Cassette(list(self._finished()), dict(map(self._as_it_is, self._servers)), dict(self.models), self._session)
+
+    def _entry(self, server: Any) -> ServerEntry:
+        """Return what a server is now, and whether it came only after a model had been asked."""
+        entry, before = entry_of(server), self._servers.get(server.name)
+        entry.added = before.added if before else any(each.kind == "model" for each in self._interactions)
+        return entry
+
+    def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
+        """Return an entry with what a server says about itself once it is connected, also one that has no tools."""
+        entry, now = self._servers[name], entry_of(self._live[name])
+        if self._live[name].status.state not in ("ready", "failed"):
+            # It has not been connected, or not any more.
+            return name, entry
+        fields = ("version", "protocol_version", "instructions", "capabilities", "error")
+        return name, replace(entry, **{field: getattr(now, field) for field in fields})
 
     def _finished(self) -> Iterable[Interaction]:
         return [each for each in self._interactions if each.kind == "turn" or each.response is not None or each.error]

@@ -20,7 +20,7 @@ MAX_PAUSE = 10.0
 """The longest pause in seconds before something that is replayed."""
 MAX_DIFF_LINES = 12
 MAX_DIFF_LINE = 160
-_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion")
+_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription")
 """What a session asks for without the person, or does not need to ask for."""
 
 

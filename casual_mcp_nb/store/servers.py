@@ -146,6 +146,14 @@ class RecordedResources:
         )
         return completions
 
+    async def subscribe(self, uri: str) -> None:
+        """Have the server report the changes of a resource."""
+        await self._recorded("subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End `subscribe`."""
+        await self._recorded("subscription", {"uri": uri, "on": False}, self._resources.unsubscribe(uri), lambda _: True)
+
 
 def _completion_request(
     offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
@@ -230,8 +238,10 @@ class ReplayedServer:
                 if on_progress is not None:
                     on_progress(event["progress"], event.get("total"), event.get("text"))
             elif "log" in event:
-                self._log.append(LogLine(time.time(), str(event["log"]), str(event.get("text", ""))))
-                self.on_log(self.name, str(event["log"]), str(event.get("text", "")))
+                level, text = str(event["log"]), str(event.get("text", ""))
+                if text.strip():
+                    self._log.append(LogLine(time.time(), level, text))
+                self.on_log(self.name, level, text)
             elif "notice" in event:
                 self.on_notice(self.name, str(event["notice"]))
             elif "tools" in event:
@@ -269,8 +279,11 @@ class ReplayedServer:
         return Messages(self.name)
 
 
-class _NoSubscriptions:
-    all: tuple[Subscription, ...] = ()
+class _Subscriptions:
+    """The subscriptions of a server of a cassette; nothing changes in it."""
+
+    def __init__(self) -> None:
+        self.all: tuple[Subscription, ...] = ()
 
 
 class ReplayedResources:
@@ -281,9 +294,8 @@ class ReplayedResources:
         replayer: Answers.
     """
 
-    subscriptions = _NoSubscriptions()
-
     def __init__(self, server: str, replayer: Replayer) -> None:
+        self.subscriptions = _Subscriptions()
         self.known: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
         self._server = server
         self._replayer = replayer
@@ -327,10 +339,25 @@ class ReplayedResources:
         return completions
 
     async def subscribe(self, uri: str) -> None:
-        """Refuse: nothing changes in a cassette."""
-        raise ResourceError(f"Server {shown(self._server)} is replayed: its resources do not change.", server=self._server)
+        """Do what was recorded; no change is reported.
 
-    unsubscribe = subscribe
+        Raises:
+            ResourceError: It was not recorded, or the server refused it.
+        """
+        await self._follow(uri, on=True)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End `subscribe`."""
+        await self._follow(uri, on=False)
+
+    async def _follow(self, uri: str, on: bool) -> None:
+        try:
+            await self._replayer.play("subscription", {"server": self._server, "uri": uri, "on": on})
+        except CassetteMismatchError:
+            text = f"Server {shown(self._server)} is replayed: its resources do not change."
+            raise ResourceError(text, server=self._server) from None
+        others = [each for each in self.subscriptions.all if each.uri != uri]
+        self.subscriptions.all = (*others, *([Subscription(self._server, uri)] if on else []))
 
     def invalidate(self) -> None:
         """Do nothing."""
