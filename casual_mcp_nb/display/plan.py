@@ -10,7 +10,10 @@ from casual_mcp_nb.types.plan import PlannedCall, PlannedCalls, ToolCalls
 
 _PLANNED = Status("○ planned", "quiet")
 _SKIPPED = Status("⊘ skipped", "quiet")
-_HINT = "Edit .arguments or .skip() calls; .run() runs those that were not run yet, .run(0, 2) only these."
+_HINT = (
+    "Edit .arguments or .skip() calls; .run() runs those that were not run yet, .run(0, 2) only these; "
+    ".resume() gives the results to the model."
+)
 
 
 def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:

@@ -1,10 +1,10 @@
-"""Plan a turn: what the model would call, and how some of that is run later, without the model."""
+"""Plan a turn: what the model would call, how some of that is run later, without the model, and how the turn continues."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,33 @@ from casual_mcp_nb.engine.argument_check import problems
 from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.types.bridged_call import read_call
-from casual_mcp_nb.types.event import Event, StepFinished, ToolFinished, TurnFinished
+from casual_mcp_nb.types.event import (
+    CALL_TOOL,
+    SYNTHETIC,
+    UNKNOWN,
+    Event,
+    Notice,
+    StepFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
 from casual_mcp_nb.types.plan import PlannedCall
 from casual_mcp_nb.types.step import ToolCall
+from casual_mcp_nb.types.tool import ToolChange, ToolName
 from casual_mcp_nb.types.trace import Trace, Turn
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantToolCall
+    from casual_llm.messages import AssistantMessage, AssistantToolCall
 
     from casual_mcp_nb.types.tool import Catalog, ToolSpec
+
+LEFT_OUT = "Error: this call was not run: the person left it out."
+"""What the model reads as the result of a planned call that was not run."""
+_MAX_DIFF_LINES = 60
 
 
 def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
@@ -53,7 +69,7 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
 
 
 async def run_planned(
-    chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, on_event: Callable[[Event], None]
+    chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, step: int, on_event: Callable[[Event], None]
 ) -> list[ToolCall]:
     """Run planned calls as those of one answer of a model.
 
@@ -61,14 +77,19 @@ async def run_planned(
         chat: The chat.
         calls: The calls as they are now.
         options: The options of the turn that was planned.
+        step: The step that made the calls.
         on_event: Called with each event.
 
     Returns:
         The calls with their results, in order.
+
+    Raises:
+        UsageError: The definition of a tool is not the one that the model read; nothing was run.
     """
     from casual_llm.messages import AssistantToolCall, AssistantToolCallFunction
 
     view = await chat.tools.connected_view(options.applied_to(chat.selection))
+    _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
     tools = (call.tool.wire_name for call in calls if call.tool is not None)
     # A search while planning has loaded them.
     discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
@@ -90,11 +111,97 @@ async def run_planned(
         function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
         made.append(AssistantToolCall(id=call.id, function=function))
     try:
-        await runner.run(0, made, {})
+        await runner.run(step, made, {})
     finally:
         # Also when it is interrupted: what was run is not to be run again.
         trace.append(TurnFinished("done", at=now()))
         run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
+        allowed = {end.call_id for end in trace.of(ToolFinished) if end.permission is not None and end.permission.allowed}
         for call in calls:
             call.call = run.get(call.id, call.call)
+            call.ran = call.id in allowed and not run[call.id].mocked
+            call.events = tuple(_of_call(trace, call.id))
     return [run[call.id] for call in calls]
+
+
+def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
+    """Return a planned turn with the results of its calls, as the steps with which the turn of the conversation begins.
+
+    Args:
+        turn: The turn of planning.
+        calls: Its calls: the model reads that those without a result were left out.
+    """
+    events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
+    last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
+    answer = events[last] if last is not None else None
+    if isinstance(answer, StepFinished) and (made := answer.message.tool_calls):
+        message, edited = _as_run(answer.message, calls)
+        events[last or 0] = replace(answer, message=message)
+        trace, now = Trace(events), turn.seconds
+        for name in edited:
+            trace.append(Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now))
+        named = {call.id: call for call in calls}
+        for each in made:
+            call = named.get(each.id)
+            if call is None or not call.events:
+                _leave_out(trace, answer.step, each, call, now)
+                continue
+            for event in call.events:
+                trace.append(replace(event, at=now + event.at))
+        return Turn(trace)
+    return Turn(Trace(events))
+
+
+def _leave_out(trace: Trace, step: int, made: AssistantToolCall, call: PlannedCall | None, at: float) -> None:
+    name, arguments, _ = read_call(made.function.name, made.function.arguments)
+    known = call.tool if call is not None else None
+    tool = known.tool_name if known else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
+    trace.append(ToolStarted(step, made.id, name, tool, arguments, at, known.wire_name if known else ""))
+    trace.append(ToolFinished(step, made.id, tool, "denied", LEFT_OUT, at=at))
+
+
+def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
+    """Return a model's answer with the arguments that were run, and the names of the tools whose arguments were edited."""
+    from casual_llm.messages import AssistantMessage
+
+    by_id = {call.id: call for call in calls if call.events}
+    made, edited = [], []
+    for each in message.tool_calls or ():
+        call = by_id.get(each.id)
+        name, arguments, bridged = read_call(each.function.name, each.function.arguments)
+        if call is not None and call.call is not None and call.call.arguments != arguments:
+            run = call.call.arguments
+            text = run if isinstance(run, str) else json.dumps({"name": name, "arguments": run} if bridged else run)
+            function = each.function.model_copy(update={"name": CALL_TOOL if bridged else name, "arguments": text})
+            each = each.model_copy(update={"function": function})
+            edited.append(call.name)
+        made.append(each)
+    # What a provider has signed would have the old arguments in it.
+    return (AssistantMessage(content=message.content, tool_calls=made), edited) if edited else (message, [])
+
+
+def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
+    """Yield the events of a call and of the calls that its function made."""
+    ids = {call_id}
+    for event in trace:
+        if isinstance(event, ToolStarted) and event.parent in ids:
+            ids.add(event.call_id)
+        if getattr(event, "call_id", None) in ids:
+            yield event
+
+
+def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, ToolSpec]) -> None:
+    for call in calls:
+        now = tools.get(call.tool.tool_name) if call.tool is not None else None
+        if call.tool is None or now is None or now.said == call.tool.said:
+            # A tool that is gone cannot be run; its call says so.
+            continue
+        lines = ToolChange(call.tool, now).diff.splitlines()
+        more = [f"… {len(lines) - _MAX_DIFF_LINES:,} more lines"] if len(lines) > _MAX_DIFF_LINES else []
+        difference = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
+        raise UsageError(
+            f"Tool {shown(str(now.tool_name))} has changed since the model planned its call. Nothing was run:\n{difference}\n",
+            hint="Read what has changed, and plan again: session.plan(…).",
+            server=now.server,
+            tool=now.wire_name,
+        )

@@ -358,7 +358,7 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     if request.get("recorded"):
         raise CassetteError(
             "A turn of this cassette began with steps of another turn, and cannot be replayed by itself.",
-            hint="Run session.fork_at(…) again in a session of the cassette.",
+            hint="Run fork_at, or the plan and its resume, again in a session of the cassette.",
         )
     messages = turn.answer()
     sent = [message for message in first.request["messages"] if message.get("role") != "system"]

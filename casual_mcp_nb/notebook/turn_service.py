@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.planning import planned_calls, run_planned
+from casual_mcp_nb.engine.planning import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -366,37 +366,48 @@ class TurnService:
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
         """Return what the model would call, see `Session.plan`; a coroutine of the caller's side, see `on_engine`."""
-        turn_options = self.turn_options(options)
+        turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._tools.start_shown():
-            turn = await on_engine(self._asking(lambda: self._plan(prompt, turn_options)))
+            turn = await on_engine(self._asking(lambda: self._plan(prompt, turn_options, options.get("attach"), turns)))
         turn.raise_for_status()
+        own = [own.spec for own in self._chat.tools.own]
+        calls = planned_calls(turn, self._chat.catalog, own, self._chat.server_manager.worker)
+        step = turn.steps[-1].index
 
-        async def steps(calls: Sequence[PlannedCall]) -> ToolCalls:
+        async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:
             self.check_open()
-            return ToolCalls(await on_engine(self._asking(lambda: self._run_planned(calls, turn_options))))
+            return ToolCalls(await on_engine(self._asking(lambda: self._run_planned(chosen, turn_options, step))))
+
+        async def go_on(echo: Echo) -> Turn:
+            if list(map(id, self.runner.turns)) != list(map(id, turns)):
+                raise UsageError("The conversation has gone on since this was planned.", hint="Plan again: session.plan(…).")
+            # What was attached is one of the messages now.
+            given = cast("ChatOptions", {name: value for name, value in options.items() if name != "attach"})
+            recorded = resumed(turn, calls)
+            return await self.chat(recorded.asked, given, echo, recorded=recorded)
 
         return PlannedCalls(
             turn,
-            planned_calls(
-                turn, self._chat.catalog, [own.spec for own in self._chat.tools.own], self._chat.server_manager.worker
-            ),
-            lambda calls: run(self._engine, steps(calls)),
-            lambda calls: wait(self._engine, steps(calls)),
+            calls,
+            lambda chosen: run(self._engine, steps(chosen)),
+            lambda chosen: wait(self._engine, steps(chosen)),
+            lambda echo: run(self._engine, go_on(echo)),
+            lambda echo: wait(self._engine, go_on(echo)),
         )
 
-    async def _plan(self, prompt: Prompt, options: TurnOptions) -> Turn:
+    async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> Turn:
         warm_up()
         await self._tools.view()
         await warmed_up()
-        turns = list(self.runner.turns)
+        messages = await self._resources.with_attachments(as_messages(prompt), attach)
         history = [message for turn in turns for message in turn.messages]
         before = turns[-1] if turns else None
-        return await self._chat.run(as_messages(prompt), options, history=history, before=before, plan_only=True)
+        return await self._chat.run(messages, options, history=history, before=before, plan_only=True)
 
-    async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions) -> list[ToolCall]:
+    async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions, step: int) -> list[ToolCall]:
         await self._tools.view()
         at = time.time()
-        made = await run_planned(self._chat, calls, options, self._chat.audit.follow())
+        made = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
         for call in made:
             self._tools.calls.add(at, call)
         return made

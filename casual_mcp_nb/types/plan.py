@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList
 from casual_mcp_nb.types.step import ToolCall
 from casual_mcp_nb.types.tool import ToolSpec
 from casual_mcp_nb.types.trace import Turn
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.event import Event
 
 Check = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
 """Returns what is wrong with the arguments of a tool."""
@@ -27,7 +32,9 @@ class PlannedCall(Displayable):
         arguments: The arguments, or the model's text if that is not a JSON object.
         check: Checks the arguments.
         skipped: Whether `PlannedCalls.run` leaves it out.
-        call: The call as it was run; None if it was not.
+        call: The call with its result; None before `PlannedCalls.run`.
+        ran: Whether its tool was called, which happens once; one that was denied, mocked or not sent was not.
+        events: What happened in the call.
     """
 
     id: str
@@ -37,6 +44,8 @@ class PlannedCall(Displayable):
     check: Check = field(repr=False)
     skipped: bool = False
     call: ToolCall | None = field(default=None, repr=False)
+    ran: bool = False
+    events: tuple[Event, ...] = field(default=(), repr=False)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -78,6 +87,8 @@ class PlannedCalls(DisplayableList[PlannedCall]):
         calls: The calls, in order.
         run: Runs some of them and waits.
         run_async: Runs some of them, to be awaited.
+        resume: Continues the conversation and waits; takes what a notebook shows live.
+        resume_async: Continues the conversation, to be awaited.
     """
 
     def __init__(
@@ -86,11 +97,15 @@ class PlannedCalls(DisplayableList[PlannedCall]):
         calls: Iterable[PlannedCall],
         run: Callable[[Sequence[PlannedCall]], ToolCalls],
         run_async: Callable[[Sequence[PlannedCall]], Awaitable[ToolCalls]],
+        resume: Callable[[Any], Turn],
+        resume_async: Callable[[Any], Awaitable[Turn]],
     ) -> None:
         self.turn = turn
         self._calls = tuple(calls)
-        self._run = run
-        self._run_async = run_async
+        self._run, self._run_async = run, run_async
+        self._resume, self._resume_async = resume, resume_async
+        self._lock = threading.Lock()
+        self._running: set[str] = set()
 
     @property
     def _items(self) -> tuple[PlannedCall, ...]:
@@ -104,7 +119,7 @@ class PlannedCalls(DisplayableList[PlannedCall]):
     def run(self, *indices: int) -> ToolCalls:
         """Run the calls, at the same time, as a turn would: the person is asked where the policy says so.
 
-        The conversation does not change.
+        The conversation does not change; `resume` gives the results to the model. The tool of each call is called once.
 
         Args:
             indices: Which of them, from 0; without any, all that were neither run yet nor skipped.
@@ -113,21 +128,72 @@ class PlannedCalls(DisplayableList[PlannedCall]):
             The calls with their results.
 
         Raises:
-            UsageError: There is no such index.
+            UsageError: There is no such index, a call was run already, or the definition of a tool has changed since the model
+                read it; the error says how. Nothing was run.
         """
-        return self._run(self._chosen(indices))
+        with self._chosen(indices) as calls:
+            return self._run(calls)
 
     async def run_async(self, *indices: int) -> ToolCalls:
         """Run the calls as `run` does; to be awaited."""
-        return await self._run_async(self._chosen(indices))
+        with self._chosen(indices) as calls:
+            return await self._run_async(calls)
 
-    def _chosen(self, indices: Sequence[int]) -> list[PlannedCall]:
-        if not indices:
-            return [each for each in self if each.call is None and not each.skipped]
+    def resume(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
+        """Continue the conversation: the model reads the results of the calls, and answers or calls more tools.
+
+        The planned turn becomes one of the conversation, with the arguments as they were run, and the model reads that a call
+        that you skipped was left out. It has the options that `Session.plan` was given.
+
+        Args:
+            echo: As of `Session.chat`.
+
+        Returns:
+            The turn, as of `Session.chat`.
+
+        Raises:
+            UsageError: A call was neither run nor skipped, the conversation is not the one of the plan any more, or a turn is
+                running.
+        """
+        self._check_complete()
+        return self._resume(echo)
+
+    async def resume_async(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
+        """Continue the conversation as `resume` does; to be awaited."""
+        self._check_complete()
+        return await self._resume_async(echo)
+
+    def _check_complete(self) -> None:
+        with self._lock:
+            waiting = [n for n, each in enumerate(self) if each.id in self._running or (each.call is None and not each.skipped)]
+        if waiting:
+            raise UsageError(
+                f"Planned call {waiting[0]} was neither run nor skipped.",
+                hint=f"Run it: plan.run({waiting[0]}). Or leave it out: plan[{waiting[0]}].skip().",
+            )
+
+    @contextmanager
+    def _chosen(self, indices: Sequence[int]) -> Iterator[list[PlannedCall]]:
+        """Choose the calls to run, which nobody else can run meanwhile."""
         for index in indices:
             if not -len(self) <= index < len(self):
                 raise UsageError(f"There is no planned call {index}.", hint=f"There are {len(self)}, from 0.")
-        return [self[index] for index in dict.fromkeys(index % len(self) for index in indices)]
+        numbers = list(dict.fromkeys(index % len(self) for index in indices))
+        with self._lock:
+            for number in numbers:
+                if self[number].ran or self[number].id in self._running:
+                    raise UsageError(
+                        f"Planned call {number} was run already, and is run once.",
+                        hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.call_tool(…).",
+                    )
+            free = [each for each in self if each.call is None and not each.skipped and each.id not in self._running]
+            chosen = [self[number] for number in numbers] if indices else free
+            self._running |= {each.id for each in chosen}
+        try:
+            yield chosen
+        finally:
+            with self._lock:
+                self._running -= {each.id for each in chosen}
 
     def __repr__(self) -> str:
         return f"<PlannedCalls: {', '.join(each.name for each in self) or 'none'}>"
