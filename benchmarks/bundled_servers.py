@@ -1,31 +1,32 @@
 """Cost of starting the bundled servers: `python benchmarks/bundled_servers.py [--rounds 3]`.
 
-Compares servers that are forked from a process that has imported the MCP SDK (Linux) with servers that import it themselves,
-as those do that get variables in `env`. Each measurement runs in a separate process, and the best round counts. The seconds are
-those of a second session, after the imports of the first.
+Servers that are forked from a process that has imported the MCP SDK (Linux); the peer is the same servers importing it
+themselves, as those do that get variables in `env`. Each measurement runs in a separate process, and the best round counts. The
+seconds are those of a second session, after the imports of the first.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
-from typing import Any
+from itertools import islice
 
 import psutil
+from common.figures import Figure, in_process, print_figures
 
 WAYS: dict[str, dict[str, str]] = {"forked": {}, "each alone": {"BENCHMARK": "1"}}
 """The variables that the servers get."""
+UNITS = {"processor": "s", "memory": "MB", "seconds": "s"}
+FEW, ALL = 1, 99
 
 
-def start(way: str) -> dict[str, float]:
-    """Return what one session costs until all its servers are ready."""
+def start(way: str, count: int) -> dict[str, float]:
+    """Return what one session costs until its servers are ready."""
     from casual_mcp_nb import Session
     from casual_mcp_nb.bundled import available
 
-    servers = {name: {**server, "env": WAYS[way]} for name, server in available().servers.items()}
+    servers = {name: {**server, "env": WAYS[way]} for name, server in islice(available().servers.items(), count)}
     clock = time.perf_counter()
     with Session.from_config({"servers": servers}) as session:
         session.connect(quiet=True, strict=True)
@@ -36,31 +37,30 @@ def start(way: str) -> dict[str, float]:
     return {"processor": processor, "memory": memory, "seconds": seconds}
 
 
-def measure(way: str) -> dict[str, float]:
-    """Run one measurement in a separate process."""
-    done = subprocess.run([sys.executable, __file__, "--way", way], capture_output=True, text=True, check=True, timeout=300)
-    row: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return row
-
-
-def main(rounds: int) -> None:
-    """Print the best of so many rounds, and the ratio."""
-    rows: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+def measure(rounds: int, count: int) -> list[Figure]:
+    """Measure both in turn, each time in a separate process."""
+    rows: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for _ in range(rounds):
         for way in WAYS:
-            rows[way].append(measure(way))
-    for field, unit in (("processor", "s"), ("memory", "MB"), ("seconds", "s")):
-        forked, alone = (min(row[field] for row in rows[way]) for way in WAYS)
-        print(f"{field:<10} forked {forked:7.2f} {unit:<3} each alone {alone:7.2f} {unit:<3} x {alone / forked:.1f}")
+            rows[way].append(in_process(__file__, "--way", way, "--count", str(count)))
+    best = {way: {field: min(row[field] for row in rows[way]) for field in UNITS} for way in WAYS}
+    return [Figure(field, best["forked"][field], unit, best["each alone"][field]) for field, unit in UNITS.items()]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Processor time, memory and seconds of all servers, or of a few."""
+    return measure(1, FEW) if quick else measure(3, ALL)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--way", choices=WAYS)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, default=ALL, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
-        first, second = start(arguments.way), start(arguments.way)
+        first = start(arguments.way, arguments.count)
+        second = start(arguments.way, arguments.count) if arguments.count > FEW else first
         print(json.dumps(first | {"seconds": second["seconds"]}))
     else:
-        main(arguments.rounds)
+        print_figures(measure(arguments.rounds, ALL))

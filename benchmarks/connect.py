@@ -13,24 +13,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
-import logging
 import os
-import subprocess
-import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import psutil
-import real_servers
+from common import real_servers
+from common.figures import Figure, be_quiet, in_process, installed, print_figures
 
-TOOLS = 51
-"""Minimum number of tools; server-everything offers more to a client that declares more capabilities."""
+QUICK = ("memory",)
+"""The servers of a small run."""
 Row = dict[str, float]
 Config = dict[str, dict[str, Any]]
 
@@ -113,7 +109,7 @@ async def fastmcp(config: Config) -> Row:
     clock = Clock()
     client = Client({"mcpServers": config})
     async with client:
-        assert len(await client.list_tools()) >= TOOLS
+        await client.list_tools()
         return clock.row()
 
 
@@ -127,7 +123,7 @@ async def ours(config: Config) -> Row:
     chat = McpToolChat.from_config({"mcpServers": config})
     clock = Clock()
     await chat.server_manager.connect()
-    assert len(await chat.server_manager.catalog()) >= TOOLS
+    await chat.server_manager.catalog()
     row = clock.row() | {"imports": imports}
     await chat.chat([question], model=model)
     row["second chat"] = await _timed(lambda: chat.chat([question], model=model))
@@ -145,7 +141,7 @@ async def casual_mcp(config: Config) -> Row:
     chat = McpToolChat.from_config(theirs)
     clock = Clock()
     async with chat:
-        assert len(await chat.tool_cache.get_tools()) >= TOOLS
+        await chat.tool_cache.get_tools()
         row = clock.row()
     chat = McpToolChat.from_config(theirs)
     await chat.chat([question], model=model)
@@ -172,24 +168,14 @@ WAYS: dict[str, Callable[[Config], Coroutine[Any, Any, Row]]] = {
     "fastmcp": fastmcp,
     "casual-mcp": casual_mcp,
 }
+PEERS = ("bare", "fastmcp", "casual-mcp")
 
 
-def measure(way: str) -> Row | None:
-    """Run one measurement in a separate process; None if it fails."""
-    done = subprocess.run([sys.executable, __file__, "--way", way], capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        print(f"{way} does not work here: {done.stderr.strip().splitlines()[-1]}")
-        return None
-    row: Row = json.loads(done.stdout.splitlines()[-1])
-    return row
-
-
-def run_one(way: str) -> None:
-    """Measure one variant in this process and print its row."""
-    warnings.simplefilter("ignore")
-    logging.disable()
+def run_one(way: str, names: list[str]) -> None:
+    """Measure one way in this process and print its row."""
+    be_quiet()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = real_servers.configs(Path(folder))
+        config = {name: server for name, server in real_servers.configs(Path(folder)).items() if name in names}
         run = WAYS.get(way)
         row = asyncio.run(run(config)) if run else asyncio.run(alone(config, way))
         print(json.dumps(row), flush=True)
@@ -199,48 +185,46 @@ def run_one(way: str) -> None:
     os._exit(0)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--way", help="measure one variant in this process and print the numbers as JSON")
-    args = parser.parse_args()
-    if args.way:
-        return run_one(args.way)
-    names = list(real_servers.configs(Path()))
-    ways = [*names, "bare", "ours", "fastmcp"] + (["casual-mcp"] if importlib.util.find_spec("casual_mcp") else [])
-    rows: dict[str, list[Row]] = {}
-    for _ in range(args.rounds):
+def measure(names: list[str], rounds: int) -> list[Figure]:
+    """Measure every way in turn, each time in a separate process."""
+    ways = [*names, *(way for way in WAYS if way != "casual-mcp" or installed("casual_mcp"))]
+    rows: dict[str, list[Row]] = {way: [] for way in ways}
+    for _ in range(rounds):
         for way in ways:
-            if row := measure(way):
-                rows.setdefault(way, []).append(row)
-    report(names, {way: best(many) for way, many in rows.items()})
+            rows[way].append(in_process(__file__, "--way", way, *names))
+    # Other load on the machine only adds to each number.
+    best = {way: {key: min(row[key] for row in many) for key in many[0]} for way, many in rows.items()}
+    ours, seconds = best["ours"], best["ours"]["seconds"]
+    alone_seconds = [best[name]["seconds"] for name in names]
+    return [
+        *(Figure(f"all {len(names)} ready, beside {way}", seconds, "s", best[way]["seconds"]) for way in ways if way in PEERS),
+        Figure("  beside the slowest alone", seconds, "s", max(alone_seconds)),
+        Figure("  beside one after the other", seconds, "s", sum(alone_seconds)),
+        Figure("  processor time of this process, beside fastmcp", ours["own"], "s", best["fastmcp"]["own"]),
+        Figure("  imports before it, once", ours["imports"], "s"),
+        Figure("a second chat, beside casual-mcp", ours["second chat"] * 1_000, "ms", second_chat_ms(best.get("casual-mcp"))),
+    ]
 
 
-def best(rows: list[Row]) -> Row:
-    """Return the minimum of each number: other load on the machine only adds to it."""
-    return {key: min(row[key] for row in rows) for key in rows[0]}
+def second_chat_ms(row: Row | None) -> float | None:
+    """Return what the peer's second chat took, if it was measured."""
+    return row["second chat"] * 1_000 if row else None
 
 
-def report(names: list[str], rows: dict[str, Row]) -> None:
-    """Print the numbers and their ratios."""
-    slowest, series = (pick(rows[name]["seconds"] for name in names) for pick in (max, sum))
-    forced = rows["bare"]["seconds"]
-    for name in names:
-        print(f"{name + ' alone':<44}{rows[name]['seconds']:7.2f} s")
-    print(f"{'the slowest alone':<44}{slowest:7.2f} s")
-    print(f"{'the sum, one after the other':<44}{series:7.2f} s")
-    print(
-        f"{'processor time of all / ' + str(os.cpu_count()) + ' cores':<44}{rows['bare']['cpu'] / (os.cpu_count() or 1):7.2f} s"
-    )
-    for way in (way for way in WAYS if way in rows):
-        row = rows[way]
-        print(f"{'all six, ' + way:<44}{row['seconds']:7.2f} s   x {row['seconds'] / forced:.2f} of what the machine forces")
-        print(f"{'  processor time of this process in it':<44}{row['own']:7.2f} s")
-        if "imports" in row:
-            print(f"{'  imports before it, once':<44}{row['imports']:7.2f} s")
-        if "second chat" in row:
-            print(f"{'  a second chat, ' + way:<44}{row['second chat'] * 1000:7.1f} ms")
+def figures(quick: bool) -> list[Figure]:
+    """The time until all servers are ready, and a second chat."""
+    names = list(real_servers.configs(Path()))
+    return measure(list(QUICK), 1) if quick else measure(names, 3)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("servers", nargs="*", metavar="NAME", help="only these servers")
+    given = parser.parse_args()
+    names = given.servers or list(real_servers.configs(Path()))
+    if given.way:
+        run_one(given.way, names)
+    else:
+        print_figures(measure(names, given.rounds))

@@ -3,7 +3,7 @@
     python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--whole]
 
 The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
-without one, the catalog in `discovery_sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
+without one, the catalog in `common/sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
 real client of Anthropic (Messages) and of OpenAI (Responses), against a server on 127.0.0.1 that plays the model: in the first
 two turns and in every fifth a search, in each turn a call of a tool, then an answer. With every tool loaded there is no search.
 
@@ -30,12 +30,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-import discovery_sample
 import jsonschema
 from casual_llm.messages import UserMessage
+from common import DATA, sample
+from common.figures import Figure
 from fastmcp import FastMCP
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
+from kit.provider import answer
+from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.discovery.index import ToolSearchIndex
@@ -50,11 +53,6 @@ from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 from casual_mcp_nb.types.trace import Turn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from kit.provider import answer
-from kit.scripted_http import Reply, Request, ScriptedHttp
 
 FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
 MODELS = {"anthropic": "claude-sonnet-4-5", "openai-responses": "gpt-5.6"}
@@ -321,44 +319,68 @@ def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-async def run(catalogs: Sequence[Catalog], sizes: Sequence[int], lengths: Sequence[int], draws: int, whole: bool) -> None:
-    """Print the table."""
-    print(row(TITLES[whole]))
-    print(row(["---", *["--:"] * (len(TITLES[whole]) - 1)]))
-    for provider in MODELS:
-        for size in sizes:
-            sums: dict[str, list[list[Sums]]] = {way: [] for way in WAYS}
-            for number in range(draws):
-                draw = random.Random(f"{size} {number}")
-                tools = drawn(catalogs, size, draw)
-                plans = planned(tools, max(lengths), draw)
-                for way in WAYS:
-                    sums[way].append(added_up(provider, await conversation(provider, way, tools, plans)))
-            for line in rows(provider, size, lengths, sums, whole):
-                print(line, flush=True)
+Sizes = Mapping[tuple[str, int], Mapping[str, Sequence[Sequence[Sums]]]]
+"""By provider and number of tools: for each way, and each draw, the sums after each turn."""
+
+
+async def measured(catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int) -> Sizes:
+    """Run all conversations."""
+    return {(provider, size): await drawn_sums(catalogs, provider, size, turns, draws) for provider in MODELS for size in sizes}
+
+
+async def drawn_sums(
+    catalogs: Sequence[Catalog], provider: str, size: int, turns: int, draws: int
+) -> dict[str, list[list[Sums]]]:
+    """Run a conversation in each way, with each draw of tools."""
+    sums: dict[str, list[list[Sums]]] = {way: [] for way in WAYS}
+    for number in range(draws):
+        draw = random.Random(f"{size} {number}")
+        tools = drawn(catalogs, size, draw)
+        plans = planned(tools, turns, draw)
+        for way in WAYS:
+            sums[way].append(added_up(provider, await conversation(provider, way, tools, plans)))
+    return sums
+
+
+def read(data: Path | None) -> list[Catalog]:
+    """Return the catalogs of a folder, or the sample."""
+    if data is None:
+        return [Catalog(sample.TOOLS)]
+    # Real servers; the other catalogs are lists of functions.
+    return [load_catalog(data / f"{name}.catalog.jsonl") for name in ("many_servers", "livemcp")]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The cost of a conversation in each way; the peer is the same with every tool loaded."""
+    catalogs = read(None if quick or not DATA.is_dir() else DATA)
+    sizes, turns = ((20,), 1) if quick or not DATA.is_dir() else ((100, 500), 5)
+    return [
+        Figure(f"{provider}, {size} tools, {turns} turns, {way}", sums[way][0][-1].cost, "tokens", sums[NOTHING][0][-1].cost)
+        for (provider, size), sums in asyncio.run(measured(catalogs, sizes, turns, 1)).items()
+        for way in WAYS[1:]
+    ]
 
 
 def main(argv: Sequence[str]) -> None:
     """Read the arguments."""
-    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs")
+    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs")
     parser.add_argument("--sizes", default="30,100,300,500,3000", help="numbers of tools")
     parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
     parser.add_argument("--draws", type=int, default=1, help="conversations with other tools, of which the mean is shown")
     parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
     parser.add_argument("--whole", action="store_true", help="what each way is billed, a row for each")
     options = parser.parse_args(argv)
-    catalogs = [Catalog(discovery_sample.TOOLS)]
-    if options.data:
-        # Real servers; the other catalogs are lists of functions.
-        names = ("many_servers", "livemcp")
-        catalogs = [load_catalog(options.data / f"{name}.catalog.jsonl") for name in names]
+    catalogs = read(options.data)
     there = len({tool.wire_name for catalog in catalogs for tool in catalog})
     sizes = [size for size in map(int, options.sizes.split(",")) if size <= there] or [there]
     lengths = sorted(map(int, options.turns.split(",")))
     Listed.result = RESULT_LINE * max(1, options.result // estimate_tokens(RESULT_LINE))
-    asyncio.run(run(catalogs, sizes, lengths, options.draws, options.whole))
+    print(row(TITLES[options.whole]))
+    print(row(["---", *["--:"] * (len(TITLES[options.whole]) - 1)]))
+    for (provider, size), sums in asyncio.run(measured(catalogs, sizes, max(lengths), options.draws)).items():
+        for line in rows(provider, size, lengths, sums, options.whole):
+            print(line)
 
 
 if __name__ == "__main__":

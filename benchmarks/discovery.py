@@ -3,7 +3,7 @@
     python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding MODULE:FUNCTION]
 
 The data folder holds `NAME.catalog.jsonl` (one tool per line) and `NAME.dev.jsonl` (one case per line: a query, and for each of
-its needs the tools that meet it). Without one, the small catalog in `discovery_sample.py` is used. casual-mcp is measured if it
+its needs the tools that meet it). Without one, the small catalog in `common/sample.py` is used. casual-mcp is measured if it
 can be imported. An embedding, a function from a list of texts to an array with one row for each, adds two columns: the
 embedding alone, and words and meaning together.
 """
@@ -18,13 +18,15 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import discovery_sample
-from discovery_rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
+from common import DATA
+from common.figures import Figure, fastest_ms, milliseconds
+from common.rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
+from common.sample import CASES, TOOLS
 
 from casual_mcp_nb.discovery import SearchToolsTool
 from casual_mcp_nb.discovery._embedding import embedded_text
@@ -33,7 +35,9 @@ from casual_mcp_nb.types.tool import ToolSpec
 
 CUT, DEPTH = 5, 10
 LONG_QUERY_WORDS, LONG_QUERIES = 150, 10
+LONG_LIMIT_MS = 4.0
 FASTEST_OF = 3
+SIZES = (50, 500, 5_000, 50_000)
 PEER_QUERIES = 100
 SETS = {
     "livemcp": "livemcp",
@@ -82,8 +86,8 @@ def load(folder: Path) -> Data:
 
 def sample() -> Data:
     """Return the built-in sample."""
-    cases = [Case(query, [frozenset([name]) for name in needs]) for query, needs in discovery_sample.CASES]
-    return Data({"sample": (discovery_sample.TOOLS, cases)}, discovery_sample.TOOLS, [case.query for case in cases])
+    cases = [Case(query, [frozenset([name]) for name in needs]) for query, needs in CASES]
+    return Data({"sample": (TOOLS, cases)}, TOOLS, [case.query for case in cases])
 
 
 def _lines(path: Path) -> list[Any]:
@@ -159,7 +163,7 @@ def speed(ranker: Ranker, queries: Sequence[str]) -> tuple[float, float, float]:
     """Milliseconds: of the fastest build, of the median query, and of the median query of 150 words. Each query comes once."""
     words = " ".join(queries).split()
     long = [" ".join((words * LONG_QUERY_WORDS)[n * 7 : n * 7 + LONG_QUERY_WORDS]) for n in range(LONG_QUERIES)]
-    build = min(_ms(ranker.build) for _ in range(FASTEST_OF))
+    build = fastest_ms(ranker.build, FASTEST_OF)
     return build, _median_ms(ranker, queries), _median_ms(ranker, long)
 
 
@@ -184,13 +188,7 @@ def on_one_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
 
 
 def _median_ms(ranker: Ranker, queries: Sequence[str]) -> float:
-    return statistics.median(_ms(lambda query=query: ranker.search(query, CUT)) for query in queries)  # type: ignore[misc]
-
-
-def _ms(call: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    call()
-    return (time.perf_counter() - started) * 1_000
+    return statistics.median(milliseconds(lambda query=query: ranker.search(query, CUT)) for query in queries)  # type: ignore[misc]
 
 
 def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
@@ -215,9 +213,9 @@ def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
 def print_embedding_speed(data: Data, embed: Embed) -> None:
     """Measure the embedding's time for a new query and for a tool, and the memory of this process."""
     queries = [f"{query} again" for query in data.speed_queries]
-    query = statistics.median(_ms(lambda query=query: embed([query])) for query in queries)  # type: ignore[misc]
+    query = statistics.median(milliseconds(lambda query=query: embed([query])) for query in queries)  # type: ignore[misc]
     texts = [f"{embedded_text(tool)} again" for tool in data.speed_tools[:500]]
-    tool = _ms(lambda: embed(texts)) / len(texts)
+    tool = milliseconds(lambda: embed(texts)) / len(texts)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\nembedding: {query:.1f} ms a query, {tool:.1f} ms a tool, process at most {memory:,.0f} MB")
 
@@ -255,12 +253,32 @@ def _cell(row: Sequence[float], ours: Sequence[float], compared: bool) -> str:
     return " / ".join(value + ratio for value, ratio in zip(values, times, strict=True))
 
 
+def figures(quick: bool) -> list[Figure]:
+    """How often a needed tool is among the first five, and how long a search takes."""
+    data = load(DATA) if DATA.is_dir() and not quick else sample()
+    columns = rankers()
+    peer = columns.get("casual-mcp")
+    measured = []
+    for name, (tools, cases) in data.sets.items():
+        theirs = quality(peer(tools), cases)[0] if peer else None
+        any_need = quality(columns["ours"](tools), cases)[0]
+        measured.append(Figure(f"{name}: a needed tool among {CUT}", any_need, "share", theirs, more_is_better=True))
+    names = ("index", "median query", f"query of {LONG_QUERY_WORDS} words")
+    for size in (50,) if quick else SIZES:
+        tools = grown(data.speed_tools, size)
+        times = speed(columns["ours"](tools), data.speed_queries)
+        # At the largest size the peer takes minutes.
+        peers = speed(peer(tools), data.speed_queries) if peer and size < max(SIZES) else (None,) * 3
+        limits = (None, None, LONG_LIMIT_MS)
+        measured += [Figure(f"{size:,} tools, {names[n]}", times[n], "ms", peers[n], limits[n]) for n in range(3)]
+    return measured
+
+
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
-    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs and cases")
-    parser.add_argument("--sizes", default="50,500,5000,50000", help="numbers of tools for the speed table")
+    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools for the speed table")
     parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
-import logging
 import statistics
 import time
-import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cache, partial
 from typing import Any, Protocol, Self
 
 from casual_llm import AssistantToolCall, AssistantToolCallFunction, Model
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
+from common.figures import Figure, be_quiet, installed, print_figures
 from fastmcp import Client, FastMCP
 from fastmcp.tools import Tool
 
@@ -35,6 +33,7 @@ from casual_mcp_nb.types.selection import Selection
 
 WARM_UP = 3
 LISTINGS = 5
+SIZES, REPEATS = (30, 300, 3_000), 200
 BARE, PEER = "bare call", "casual-mcp"
 LISTED = 3_000
 QUESTION = UserMessage(content="Add 1 and 2")
@@ -169,53 +168,41 @@ async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: boo
         return await medians(runs, repeats)
 
 
-async def listing_times(sides: Mapping[str, type[Side]]) -> dict[str, Milliseconds]:
+async def listing_times(sides: Mapping[str, type[Side]], tools: int, repeats: int) -> dict[str, Milliseconds]:
     """Return the medians of connecting and listing from scratch."""
 
     async def listing(side: type[Side]) -> None:
-        async with side(LISTED, False) as made:
-            assert await made.list() == LISTED
+        async with side(tools, False) as made:
+            assert await made.list() == tools
 
-    return await medians({name: partial(listing, side) for name, side in sides.items()}, LISTINGS)
-
-
-async def sides() -> dict[str, type[Side]]:
-    """Return ours, and casual-mcp if it can be imported and its chat works; print why if not."""
-    found: dict[str, type[Side]] = {"ours": Ours}
-    if not importlib.util.find_spec("casual_mcp"):
-        print("casual-mcp is not installed: its column is left out.")
-        return found
-    try:
-        await chat_times({PEER: CasualMcp}, 3, True, 1)
-    except Exception as error:
-        print(f"casual-mcp is installed and does not work here ({type(error).__name__}: {error}): its column is left out.")
-        return found
-    return found | {PEER: CasualMcp}
+    return await medians({name: partial(listing, side) for name, side in sides.items()}, repeats)
 
 
-def row(name: str, times: Mapping[str, Milliseconds]) -> str:
-    """A line of the table."""
-    cells = [f"{times[key]:12.2f}" if key in times else f"{'-':>12}" for key in ("ours", PEER, BARE)]
-    ratio = f"x {times[PEER] / times['ours']:.1f}" if PEER in times else ""
-    return f"{name:<36}{''.join(cells)}   {ratio}"
-
-
-async def main(sizes: list[int], repeats: int) -> None:
-    """Print the table."""
-    measured = await sides()
-    print(f"{'ms, median':<36}{'ours':>12}{PEER:>12}{BARE:>12}   theirs / ours")
+async def measure(sizes: Sequence[int], repeats: int, listed: int, listings: int) -> list[Figure]:
+    """Measure chats with each number of tools, and the listing."""
+    sides: dict[str, type[Side]] = {"ours": Ours, PEER: CasualMcp} if installed("casual_mcp") else {"ours": Ours}
+    measured = []
     for discovery in (False, True):
         for tools in sizes:
-            times = await chat_times(measured, tools, discovery, repeats)
-            print(row(f"chat, {tools:,} tools, discovery {'on' if discovery else 'off'}", times))
-    print(row(f"cold listing, {LISTED:,} tools", await listing_times(measured)))
+            name = f"chat, {tools:,} tools, discovery {'on' if discovery else 'off'}"
+            times = await chat_times(sides, tools, discovery, repeats)
+            measured.append(Figure(name, times["ours"], "ms", times.get(PEER)))
+            measured.append(Figure("  beside the bare call", times["ours"], "ms", times[BARE]))
+    times = await listing_times(sides, listed, listings)
+    return [*measured, Figure(f"cold listing, {listed:,} tools", times["ours"], "ms", times.get(PEER), times.get(PEER))]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """What a chat and a listing cost."""
+    return asyncio.run(measure((30,), 5, 300, 1) if quick else measure(SIZES, REPEATS, LISTED, LISTINGS))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="30,300,3000", help="numbers of tools")
-    parser.add_argument("--repeats", type=int, default=200, help="chats of which the median is taken")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="chats of which the median is taken")
+    parser.add_argument("--listed", type=int, default=LISTED, help="number of tools of the cold listing")
     given = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    asyncio.run(main([int(size) for size in given.sizes.split(",")], given.repeats))
+    be_quiet()
+    sizes = [int(size) for size in given.sizes.split(",")]
+    print_figures(asyncio.run(measure(sizes, given.repeats, given.listed, LISTINGS)))

@@ -13,10 +13,11 @@ import json
 from typing import Any
 
 from casual_llm.messages import UserMessage
+from common.figures import Figure, print_figures
 from fastmcp import FastMCP
 
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.large_results import TOKENS, handles_in
+from casual_mcp_nb.engine.large_results import handles_in
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.tokens import estimate_tokens
@@ -57,20 +58,25 @@ async def conversation(text: str) -> Turn:
         return await chat.run([UserMessage(content="Where do we sell?")], TurnOptions(model=scripted_model(*answers)))
 
 
-async def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=5.7)
-    text = table(parser.parse_args().megabytes)
-    turn = await conversation(text)
+def measure(megabytes: float) -> list[Figure]:
+    """Measure each call and the last request."""
+    text = table(megabytes)
+    turn = asyncio.run(conversation(text))
     whole, last = estimate_tokens(text), turn.steps[-1].request.tokens.total
-    print(f"{len(text) / 1_000_000:.1f} MB; definition of read_result: {TOKENS} tokens\n")
-    print(f"{'call':<28}{'tokens read':>14}{'seconds':>10}")
+    measured = []
     for made in turn.tool_calls:
-        asked = next((name for name in ("search", "sql", "offset") if name in made.arguments), "the tool itself")
-        print(f"{asked:<28}{estimate_tokens(made.result):>14,}{made.seconds:>10.2f}")
-    print(f"\nlast request {last:,} tokens; with the whole result {whole:,}: x {whole / last:.0f}")
+        call = next((name for name in ("search", "sql", "offset") if name in made.arguments), "the tool itself")
+        measured.append(Figure(f"{call} of {megabytes:g} MB", made.seconds or 0.0, "s"))
+        measured.append(Figure("  what the model reads", estimate_tokens(made.result), "tokens", whole))
+    return [*measured, Figure("last request", last, "tokens", whole)]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The calls that read a large result. The peer is a request with all of it."""
+    return measure(0.3 if quick else 5.7)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=5.7)
+    print_figures(measure(parser.parse_args().megabytes))

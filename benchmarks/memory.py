@@ -12,14 +12,18 @@ import json
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import real_servers
+from common import real_servers
+from common.figures import Figure, print_figures
 from jupyter_client.manager import start_new_kernel
 
 WANTED_MB = 60
 LIMIT = 120
+QUICK = ("memory",)
+"""The servers of a small run."""
 
 MEASURE = """
 import gc, json, pathlib, sys
@@ -35,17 +39,19 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.providers import call, calls, scripted_model
 session = Session.from_config(CONFIG)
 session.connect()
-step = calls(
-    call("clock__get_current_time", timezone="UTC"),
-    call("git__git_status", repo_path=FOLDER),
-    call("fetch__fetch", url="file:///"),
-    call("everything__echo", message="hi"),
-    call("filesystem__list_directory", path=FOLDER),
-    call("memory__read_graph"),
-)
+arguments = {
+    "clock__get_current_time": {"timezone": "UTC"},
+    "git__git_status": {"repo_path": FOLDER},
+    "fetch__fetch": {"url": "file:///"},
+    "everything__echo": {"message": "hi"},
+    "filesystem__list_directory": {"path": FOLDER},
+    "memory__read_graph": {},
+}
+servers = CONFIG["mcpServers"]
+step = calls(*(call(name, **given) for name, given in arguments.items() if name.split("__")[0] in servers))
 for _ in range(10):
     turn = session.chat("go", model=scripted_model(step, "done"), echo="none")
-assert len(turn.tool_calls) == 6 and "unknown" not in {each.status for each in turn.tool_calls}, turn.tool_calls
+assert len(turn.tool_calls) == len(servers) and "unknown" not in {each.status for each in turn.tool_calls}, turn.tool_calls
 gc.collect()
 servers = sum(memory_mb(each.pid)["pss"] for each in psutil.Process().children(recursive=True))
 print(json.dumps(memory_mb() | {"servers": servers, "modules": sorted(sys.modules)}))
@@ -85,23 +91,26 @@ def in_kernel(code: str, **values: Any) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+def measure(names: Collection[str], rounds: int) -> list[Figure]:
+    """Measure both kernels a number of times."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = {"mcpServers": real_servers.configs(Path(folder))}
-        sessions = [in_kernel(SESSION, CONFIG=config, FOLDER=folder) for _ in range(rounds)]
+        config = {name: server for name, server in real_servers.configs(Path(folder)).items() if name in names}
+        sessions = [in_kernel(SESSION, CONFIG={"mcpServers": config}, FOLDER=folder) for _ in range(rounds)]
     bare = [in_kernel(BARE, MODULES=sessions[0]["modules"]) for _ in range(rounds)]
+    measured = []
     for kind in ("rss", "pss"):
         with_session, without = (statistics.median(each[kind] for each in many) for many in (sessions, bare))
-        more = with_session - without
-        print(
-            f"{kind.upper()}: {with_session:.0f} MB with the session, {without:.0f} MB with its imports only: "
-            f"{more:.0f} MB more, x {more / WANTED_MB:.2f} of {WANTED_MB} MB"
-        )
-    print(f"The servers' own processes: {statistics.median(each['servers'] for each in sessions):.0f} MB (PSS)")
+        measured.append(Figure(f"{kind.upper()} of a kernel with {len(names)} servers", with_session, "MB", without))
+        measured.append(Figure("  more than with its imports only", with_session - without, "MB", limit=WANTED_MB))
+    return [*measured, Figure("the servers' processes, PSS", statistics.median(each["servers"] for each in sessions), "MB")]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The memory of a session. The peer is a kernel that imports the same."""
+    return measure(QUICK, 1) if quick else measure(list(real_servers.configs(Path())), 3)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    print_figures(measure(list(real_servers.configs(Path())), parser.parse_args().rounds))

@@ -9,21 +9,18 @@ to a step, with its share of the messages, is the difference between turns with 
 The peer is the same function on an in-memory FastMCP server, called through FastMCP's client. All are measured alternately.
 The fastest tenth shows the cost where nothing else runs; on a busy machine the median shows mostly the other load. So does
 the time of the clock altogether: the rows of processor time, of all threads, show how much work a call is.
-
-The last line has the slowest of these ways, by the clock.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import statistics
 import time
-import warnings
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
+from common.figures import Figure, be_quiet, print_figures
 from fastmcp import Client, FastMCP
 
 from casual_mcp_nb import Session, ToolContext
@@ -33,7 +30,7 @@ from casual_mcp_nb.types.trace import Turn
 
 LIMIT = 0.3
 """Milliseconds that one call may cost."""
-WARM_UP = 10
+REPEATS, WARM_UP = 300, 10
 MORE = 10
 PEER = "FastMCP, in memory"
 ONE, MANY = "turn with a call", "turn with many"
@@ -148,24 +145,26 @@ def measure(session: Session, repeats: int) -> Times:
     return times
 
 
-def main(repeats: int) -> None:
-    """Print the table."""
+def figures(quick: bool) -> list[Figure]:
+    """What a call costs beside the function itself."""
+    return measured(5 if quick else REPEATS)
+
+
+def measured(repeats: int) -> list[Figure]:
+    """The fastest tenth of each way, and the median."""
     with Session.from_config({}) as session:
         for function in (add, add_async, add_nested):
             session.add_tool(function)
         times = measure(session, repeats)
     fastest = costs({name: statistics.quantiles(values, n=10)[0] for name, values in times.items()})
     medians = costs({name: statistics.median(values) for name, values in times.items()})
-    print(f"{'ms a call, beside the function itself':<44}{'fastest tenth':>14}{'median':>10}   FastMCP / ours")
-    for name, cost in fastest.items():
-        of = PEER + PROCESSOR if name.endswith(PROCESSOR) else PEER
-        print(f"{name:<44}{cost:14.3f}{medians[name]:10.3f}   {'' if name == of else f'x {fastest[of] / cost:.1f}'}")
-    slowest = max((*WAYS, STEP), key=lambda name: fastest[name])
-    print(
-        f"\nA call costs {fastest[slowest]:.3f} ms beside the function itself, median {medians[slowest]:.3f} ({slowest}); "
-        f"limit {LIMIT}: {'kept' if fastest[slowest] <= LIMIT else 'NOT KEPT'}. "
-        f"Through {PEER}: {fastest[PEER]:.3f} ms, median {medians[PEER]:.3f}."
-    )
+    rows = []
+    for name in (name for name in fastest if name not in PEERS):
+        peer = PEER + PROCESSOR if name.endswith(PROCESSOR) else PEER
+        limit = None if name.endswith(PROCESSOR) else LIMIT
+        rows.append(Figure(name, fastest[name], "ms", fastest[peer], limit))
+        rows.append(Figure("  median", medians[name], "ms", medians[peer]))
+    return rows
 
 
 def costs(of: dict[str, float]) -> dict[str, float]:
@@ -177,8 +176,7 @@ def costs(of: dict[str, float]) -> dict[str, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=300, help="turns of each kind")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="turns of each kind")
     given = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    main(given.repeats)
+    be_quiet()
+    print_figures(measured(given.repeats))

@@ -11,36 +11,33 @@ other load.
   it off the wire, the SDK's own types, and ours on top.
 - per call: the time of an answer in one piece, from the question to the answer.
 
-A ratio is ours divided by the SDK's alone: 1.00 means no overhead. Less is possible where we read a format more directly
-than its SDK does (Ollama's lines). The column after it is the time we add.
+The peer is the SDK alone: x 1.00 means no overhead. Less is possible where we read a format more directly than its SDK does
+(Ollama's lines).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import multiprocessing
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from casual_llm.messages import UserMessage
+from common.figures import Figure, installed, print_figures
+from kit.provider import answer
+from kit.streams import KINDS, streamed
 
 from casual_mcp_nb.providers import ChatModel, ModelFactory
 from casual_mcp_nb.types.config import Config
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
-from kit.provider import answer
-from kit.streams import KINDS, streamed
-
 QUESTION = "What is the weather like in Tromsø?"
 WARM_UP = 3
+PROVIDERS = ("openai", "openai-responses", "anthropic", "ollama")
+QUICK = ("ollama",)
 Ask = Callable[[bool], Awaitable[str]]
 
 
@@ -224,26 +221,30 @@ def some_tools(count: int) -> list[dict[str, Any]]:
     return [{"name": f"maps__find_{n}", "description": "Find a place.", "parameters": parameters} for n in range(count)]
 
 
-async def main() -> None:
+async def measured(providers: Sequence[str], tokens: int, rounds: int, tools: Sequence[dict[str, Any]]) -> list[Figure]:
+    """What a token and a call cost with each provider."""
+    rows = []
+    for provider in providers:
+        one = await compare(provider, 1, rounds, tools)
+        many = await compare(provider, tokens, rounds, tools)
+        ours, sdk = [(m.stream - o.stream) / (tokens - 1) * 1e6 for m, o in zip(many, one, strict=True)]
+        ours_call, sdk_call = [pair.whole * 1e3 for pair in one]
+        rows.append(Figure(f"{provider}, a token", ours, "µs", sdk))
+        rows.append(Figure(f"{provider}, a call", ours_call, "ms", sdk_call))
+    return rows
+
+
+def figures(quick: bool) -> list[Figure]:
+    """What each provider costs beyond its SDK."""
+    available = [*PROVIDERS, *(["litellm"] if installed("litellm") else [])]
+    return asyncio.run(measured(QUICK, 20, 1, some_tools(3)) if quick else measured(available, 500, 9, some_tools(30)))
+
+
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tools", type=int, default=30)
     given = parser.parse_args()
-    tools = some_tools(given.tools)
-    providers = ["openai", "openai-responses", "anthropic", "ollama"]
-    providers += ["litellm"] if importlib.util.find_spec("litellm") else []
-    print(f"{'':18}{'per token, µs':>34}{'per call, ms':>32}")
-    print(f"{'':18}{'SDK':>8}{'ours':>8}{'ratio':>8}{'added':>10}{'SDK':>8}{'ours':>8}{'ratio':>8}{'added':>8}")
-    for provider in providers:
-        one = await compare(provider, 1, given.rounds, tools)
-        many = await compare(provider, given.tokens, given.rounds, tools)
-        ours, sdk = [(m.stream - o.stream) / (given.tokens - 1) * 1e6 for m, o in zip(many, one, strict=True)]
-        ours_call, sdk_call = [pair.whole * 1e3 for pair in one]
-        tokens = f"{sdk:8.1f}{ours:8.1f}{ours / sdk:8.2f}{ours - sdk:10.1f}"
-        calls = f"{sdk_call:8.2f}{ours_call:8.2f}{ours_call / sdk_call:8.2f}{ours_call - sdk_call:8.2f}"
-        print(f"{provider:18}{tokens}{calls}")
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
+    available = [*PROVIDERS, *(["litellm"] if installed("litellm") else [])]
+    print_figures(asyncio.run(measured(available, given.tokens, given.rounds, some_tools(given.tools))))

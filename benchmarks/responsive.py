@@ -2,8 +2,8 @@
 ...]`.
 
 Each case runs in a separate process. It prints how long the case took and the longest block of the loop in it: the longest time
-for which one callback computed or waited, as `tests/kit/loop_guard.py` measures it. Each figure is printed with its limit; a
-ratio above 1 is a failure, and `--where` prints each block with its frames.
+for which one callback computed or waited, as `tests/kit/loop_guard.py` measures it. `--alone NAME` runs a case in this process
+and prints each block with its frames.
 """
 
 from __future__ import annotations
@@ -12,22 +12,19 @@ import argparse
 import asyncio
 import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from kit.loop_guard import LoopGuard  # noqa: E402
-from kit.mcp_http import McpHttp  # noqa: E402
-from kit.provider import Provider, answer  # noqa: E402
-from kit.raw_server import raw_config  # noqa: E402
+from common.figures import Figure, in_process, print_figures
+from kit.loop_guard import LoopGuard
+from kit.mcp_http import McpHttp
+from kit.provider import Provider, answer
+from kit.raw_server import raw_config
 
 BLOCK = 0.25
 FIRST_BLOCK = 0.1
@@ -198,6 +195,9 @@ CASES: dict[str, Callable[[], Figures]] = {
     case.__name__: case for case in (prompt, first_chat, parts, pattern, template, calls, export, query)
 }
 
+QUICK = ("prompt", "first_chat", "parts", "calls", "export", "query")
+"""Those that need no process of their own and no limit to run out."""
+
 
 def watching() -> LoopGuard:
     """Return a guard that records every block from here on."""
@@ -227,27 +227,27 @@ async def called(servers: dict[str, Any], tool: str) -> float:
         return time.perf_counter() - started
 
 
-def main(names: list[str], where: bool) -> None:
-    """Run cases, each in its own process, and print their figures."""
-    print(f"{'case':<12} {'figure':<16} {'measured':>12} {'limit':>10} {'ratio':>7}")
-    for name in names or CASES:
-        ran = subprocess.run([sys.executable, __file__, "--alone", name], capture_output=True, text=True)
-        if ran.returncode:
-            print(f"{name:<12} failed: {(ran.stderr.strip().splitlines() or ['?'])[-1]}")
-            continue
-        if where:
-            print(ran.stderr)
-        for figure, (value, limit, unit) in json.loads(ran.stdout.splitlines()[-1]).items():
-            print(f"{name:<12} {figure:<16} {value:>9.3f} {unit:<2} {limit:>7g} {unit:<2} {value / limit:>7.2f}", flush=True)
+def measure(names: Iterable[str]) -> Iterator[Figure]:
+    """Run cases, each in a separate process."""
+    for name in names:
+        for figure, (value, limit, unit) in in_process(__file__, "--alone", name).items():
+            yield Figure(f"{name}: {figure}", value, unit, limit=limit)
+
+
+def figures(quick: bool) -> list[Figure]:
+    """The longest blocks. A small run has fewer cases, all in this process."""
+    if not quick:
+        return list(measure(CASES))
+    rows = {f"{name}: {of}": row for name in QUICK for of, row in CASES[name]().items()}
+    return [Figure(name, value, unit, limit=limit) for name, (value, limit, unit) in rows.items()]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*CASES, []], metavar="NAME")
-    parser.add_argument("--where", action="store_true", help="print each block with its frames")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--alone", action="store_true", help="run the case in this process and print where the loop is blocked")
     given = parser.parse_args()
     if given.alone:
         print(json.dumps(CASES[given.names[0]]()))
     else:
-        main(given.names, given.where)
+        print_figures(measure(given.names or CASES))

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import shutil
 import statistics
 import tempfile
-import time
-import warnings
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.figures import Figure, be_quiet, fastest_ms, milliseconds, print_figures
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
@@ -26,6 +23,7 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.store import ConversationStore
 
 STEPS = 3
+WARM_UP, RUNS = 10, 5
 
 
 def harbour() -> FastMCP[Any]:
@@ -39,54 +37,39 @@ def turn(session: Session) -> float:
     """Run a turn; return its milliseconds."""
     ship = f"ship {len(session.turns)}"
     model = scripted_model(*(call("harbour__berth", ship=f"{ship}, {n}") for n in range(STEPS - 1)), f"{ship}: berth 7.")
-    start = time.perf_counter()
-    session.chat(f"Where is {ship}?", model=model, echo="none")
-    return (time.perf_counter() - start) * 1_000
+    return milliseconds(lambda: session.chat(f"Where is {ship}?", model=model, echo="none"))
 
 
-def timed(work: Callable[[], Any]) -> float:
-    """Return the milliseconds of the fastest of five runs."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - start) * 1_000)
-    return min(times)
-
-
-def steps(folder: Path, repeats: int) -> None:
-    """Print the cost of a step."""
+def steps(folder: Path, repeats: int) -> list[Figure]:
+    """Measure the cost of a step."""
     sessions = {
         name: Session({}, in_process={"harbour": harbour()}, store=store, name=name, quiet=True)
         for name, store in (("saved", folder / "steps.db"), ("unsaved", None))
     }
     times: dict[str, list[float]] = {name: [] for name in sessions}
     flushes = []
-    for number in range(repeats + 10):
+    for number in range(repeats + WARM_UP):
         for name, session in sessions.items():
             if number % 20 == 0:
                 session.new_conversation()
             taken = turn(session)
-            start = time.perf_counter()
             if session.store is not None:
-                session.store.flush()
-                flushes.append((time.perf_counter() - start) * 1_000)
-            if number >= 10:
+                flushes.append(milliseconds(session.store.flush))
+            if number >= WARM_UP:
                 times[name].append(taken)
     for session in sessions.values():
         session.close()
-    tenth = {name: statistics.quantiles(values, n=10)[0] / STEPS for name, values in times.items()}
-    median = {name: statistics.median(values) / STEPS for name, values in times.items()}
-    print(f"{'ms a step':<36}{'fastest tenth':>14}{'median':>10}")
-    for name in times:
-        print(f"{name:<36}{tenth[name]:14.3f}{median[name]:10.3f}")
-    print(f"{'cost of saving':<36}{tenth['saved'] - tenth['unsaved']:14.3f}{median['saved'] - median['unsaved']:10.3f}")
-    on_file = statistics.quantiles(flushes, n=10)[0]
-    print(f"{'on file after the end of a turn':<36}{on_file:14.3f}{statistics.median(flushes):10.3f}")
+    rows = []
+    for name, of in (("fastest tenth", lambda values: statistics.quantiles(values, n=10)[0]), ("median", statistics.median)):
+        saved, unsaved = (of(times[kind]) / STEPS for kind in ("saved", "unsaved"))
+        rows.append(Figure(f"a step, {name}", saved, "ms", unsaved))
+        rows.append(Figure("  cost of saving it", saved - unsaved, "ms"))
+        rows.append(Figure(f"on file after the end of a turn, {name}", of(flushes), "ms"))
+    return rows
 
 
-def lists(folder: Path, conversations: int, turns: int) -> None:
-    """Print the time of lists and of resuming."""
+def lists(folder: Path, conversations: int, turns: int) -> list[Figure]:
+    """Measure lists and resuming."""
     store = ConversationStore(folder / "many.db")
     with Session({}, in_process={"harbour": harbour()}, store=store, quiet=True) as session:
         turn(session)
@@ -108,13 +91,29 @@ def lists(folder: Path, conversations: int, turns: int) -> None:
         store.flush()
         id = session.conversation_id or ""
         document = session.conversation.to_json()
-        print(f"\n{conversations:,} conversations, {store.path.stat().st_size / 1e6:,.0f} MB{'':<10}ms")
-        print(f"{'the list of the last 200':<36}{timed(store.find):10.1f}")
-        print(f"{'those with a word in them':<36}{timed(lambda: store.find('berth 7')):10.1f}")
-        print(f"{'those with a word that nobody said':<36}{timed(lambda: store.find('walrus')):10.1f}")
-        resumed = timed(lambda: session.resume(id))
-        parsed = timed(lambda: json.loads(document))
-        print(f"{f'resume one of {turns} turns':<36}{resumed:10.1f}   x {resumed / parsed:.1f} of json.loads")
+        return [
+            Figure(f"file of {conversations:,} conversations", store.path.stat().st_size / 1e6, "MB"),
+            Figure("the list of the last 200", fastest_ms(store.find, RUNS), "ms"),
+            Figure("those with a word in them", fastest_ms(partial(store.find, "berth 7"), RUNS), "ms"),
+            Figure("those with a word that nobody said", fastest_ms(partial(store.find, "walrus"), RUNS), "ms"),
+            Figure(
+                f"resume one of {turns} turns",
+                fastest_ms(lambda: session.resume(id), RUNS),
+                "ms",
+                fastest_ms(lambda: json.loads(document), RUNS),
+            ),
+        ]
+
+
+def measure(repeats: int, conversations: int, turns: int) -> list[Figure]:
+    """Measure everything, in a folder that is removed."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        return [*steps(Path(folder), repeats), *lists(Path(folder), conversations, turns)]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """What saving costs, and what a file with many conversations takes."""
+    return measure(5, 200, 5) if quick else measure(200, 10_000, 200)
 
 
 if __name__ == "__main__":
@@ -123,11 +122,5 @@ if __name__ == "__main__":
     parser.add_argument("--conversations", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=200)
     given = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    place = Path(tempfile.mkdtemp())
-    try:
-        steps(place, given.repeats)
-        lists(place, given.conversations, given.turns)
-    finally:
-        shutil.rmtree(place)
+    be_quiet()
+    print_figures(measure(given.repeats, given.conversations, given.turns))

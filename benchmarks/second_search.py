@@ -14,9 +14,11 @@ import argparse
 import asyncio
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from common import DATA
+from common.figures import Figure
 from discovery import Case, Data, around, load, sample
 
 from casual_mcp_nb.discovery import SearchToolsTool, SyntheticToolResult
@@ -56,10 +58,9 @@ def _met(case: Case, tools: set[ToolSpec]) -> float:
     return statistics.fmean(not need.isdisjoint(names) for need in case.needs)
 
 
-async def rows(data: Data, sizes: Sequence[int], count: int) -> Iterator[str]:
-    """Return one line per set and size, and one per size for all sets, each counting the same."""
-    means: dict[int, list[list[float]]] = {size: [] for size in sizes}
-    lines = []
+async def shares(data: Data, sizes: Sequence[int], count: int) -> dict[tuple[str, int], list[float]]:
+    """Return the columns by set and size, and by size for all sets, each counting the same."""
+    by_set: dict[tuple[str, int], list[float]] = {}
     for name, (tools, cases) in data.sets.items():
         for size in sizes:
             met = [
@@ -67,29 +68,37 @@ async def rows(data: Data, sizes: Sequence[int], count: int) -> Iterator[str]:
                 for number, case in enumerate(cases[:count])
                 if case.needs
             ]
-            means[size].append([statistics.fmean(column) for column in zip(*met, strict=True)])
-            lines.append(_line(name, size, means[size][-1]))
-    for size, per_set in means.items():
-        lines.append(_line("mean", size, [statistics.fmean(column) for column in zip(*per_set, strict=True)]))
-    return iter(lines)
+            by_set[name, size] = [statistics.fmean(column) for column in zip(*met, strict=True)]
+    for size in sizes:
+        columns = zip(*(by_set[name, size] for name in data.sets), strict=True)
+        by_set["mean", size] = [statistics.fmean(column) for column in columns]
+    return by_set
 
 
-def _line(name: str, size: int, shares: Sequence[float]) -> str:
-    return f"| {name} | {size} | {' | '.join(f'{share:.3f}' for share in shares)} |"
+def figures(quick: bool) -> list[Figure]:
+    """The needs met with a second search; the peer is one search."""
+    data = load(DATA) if DATA.is_dir() and not quick else sample()
+    by_set = asyncio.run(shares(data, (10,) if quick else (30, 100), 4 if quick else 40))
+    rows = ((size, columns) for (name, size), columns in by_set.items() if name == "mean")
+    return [
+        Figure(f"needs met, {size} tools, {COLUMNS[place]}", columns[place], "share", columns[0], more_is_better=True)
+        for size, columns in rows
+        for place in (2, 3)
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=shared if shared.is_dir() else None, help="folder with catalogs and cases")
+    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
     parser.add_argument("--sizes", default="10,30,50,100", help="numbers of tools")
     parser.add_argument("--cases", type=int, default=100, help="how many cases of each set")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
     print(f"| set | tools | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}")
-    for line in asyncio.run(rows(data, [int(size) for size in options.sizes.split(",")], options.cases)):
-        print(line)
+    by_set = asyncio.run(shares(data, [int(size) for size in options.sizes.split(",")], options.cases))
+    for (name, size), columns in by_set.items():
+        print(f"| {name} | {size} | {' | '.join(f'{share:.3f}' for share in columns)} |")
 
 
 if __name__ == "__main__":

@@ -14,24 +14,21 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from kit.many_clients import Mixed, ask_many  # noqa: E402
+from common import ROOT
+from common.figures import Figure, print_figures
+from kit.many_clients import Mixed, ask_many
 
 THEIRS = ROOT / ".third-party" / "casual-mcp" / "bin" / "python"
 ROUNDS = 5
@@ -39,12 +36,19 @@ WARM_UP = 10
 MB = 1_000_000
 
 
-def main(requests: int, clients: int, turns: int) -> None:
-    """Print the figures."""
+def measure(requests: int, clients: int, turns: int, *, rounds: int = ROUNDS, with_peer: bool = True) -> list[Figure]:
+    """Measure both services, and ours under load."""
     with tempfile.TemporaryDirectory() as folder, started(sys.executable, __file__, "--model") as model:
         Path(folder, "casual_mcp_config.json").write_text(json.dumps(config(model)), encoding="utf-8")
-        compare(folder, requests)
-        load(folder, clients, turns)
+        command = [sys.executable, "-m", "casual_mcp_nb", "serve", "--trust", "--port"]
+        with served(folder, command) as (url, process):
+            compared = compare(folder, url, requests, rounds, with_peer)
+            return [*compared, *load(url, process, clients, turns)]
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Requests a second beside casual-mcp, and what a load leaves behind."""
+    return measure(3, 3, 8, rounds=1, with_peer=False) if quick else measure(100, 50, 1_000)
 
 
 def config(model: str) -> dict[str, Any]:
@@ -57,35 +61,25 @@ def config(model: str) -> dict[str, Any]:
     }
 
 
-def compare(folder: str, requests: int) -> None:
-    """Print requests a second of both, and their ratio."""
-    commands = {"ours": [sys.executable, "-m", "casual_mcp_nb", "serve", "--trust", "--port"]}
-    if THEIRS.exists():
-        commands["casual-mcp"] = [str(THEIRS), "-m", "uvicorn", "casual_mcp.main:app", "--log-level", "warning", "--port"]
-    else:
-        print("casual-mcp is not installed: its column is left out.")
-    services = {name: served(folder, command) for name, command in commands.items()}
-    urls = {name: service.__enter__() for name, service in services.items()}
-    try:
-        print(
-            f"{'requests a second, median of ' + str(ROUNDS):<44}"
-            + "".join(f"{name:>12}" for name in urls)
-            + "   ours / theirs"
-        )
+def compare(folder: str, ours: str, requests: int, rounds: int, with_peer: bool) -> list[Figure]:
+    """Measure requests a second of both."""
+    measured = []
+    with ExitStack() as stack:
+        urls = {"ours": ours}
+        if with_peer and THEIRS.exists():
+            command = [str(THEIRS), "-m", "uvicorn", "casual_mcp.main:app", "--log-level", "warning", "--port"]
+            urls["casual-mcp"], _ = stack.enter_context(served(folder, command))
         for calls, at_a_time in ((0, 1), (0, 16), (1, 1), (1, 16)):
             rates: dict[str, list[float]] = {name: [] for name in urls}
             for url in urls.values():
-                asyncio.run(rate(url, WARM_UP, at_a_time, calls))
-            for _ in range(ROUNDS):
+                asyncio.run(rate(url, min(WARM_UP, requests), at_a_time, calls))
+            for _ in range(rounds):
                 for name, url in urls.items():
                     rates[name].append(asyncio.run(rate(url, requests, at_a_time, calls)))
-            medians = {name: sorted(each)[ROUNDS // 2] for name, each in rates.items()}
-            ratio = f"x {medians['ours'] / medians['casual-mcp']:.2f}" if "casual-mcp" in medians else ""
-            what = f"{'one call' if calls else 'no call'}, {at_a_time} client{'s' * (at_a_time > 1)}"
-            print(f"{what:<44}" + "".join(f"{value:12.1f}" for value in medians.values()) + f"   {ratio}", flush=True)
-    finally:
-        for service in services.values():
-            service.__exit__(None, None, None)
+            medians = {name: sorted(each)[rounds // 2] for name, each in rates.items()}
+            what = f"requests with {'one call' if calls else 'no call'}, {at_a_time} client{'s' * (at_a_time > 1)}"
+            measured.append(Figure(what, medians["ours"], "1/s", medians.get("casual-mcp"), more_is_better=True))
+    return measured
 
 
 async def rate(url: str, requests: int, at_a_time: int, calls: int) -> float:
@@ -95,49 +89,47 @@ async def rate(url: str, requests: int, at_a_time: int, calls: int) -> float:
     return requests / (time.perf_counter() - start)
 
 
-def load(folder: str, clients: int, turns: int) -> None:
-    """Print what many clients got, what memory it took, and how the service ended with turns running."""
-    with served(folder, [sys.executable, "-m", "casual_mcp_nb", "serve", "--trust", "--port"]) as url:
-        process = psutil.Process(served.process.pid)  # type: ignore[attr-defined]
-        start = time.perf_counter()
-        mixed = asyncio.run(ask_many(url, clients=clients, turns=turns // 4))
-        first = process.memory_info().rss
-        mixed += asyncio.run(ask_many(url, clients=clients, turns=turns - turns // 4))
-        seconds = time.perf_counter() - start
-        last = process.memory_info().rss
-        print(f"{turns:,} turns of {clients} clients at a time: {turns / seconds:.0f} turns a second, {report(mixed)}")
-        print(f"memory after a quarter {first / MB:.0f} MB, at the end {last / MB:.0f} MB: {(last - first) / MB:+.1f} MB")
-        children = process.children(recursive=True)
-        asyncio.run(ended_while_running(url, process, clients))
-        left = [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
-        print(f"processes left: {len(left)} of {len(children)}")
+def load(url: str, service: subprocess.Popen[bytes], clients: int, turns: int) -> list[Figure]:
+    """Measure what many clients get, what memory it takes, and how the service ends with turns running."""
+    process = psutil.Process(service.pid)
+    start = time.perf_counter()
+    mixed = asyncio.run(ask_many(url, clients=clients, turns=turns // 4))
+    first = process.memory_info().rss
+    mixed += asyncio.run(ask_many(url, clients=clients, turns=turns - turns // 4))
+    seconds = time.perf_counter() - start
+    last = process.memory_info().rss
+    children = process.children(recursive=True)
+    ending, ended = asyncio.run(ended_while_running(url, service, clients))
+    left = [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    return [
+        Figure(f"{turns:,} turns of {clients} clients", turns / seconds, "1/s"),
+        Figure("  that failed", mixed.failed, "", limit=0),
+        Figure("  with another's answer or stats", mixed.wrong + ended.wrong, "", limit=0),
+        Figure("memory at the end", last / MB, "MB"),
+        Figure("  more than after a quarter", (last - first) / MB, "MB"),
+        Figure("ended with turns running", ending, "s"),
+        Figure(f"  processes left of {len(children)}", len(left), "", limit=0),
+    ]
 
 
-def report(mixed: Mixed) -> str:
-    """The problems in words."""
-    return f"{mixed.failed} failed, {mixed.wrong} with another's answer or stats"
-
-
-async def ended_while_running(url: str, process: psutil.Process, clients: int) -> None:
-    """End the service while turns run, and print how their clients were answered."""
+async def ended_while_running(url: str, service: subprocess.Popen[bytes], clients: int) -> tuple[float, Mixed]:
+    """End the service while turns run; return the seconds until it has ended and how their clients were answered."""
     running = asyncio.create_task(ask_many(url, clients=clients, turns=clients * 20, calls=3))
     await asyncio.sleep(1.0)
     start = time.perf_counter()
-    process.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(served.process.wait, 30)  # type: ignore[attr-defined]
+    service.terminate()
+    await asyncio.to_thread(service.wait, 30)
     seconds = time.perf_counter() - start
-    mixed = await running
-    print(f"ended in {seconds:.2f} s with turns running: {mixed.wrong} wrong answers, {dict(mixed.kinds)}")
+    return seconds, await running
 
 
 @contextmanager
-def served(folder: str, command: list[str]) -> Iterator[str]:
-    """Run a service at a free port, until the end of the block; yield its address."""
+def served(folder: str, command: list[str]) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a service at a free port, until the end of the block; yield its address and its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {**os.environ, "MCP_STORE": "off", "LOG_LEVEL": "ERROR"}
     process = subprocess.Popen([*command, str(port)], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-    served.process = process  # type: ignore[attr-defined]
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
@@ -146,7 +138,7 @@ def served(folder: str, command: list[str]) -> Iterator[str]:
                 break
             except httpx.TransportError:
                 time.sleep(0.1)
-        yield url
+        yield url, process
     finally:
         process.terminate()
         process.wait(20)
@@ -200,4 +192,4 @@ if __name__ == "__main__":
     elif given.server:
         serve_tools()
     else:
-        main(given.requests, given.clients, given.turns)
+        print_figures(measure(given.requests, given.clients, given.turns))

@@ -10,18 +10,16 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common import ROOT
+from common.figures import Figure, Unavailable, print_figures
+from kit.lab import Lab, started_lab
+from kit.pages import execute, opened, written
 from playwright.sync_api import sync_playwright
-
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path.insert(0, str(TESTS))
-
-from kit.lab import Lab, started_lab  # noqa: E402
-from kit.pages import execute, opened, written  # noqa: E402
 
 SETUP = """
 import sys
@@ -109,7 +107,7 @@ def measured(browser: Any, lab: Lab, tools: int, rounds: int) -> dict[str, float
     name = f"with-{tools}.ipynb"
     written(lab, name, ["session.explore()"])
     opened(page, lab, name)
-    execute(page, SETUP.format(tests=str(TESTS), tools=tools))
+    execute(page, SETUP.format(tests=str(ROOT / "tests"), tools=tools))
     found: list[dict[str, float]] = []
     for _ in range(rounds):
         frames.taken()
@@ -128,25 +126,38 @@ def measured(browser: Any, lab: Lab, tools: int, rounds: int) -> dict[str, float
     return {key: min(row[key] for row in found) for key in found[0]}
 
 
-def main() -> None:
+def measure(sizes: Sequence[int], rounds: int) -> list[Figure]:
+    """Measure the explorer with each number of tools."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise Unavailable("chromium is not installed.")
+    rows = []
+    with tempfile.TemporaryDirectory() as home, started_lab(Path(home)) as lab, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for tools in sizes:
+            row = measured(browser, lab, tools, rounds)
+            rows += [
+                Figure(f"{tools:,} tools, from Run to the list on screen", row["rendered"], "ms", limit=500),
+                Figure("  longest freeze of the page meanwhile", row["freeze"], "ms", limit=100),
+                Figure("  messages to open it", row["messages"], ""),
+                Figure("  of them to models", row["models"], ""),
+                Figure("  size of the messages", row["megabytes"], "MB"),
+                Figure("  from a toggle to the new budget on screen", row["toggle"], "ms", limit=100),
+                Figure("  size of its message", row["toggle kB"], "kB", limit=20),
+                Figure(f"  a key in the filter, the slowest of {len(QUERIES)}", row["filter"], "ms", limit=16),
+            ]
+        browser.close()
+    return rows
+
+
+def figures(quick: bool) -> list[Figure]:
+    """Opening the explorer, a toggle, and a key in its filter."""
+    return measure((100,), 1) if quick else measure((1_000, 10_000), 5)
+
+
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as home, started_lab(Path(home)) as lab, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        for tools in (1_000, options.tools):
-            row = measured(browser, lab, tools, options.rounds)
-            print(f"{tools:,} tools")
-            print(f"  from the click on Run to the list on screen {row['rendered']:8.0f} ms  (wanted: below 500 for 10,000)")
-            print(f"  longest freeze of the page meanwhile        {row['freeze']:8.0f} ms  (wanted: below 100)")
-            print(f"  messages to open, of them to models         {row['messages']:8.0f}, {row['models']:.0f}")
-            print(f"  size of these                               {row['megabytes']:8.2f} MB")
-            print(f"  from a toggle to the new budget on screen   {row['toggle']:8.0f} ms  (wanted: below 100 for 1,000)")
-            print(f"  size of its message                         {row['toggle kB']:8.1f} kB (wanted: below 20)")
-            print(f"  a key in the filter, the slowest of {len(QUERIES)}       {row['filter']:8.1f} ms  (wanted: below 16)")
-        browser.close()
-
-
-if __name__ == "__main__":
-    main()
+    print_figures(measure((1_000, options.tools), options.rounds))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from casual_mcp_nb.discovery._embedding import embedded_text
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.types.tool import ToolSpec
+from common.figures import installed
 
 Name = tuple[str, str]
 Embed = Callable[[list[str]], Any]
@@ -135,10 +135,8 @@ def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
     found: dict[str, MakeRanker] = {"ours": Ours}
     if embed is not None:
         found |= {"ours + embedding": partial(Fused, embed=embed), "embedding": partial(Meaning, embed=embed)}
-    if importlib.util.find_spec("casual_mcp"):
+    if installed("casual_mcp"):
         found["casual-mcp"] = CasualMcp
-    else:
-        print("casual-mcp is not installed: its column is left out")
     return found | {"FastMCP BM25": FastMcp}
 
 

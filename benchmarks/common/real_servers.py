@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / ".third-party"
+from common import ROOT
+from common.figures import Unavailable
+
+FOLDER = ROOT / ".third-party"
 BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
@@ -17,10 +20,10 @@ def configs(files: Path) -> dict[str, dict[str, Any]]:
         files: A folder for them to use.
 
     Raises:
-        SystemExit: They are not installed.
+        Unavailable: They are not installed.
     """
     if not all((FOLDER / part / "installed").exists() for part in ("python", "node_modules")):
-        sys.exit("The servers are missing: `python3 .ci/third_party.py` installs them.")
+        raise Unavailable("The servers are missing: `python3 .ci/third_party.py` installs them.")
     return {
         "clock": _python("time", "--local-timezone", "UTC"),
         "git": _python("git"),
