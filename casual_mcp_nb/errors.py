@@ -154,7 +154,12 @@ class CassetteMismatchError(CassetteError):
         hint: What to do next.
         server: The MCP server that was asked, if any.
         tool: The tool that was called, if any.
+
+    Attributes:
+        raised: Whether somebody outside of a turn got it.
     """
+
+    raised = False
 
     def __init__(
         self, message: str, *, difference: str = "", hint: str = "", server: str | None = None, tool: str | None = None

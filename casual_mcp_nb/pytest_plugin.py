@@ -56,6 +56,9 @@ def cassette_config() -> Any:
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """A session whose models and servers answer what the cassette of the test has; see `Session.from_cassette`.
 
+    A request that differs from the recorded ones is raised where the test made it, with the difference; where a function or a
+    comparison kept the error to itself, the test fails at its end.
+
     With `--cassette-mode=once` or `all` it records, with `cassette_config`.
     """
     from casual_mcp_nb.session import Session
@@ -64,7 +67,13 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     mode = cast("CassetteMode", request.config.getoption("--cassette-mode"))
     if mode == "none" or (mode == "once" and path.exists()):
         with Session.from_cassette(path, pace=options.pop("pace", 0), quiet=True, store=None, **options) as session:
+            replayer = session.cassettes.source
+            assert replayer is not None
+            replayer.strict = True
             yield session
+        unseen = [str(mismatch) for mismatch in replayer.mismatches if not mismatch.raised]
+        if unseen:
+            pytest.fail("\n".join(unseen), pytrace=False)
         return
     config = request.getfixturevalue("cassette_config")
     if config is None:

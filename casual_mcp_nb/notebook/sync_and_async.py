@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import CassetteMismatchError, UsageError
 from casual_mcp_nb.notebook.loop import EngineThread
 
 
@@ -86,6 +86,9 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
                 request = _next(steps.send, result)
     except StopIteration as end:
         return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
     finally:
         steps.close()
 
@@ -103,6 +106,9 @@ async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
                 request = _next(steps.send, result)
     except StopIteration as end:
         return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
     finally:
         steps.close()
 

@@ -17,7 +17,7 @@ from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.planning import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import UsageError, brief, shown
+from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.interaction.questions import Channel
@@ -32,6 +32,7 @@ from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.factory import unknown_model
+from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.evaluation import Case
@@ -464,7 +465,12 @@ class TurnService:
             return await self._resources.with_attachments(as_messages(prompt), attach)
 
         async with self._questions.prompt_on(channel):
-            return await self.runner.run_turn(turn, begin, options, on_event, index, recorded)
+            turn = await self.runner.run_turn(turn, begin, options, on_event, index, recorded)
+        tape, error = self._chat.tape, turn.exception
+        if isinstance(tape, Replayer) and tape.strict and isinstance(error, CassetteMismatchError):
+            error.raised = True
+            raise error
+        return turn
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:

@@ -36,6 +36,10 @@ class Replayer:
         pace: How long pauses are, in relation to the recorded ones; 0 for none.
         match_on: What of a request to a model is compared.
         secrets: Returns values that a request may have and the cassette does not.
+
+    Attributes:
+        strict: Whether a turn with a request that was not recorded raises the error, as a test wants it.
+        mismatches: The errors about such requests, apart from those that a session makes without the person.
     """
 
     replays: Literal[True] = True
@@ -49,6 +53,8 @@ class Replayer:
         match_on: Collection[MatchOn] = MATCH_ON,
         secrets: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        self.strict = False
+        self.mismatches: list[CassetteMismatchError] = []
         self.cassette = cassette
         self.name = name
         self._pace = pace
@@ -111,7 +117,10 @@ class Replayer:
         """
         interaction = self.find(kind, request)
         if interaction is None:
-            raise self._mismatch(kind, scrubbed(dict(request), self._secrets()))
+            mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))
+            if kind not in _NOT_COUNTED:
+                self.mismatches.append(mismatch)
+            raise mismatch
         before, text, said = 0, _text_of(interaction), 0
         for number, event in enumerate(interaction.events):
             at = interaction.pace[number] if number < len(interaction.pace) else before
