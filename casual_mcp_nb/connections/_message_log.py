@@ -21,6 +21,7 @@ _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
 _BASE64_LENGTH = 200
 _BASE64_KEYS = frozenset({"data", "blob"})
+_SMALL = frozenset({bool, int, float})
 _MORE = "…"
 _INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
@@ -141,30 +142,34 @@ class _Shortener:
 
     def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
         self._left -= 4
-        match value:
-            case str():
-                return self._text(value, key)
-            case dict() | list() if depth > _MAX_DEPTH:
-                return _MORE
-            case dict():
-                copy: dict[str, Any] = {}
-                for name, item in value.items():
-                    if self._left <= 0:
-                        copy[_MORE] = f"{len(value) - len(copy):,} more"
-                        break
-                    copy[self._key(name)] = self.short(item, str(name)[:20], depth + 1)
-                return copy
-            case list() | tuple():
-                items: list[Any] = []
-                for item in value:
-                    if self._left <= 0:
-                        items.append(f"{_MORE} {len(value) - len(items):,} more")
-                        break
-                    items.append(self.short(item, key, depth + 1))
-                return items
-            case None | bool() | int() | float():
-                return value
-        return f"({type(value).__name__})"
+        if isinstance(value, dict | list) and depth > _MAX_DEPTH:
+            return _MORE
+        if isinstance(value, dict):
+            copy: dict[str, Any] = {}
+            for name, item in value.items():
+                if self._left <= 0:
+                    copy[_MORE] = f"{len(value) - len(copy):,} more"
+                    break
+                # Nearly all items are like this, and a call for each would take longer than all else.
+                if item is None or type(item) in _SMALL or (type(item) is str and len(item) <= _BASE64_LENGTH):
+                    size = len(item) if type(item) is str else 0
+                    if type(name) is str and len(name) <= _BASE64_LENGTH and len(name) + size + 4 <= self._left:
+                        self._left -= len(name) + size + 4
+                        copy[name] = item
+                        continue
+                copy[self._key(name)] = self.short(item, str(name)[:20], depth + 1)
+            return copy
+        if isinstance(value, list | tuple):
+            items: list[Any] = []
+            for item in value:
+                if self._left <= 0:
+                    items.append(f"{_MORE} {len(value) - len(items):,} more")
+                    break
+                items.append(self.short(item, key, depth + 1))
+            return items
+        if isinstance(value, str):
+            return self._text(value, key)
+        return value if value is None or isinstance(value, int | float) else f"({type(value).__name__})"
 
     def _text(self, value: str, key: str) -> Any:
         if key in _BASE64_KEYS and len(value) > _BASE64_LENGTH and " " not in value[:_BASE64_LENGTH]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import operator
 from collections.abc import Awaitable, Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -105,7 +107,7 @@ class ServerManager:
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
         self._catalog = Catalog()
-        self._catalog_key: tuple[tuple[str, str], ...] | None = ()
+        self._listed: list[tuple[ToolSpec, ...]] = []
         self._closed = False
         self._disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
@@ -152,7 +154,7 @@ class ServerManager:
         """The servers that `connect` would start; none after the server manager was closed."""
         if self._closed:
             return []
-        return [name for name in self._enabled() if not self._connections[name].settled]
+        return [connection.name for connection in self._enabled() if not connection.settled]
 
     def config_of(self, name: str) -> ServerConfig | None:
         """Return the config of a server; None if it has none or does not exist."""
@@ -199,7 +201,6 @@ class ServerManager:
         self.restore()
         self._originals, self._substitute = self._connections, replace
         self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}
-        self._catalog_key = None
         self.changed()
 
     def add_substitute(self, server: _ToolServer) -> None:
@@ -211,7 +212,6 @@ class ServerManager:
         """End `substitute`."""
         if self._substitute is not None:
             self._connections, self._originals, self._substitute = self._originals, {}, None
-            self._catalog_key = None
             self.changed()
 
     def _put(self, server: _ToolServer) -> None:
@@ -235,8 +235,6 @@ class ServerManager:
         original = self._originals.get(name, connection)
         self._originals = {other: each for other, each in self._originals.items() if each is not original}
         self._disabled.discard(name)
-        # A server of the same name may be added later, with the same version of its list.
-        self._catalog_key = None
         self.changed()
         await original.close()
 
@@ -276,7 +274,7 @@ class ServerManager:
             ClosedError: The server manager was closed.
         """
         self._check_open()
-        connections = [self._connection_to(name) for name in (self._enabled() if names is None else names)]
+        connections = [self._connection_to(name) for name in names] if names is not None else self._enabled()
         # Each turn calls this, and usually there is nothing to do.
         unsettled = [connection for connection in connections if not connection.settled]
         if unsettled:
@@ -303,7 +301,8 @@ class ServerManager:
 
     def enable(self, names: Iterable[str]) -> None:
         """Enable servers that the config disables, so that they are connected with the others."""
-        self._disabled.difference_update(names)
+        if self._disabled:
+            self._disabled.difference_update(names)
 
     async def catalog(self) -> Catalog:
         """Return every tool of every server, in config order; stale lists are refreshed concurrently.
@@ -321,11 +320,12 @@ class ServerManager:
             async with asyncio.TaskGroup() as group:
                 for connection in stale:
                     group.create_task(_refresh(connection))
-        key = tuple((connection.name, connection.tools_version) for connection in connections if connection.tools)
-        if key != self._catalog_key:
-            tools = [tool for connection in connections for tool in connection.tools]
+        # Tools that did not change stay the same objects, however often they are listed.
+        listed = [tools for connection in connections if (tools := connection.tools)]
+        if len(listed) != len(self._listed) or not all(map(operator.is_, listed, self._listed)):
+            tools = list(itertools.chain.from_iterable(listed))
             catalog = await asyncio.to_thread(Catalog, tools) if len(tools) > MAX_TOOLS_ON_LOOP else Catalog(tools)
-            self._catalog, self._catalog_key = catalog, key
+            self._catalog, self._listed = catalog, listed
         return self._catalog
 
     async def call(
@@ -448,8 +448,10 @@ class ServerManager:
         if self._on_changed is not None:
             self._on_changed()
 
-    def _enabled(self) -> list[str]:
-        return [name for name in self._connections if name not in self._disabled]
+    def _enabled(self) -> Iterable[_ToolServer]:
+        if not self._disabled:
+            return self._connections.values()
+        return [connection for name, connection in self._connections.items() if name not in self._disabled]
 
     def _connection_to(self, name: str) -> _ToolServer:
         if name not in self._connections:

@@ -145,8 +145,10 @@ class Consent:
         for server, tools in self._tool_changes.catalog.by_server.items():
             config = self._config_of(server)
             policies = self._overrides.get(server, config.approval if config else None)
+            if not isinstance(policies, dict):
+                continue
             names = [tool.name for tool in tools]
-            for name in policies if isinstance(policies, dict) else ():
+            for name in policies:
                 if name != OTHER_TOOLS and name not in names:
                     suggestion = "".join(f" Did you mean {shown(close)}?" for close in closest(name, names, 1))
                     text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{suggestion}"

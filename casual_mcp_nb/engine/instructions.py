@@ -34,9 +34,13 @@ def with_instructions(system: str, view: ToolView, server_manager: ServerManager
     """
     if not view.selection.instructions:
         return system
+    said = {
+        name: text for name, text in server_manager.instructions.items() if text.strip() and are_enabled(name, server_manager)
+    }
+    if not said:
+        return system
     used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    texts = server_manager.instructions.items()
-    instructions = instructions_of((name, text) for name, text in texts if name in used and are_enabled(name, server_manager))
+    instructions = _in_one_text((name, text) for name, text in said.items() if name in used)
     return "\n\n".join(filter(None, [system, instructions]))
 
 
@@ -46,17 +50,11 @@ def are_enabled(server: str, server_manager: ServerManager) -> bool:
     return config is None or config.instructions
 
 
-def instructions_of(instructions: Iterable[tuple[str, str]]) -> str:
-    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none.
-
-    Args:
-        instructions: The servers by name, each with its instructions.
-    """
+def _in_one_text(said: Iterable[tuple[str, str]]) -> str:
+    """Return the instructions of servers in one text of at most about 2,000 tokens; empty if there are none."""
     blocks, left = [], TOKENS_IN_ALL
-    for server, said in instructions:
-        if not said.strip():
-            continue
-        text, tokens = bounded(said, min(TOKENS_EACH, max(left, 0)))
+    for server, instructions in said:
+        text, tokens = bounded(instructions, min(TOKENS_EACH, max(left, 0)))
         left -= tokens
         blocks.append(quoted(_TAG, {"server": server}, text))
     return "\n".join([_HEAD, *blocks]) if blocks else ""

@@ -9,6 +9,8 @@ from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.tool import Catalog, ToolChange, ToolName, ToolSpec
 
+_NONE = frozenset[ToolName]()
+
 
 class ToolChangeTracker:
     """Remembers how each tool was defined, and reports each change; a tool that disappears and comes back is remembered too.
@@ -38,6 +40,8 @@ class ToolChangeTracker:
     @property
     def blocked(self) -> frozenset[ToolName]:
         """The tools that are not offered until their change is accepted."""
+        if not self._changes:
+            return _NONE
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
@@ -86,6 +90,8 @@ class ToolChangeTracker:
 
     def notices(self) -> list[Notice]:
         """Return the notices on changes: each change once, and a blocked tool for as long as it is blocked."""
+        if not self._changes and not self._unreported:
+            return []
         changes, self._unreported = self._unreported, []
         blocked = [change for change in self._changes.values() if change.blocked]
         return [_notice(change) for change in dict.fromkeys([*changes, *blocked])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.base import Retries
@@ -89,7 +90,7 @@ class BoundModel:
         self.cache_diagnostics = cache_diagnostics
         self.tape: Recorder | Replayer | None = None
 
-    @property
+    @cached_property
     def wanted(self) -> RequestOptions:
         """The requested options, wherever they were set."""
         from casual_mcp_nb.providers._options import options_of

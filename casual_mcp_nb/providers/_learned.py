@@ -43,6 +43,7 @@ class Learned:
         refused_fields: Fields of its own answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
         options: Which options it accepts.
+        touched: Whether its SDK has built what it would leave for the first request, see `touch`.
     """
 
     streams: bool = True
@@ -54,6 +55,7 @@ class Learned:
     refused_fields: set[str] = field(default_factory=set)
     refuses_deferral: bool = False
     options: LearnedOptions = field(default_factory=LearnedOptions)
+    touched: bool = False
 
 
 _known: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
@@ -66,11 +68,12 @@ def learned(client: object, model: str) -> Learned:
     except TypeError:
         # A custom client that is not hashable: nothing is remembered about it.
         return Learned()
-    if model not in models:
+    facts = models.get(model)
+    if facts is None:
         host = urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname or ""
         mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
-        models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
-    return models[model]
+        facts = models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
+    return facts
 
 
 def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:

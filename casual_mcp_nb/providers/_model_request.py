@@ -226,9 +226,11 @@ class ModelRequest:
     def _diagnosis(self) -> dict[str, Any]:
         """Return the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
         model, spec = self._model, spec_of(self._wire.name)
+        fields = spec.diagnose(model.client, model.model, self._before)
+        if not fields:
+            return fields
         asks = reading.is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
-        fields = spec.diagnose(model.client, model.model, self._before) if asks else {}
-        return {name: value for name, value in fields.items() if name not in self._known.options.fields_left_out}
+        return {name: value for name, value in fields.items() if asks and name not in self._known.options.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:
         if self._found is None or self._wire.offer_found is None:

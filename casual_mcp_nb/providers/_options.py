@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.providers._refused_options import LearnedOptions
 
+_NONE = RequestOptions()
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
@@ -34,10 +35,13 @@ class Sendable:
 def options_of(chat: ChatOptions | None) -> RequestOptions:
     """Return the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
-        return RequestOptions()
+        return _NONE
     names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
     values = {name: value for name in names if (value := getattr(chat, name)) is not None}
-    return RequestOptions.model_construct(None, **values, **({"stop": tuple(chat.stop)} if chat.stop else {}))
+    if chat.stop:
+        values["stop"] = tuple(chat.stop)
+    # Not validated: the user's own may be wrong in ways that only the provider knows.
+    return _NONE.model_copy(update=values) if values else _NONE
 
 
 def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool) -> Sendable:
@@ -53,8 +57,11 @@ def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptio
     Raises:
         UsageError: A value can never be sent to this provider.
     """
-    given = options.given()
-    highest = spec_of(wire).highest_temperature
+    given, spec = options.given(), spec_of(wire)
+    most = spec.answer_limit(model) if options.max_tokens is None else options.max_tokens
+    if not given and most is None:
+        return Sendable(options)
+    highest = spec.highest_temperature
     if highest is not None and (options.temperature or 0) > highest[0]:
         raise UsageError(f"temperature: {highest[1]} take 0 to {highest[0]:g}.", hint=f"The highest is {highest[0]:g}.")
     unsent = not_sent(wire, model, options)
@@ -63,17 +70,12 @@ def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptio
         unsent |= {name: "" for name in _OF_TOOLS if name in given and name not in unsent}
         if given.get("tool_choice") not in (None, "auto", "none"):
             unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
-    left = options.without(unsent)
-    return Sendable(_limited(wire, model, left, facts), tuple(notice for notice in unsent.values() if notice))
-
-
-def _limited(wire: str, model: str, options: RequestOptions, facts: LearnedOptions) -> RequestOptions:
-    """Return the options with the effective limit of the answer."""
-    wanted = spec_of(wire).answer_limit(model) if options.max_tokens is None else options.max_tokens
-    if wanted is None:
-        return options
-    most = min(limit for limit in (wanted, facts.most_tokens, facts.room) if limit is not None)
-    return options if most == options.max_tokens else options.overlaid(RequestOptions(max_tokens=most))
+    changes: dict[str, Any] = dict.fromkeys(unsent)
+    if "max_tokens" in unsent:
+        most = spec.answer_limit(model)
+    if most is not None:
+        changes["max_tokens"] = min(limit for limit in (most, facts.most_tokens, facts.room) if limit is not None)
+    return Sendable(options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice))
 
 
 def chat_options(wire: str, base: ChatOptions, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._bound_model import BoundModel
@@ -92,8 +93,12 @@ class ChatModel(BoundModel):
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Return this model with other options; what is learnt about it is shared."""
+        merged = self.options.overlaid(options)
+        if merged is self.options:
+            return self
         changed = copy.copy(self)
-        changed.options = self.options.overlaid(options)
+        changed.options = merged
+        changed.__dict__.pop("wanted", None)
         return changed
 
     def taped(self, tape: Recorder | Replayer) -> ChatModel:
@@ -122,8 +127,7 @@ class ChatModel(BoundModel):
     @property
     def spec(self) -> ProviderSpec:
         """The spec of its provider, even for a custom client."""
-        kinds = ((spec, spec.client()) for spec in specs().values())
-        return next((spec for spec, kind in kinds if kind and isinstance(self.client, kind)), spec_of(self.provider))
+        return _spec_of_kind(type(self.client)) or spec_of(self.provider)
 
     @property
     def defers_natively(self) -> bool:
@@ -144,3 +148,9 @@ class ChatModel(BoundModel):
 
     def __repr__(self) -> str:
         return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"
+
+
+@lru_cache(maxsize=64)
+def _spec_of_kind(own: type[Any]) -> ProviderSpec | None:
+    kinds = ((spec, spec.client()) for spec in specs().values())
+    return next((spec for spec, kind in kinds if kind and issubclass(own, kind)), None)

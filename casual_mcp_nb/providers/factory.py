@@ -13,6 +13,7 @@ from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._hosted import hosted_tools
+from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers.base import Retries
@@ -46,6 +47,7 @@ class ModelFactory:
         self._config = config
         self._clients: dict[str, LLMClient] = {}
         self._models: dict[str, Model] = {}
+        self._bound: dict[str, ChatModel] = {}
         self._making = threading.Lock()
         # Created once, so that closing and reopening does not reset the limits.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
@@ -112,7 +114,10 @@ class ModelFactory:
             return own
         if name is None and not self._config.models:
             raise UsageError("The config has no model.", hint="Add one under 'models', or pass a casual_llm.Model.")
-        return self._bound(next(iter(self._config.models)) if name is None else name)
+        name = next(iter(self._config.models)) if name is None else name
+        if name not in self._bound:
+            self._bound[name] = self._bind(name)
+        return self._bound[name]
 
     async def ready(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Return the same as `chat_model`, without blocking the caller's loop.
@@ -125,7 +130,10 @@ class ModelFactory:
                 await asyncio.to_thread(self._first, name)
             return self.chat_model(name)
         model = self.chat_model(name)
-        await asyncio.to_thread(touch, model.provider, model.client)
+        facts = learned(model.client, model.model)
+        if not facts.touched:
+            await asyncio.to_thread(touch, model.provider, model.client)
+            facts.touched = True
         return model
 
     async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
@@ -139,14 +147,14 @@ class ModelFactory:
         name = name if name is not None else next(iter(self._config.models), "")
         if name not in self._config.models:
             raise unknown_model(name, self._config.models)
-        return self._bound(name, ReplayClient(tape)).taped(tape)
+        return self._bind(name, ReplayClient(tape)).taped(tape)
 
     def _first(self, name: str | None) -> None:
         with self._making:
             model = self.chat_model(name)
             touch(model.provider, model.client)
 
-    def _bound(self, name: str, replay: ReplayClient | None = None) -> ChatModel:
+    def _bind(self, name: str, replay: ReplayClient | None = None) -> ChatModel:
         llm_client: Any = replay or self.get_model(name)._client
         config = self._config.models[name]
         client = self._config.clients[config.client]
@@ -178,6 +186,7 @@ class ModelFactory:
         clients = list(self._clients.values())
         self._clients.clear()
         self._models.clear()
+        self._bound.clear()
         for client in clients:
             sdk = getattr(client, "client", None)
             if sdk is not None:

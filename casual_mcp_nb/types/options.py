@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BeforeValidator, Field, StrictBool, ValidationError, field_validator
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.types.base_config import ConfigOrigin, HeaderName, HeaderText, RemoteConfig
+from casual_mcp_nb.types.base_config import HeaderName, HeaderText, RemoteConfig
 from casual_mcp_nb.types.model_options import ReasoningEffort
 from casual_mcp_nb.types.secret import revealed, with_tokens
 
@@ -86,7 +86,8 @@ class RequestOptions(RemoteConfig):
 
     def given(self) -> dict[str, Any]:
         """Return the options that are not None, by name; headers as secrets."""
-        return {name: value for name in OPTION_NAMES if (value := getattr(self, name)) is not None}
+        values = self.__dict__
+        return {name: value for name in OPTION_NAMES if (value := values[name]) is not None}
 
     def shown(self) -> dict[str, Any]:
         """Return the given options as plain JSON for a record, without headers and values of variables."""
@@ -96,22 +97,22 @@ class RequestOptions(RemoteConfig):
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
         """Return these options overridden by those of `other`; bodies and headers are merged."""
-        merged = {**self.given(), **other.given()}
+        changes = other.given()
+        sensitive = other._origin.sensitive - self._origin.sensitive
+        if not changes and not sensitive:
+            return self
         for name in ("extra_body", "extra_headers"):
-            if name in merged:
-                merged[name] = {**(getattr(self, name) or {}), **(getattr(other, name) or {})}
-        sensitive = self._origin.sensitive | other._origin.sensitive
-        return self._copied(merged, replace(self._origin, sensitive=sensitive))
+            if name in changes:
+                changes[name] = {**(getattr(self, name) or {}), **changes[name]}
+        merged = self.model_copy(update=changes)
+        if sensitive:
+            merged._origin = replace(self._origin, sensitive=self._origin.sensitive | sensitive)
+        return merged
 
     def without(self, names: Iterable[str]) -> RequestOptions:
         """Return these options without some."""
-        left_out = set(names)
-        return self._copied({name: value for name, value in self.given().items() if name not in left_out}, self._origin)
-
-    def _copied(self, values: Mapping[str, Any], origin: ConfigOrigin) -> RequestOptions:
-        copied = RequestOptions.model_construct(None, **values)
-        copied._origin = origin
-        return copied
+        left_out = dict.fromkeys(names)
+        return self.model_copy(update=left_out) if left_out else self
 
     def headers(self) -> dict[str, str]:
         """Return the extra headers with their values."""

@@ -134,6 +134,8 @@ class Selection(Displayable, DiscoveryOptions):
 
     _listeners: Listeners[[]] = PrivateAttr(default_factory=lambda: Listeners[[]]())
     _names: SelectionNames | None = PrivateAttr(default=None)
+    _changes: int = PrivateAttr(default=0)
+    _keyed: tuple[int, str] = PrivateAttr(default=(-1, ""))
 
     if not TYPE_CHECKING:
 
@@ -162,7 +164,7 @@ class Selection(Displayable, DiscoveryOptions):
         self._check_names(name, checked)
         super().__setattr__(name, checked)
         self._listen()
-        self._listeners.notify()
+        self._changed()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Selection) and self.key() == other.key()
@@ -234,7 +236,13 @@ class Selection(Displayable, DiscoveryOptions):
 
     def key(self) -> str:
         """Return a string that is the same for equal selections: the cache key of compiled views."""
-        return self.model_dump_json()
+        changes, key = self._keyed
+        if changes != self._changes:
+            # Counted before: an edit on another thread meanwhile makes the next call dump it again.
+            changes = self._changes
+            key = self.model_dump_json()
+            self._keyed = changes, key
+        return key
 
     def _check_field(self, name: str) -> None:
         if name not in type(self).model_fields:
@@ -255,8 +263,12 @@ class Selection(Displayable, DiscoveryOptions):
                 for name in set(value) - set(old or ()):
                     self._names.check_tool(name)
 
+    def _changed(self) -> None:
+        self._changes += 1
+        self._listeners.notify()
+
     def _listen(self) -> None:
-        self.servers.changed = self.tools_off.changed = self._listeners.notify
+        self.servers.changed = self.tools_off.changed = self._changed
         self.servers.check = self._names.check_server if self._names else _any_name
         self.tools_off.check = self._names.check_tool if self._names else _any_name
 
