@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self
 
 from casual_mcp_nb.types.sampling import MAX_SAMPLES
 from casual_mcp_nb.types.server import ServerConfig
 
-if TYPE_CHECKING:
-    from mcp_types import CallToolResult
-
-    from casual_mcp_nb.connections._mcp_session import McpSession
-
-T = TypeVar("T")
 OnProgress = Callable[[float, float | None, str | None], None]
 
 
@@ -44,16 +38,39 @@ class CallTimeout(Exception):
 
 
 class CallDeadline:
-    """The deadline of one running call."""
+    """The deadline of one running call: an async context manager around it.
 
-    def __init__(self, limits: CallLimits) -> None:
+    The server is told when a limit is reached or the caller is cancelled.
+
+    Args:
+        limits: The limits.
+        running: The deadlines of the server's running calls.
+
+    Raises:
+        CallTimeout: A limit was reached.
+    """
+
+    def __init__(self, limits: CallLimits, running: CallDeadlines) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
+        self._running = running
         self.start = self._loop.time()
         self._end = self.start + limits.total
         self._paused_at: float | None = None
         self.samples = 0
         self.timer = asyncio.timeout_at(self._next())
+
+    async def __aenter__(self) -> Self:
+        self._running.add(self)
+        await self.timer.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        self._running.discard(self)
+        try:
+            await self.timer.__aexit__(*exc_info)
+        except TimeoutError:
+            raise CallTimeout(self._loop.time() - self.start, self.field) from None
 
     @property
     def field(self) -> str:
@@ -127,52 +144,3 @@ class CallDeadlines(set[CallDeadline]):
             self._waiting -= 1
             for deadline in () if self._waiting else self:
                 deadline.resume()
-
-
-async def limited(limits: CallLimits, deadlines: CallDeadlines, request: Callable[[CallDeadline], Coroutine[Any, Any, T]]) -> T:
-    """Make a request within its limits; the server is told when one is reached or the caller is cancelled.
-
-    Args:
-        limits: The limits.
-        deadlines: The deadlines of the server's running calls.
-        request: Makes the request; its deadline can be extended.
-
-    Raises:
-        CallTimeout: A limit was reached.
-        Exception: What the libraries raise.
-    """
-    deadline = CallDeadline(limits)
-    deadlines.add(deadline)
-    try:
-        async with deadline.timer:
-            return await request(deadline)
-    except TimeoutError:
-        if not deadline.timer.expired():
-            raise
-        raise CallTimeout(asyncio.get_running_loop().time() - deadline.start, deadline.field) from None
-    finally:
-        deadlines.discard(deadline)
-
-
-async def limited_call(
-    session: McpSession,
-    limits: CallLimits,
-    deadlines: CallDeadlines,
-    name: str,
-    arguments: Mapping[str, Any],
-    on_progress: OnProgress | None = None,
-    meta: Mapping[str, Any] | None = None,
-) -> CallToolResult:
-    """Call a tool within its limits, which progress extends; see `limited`."""
-
-    async def call(deadline: CallDeadline) -> CallToolResult:
-        async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
-            deadline.reset()
-            if on_progress is not None:
-                on_progress(progress, total, session.context.redact(message) if message else message)
-
-        return await session.client.call_tool_mcp(
-            name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
-        )
-
-    return await limited(limits, deadlines, call)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, CallTimeout, limited
+from casual_mcp_nb.connections._deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
 from casual_mcp_nb.connections._errors import is_answer, is_forgotten, request_error, root_cause
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._redactor import Redactor
@@ -304,7 +304,8 @@ class ServerResources:
             start = asyncio.get_running_loop().time()
             setting = ""
             try:
-                return await limited(self._limits, self._deadlines, lambda _, session=session: send(session))  # type: ignore[misc]
+                async with CallDeadline(self._limits, self._deadlines):
+                    return await send(session)
             except CallTimeout as error:
                 setting, reason = error.field, str(error)
             except Exception as error:

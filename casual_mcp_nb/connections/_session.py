@@ -338,8 +338,8 @@ class TolerantClient(Client[Any]):
                     raise
         await super()._negotiate(timeout)
 
-    async def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> T:
-        return await coro
+    def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return coro
 
 
 class TolerantTransport(ClientTransport):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.connections._connect_mode import cannot_ask
-from casual_mcp_nb.connections._deadlines import CallDeadlines, CallLimits, CallTimeout, OnProgress, limited_call
+from casual_mcp_nb.connections._deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout, OnProgress
 from casual_mcp_nb.connections._errors import died_error, is_answer, is_forgotten, refused_error, root_cause, timeout_error
 from casual_mcp_nb.connections._output import OutputCheck
 from casual_mcp_nb.connections._redactor import Redactor
@@ -91,7 +91,16 @@ class ToolCalls:
         session = await self.lifecycle.ensure()
         start = asyncio.get_running_loop().time()
         try:
-            raw = await limited_call(session, self.limits, self.deadlines, name, arguments, on_progress, meta)
+            async with CallDeadline(self.limits, self.deadlines) as deadline:
+
+                async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
+                    deadline.reset()
+                    if on_progress is not None:
+                        on_progress(progress, total, session.context.redact(message) if message else message)
+
+                raw = await session.client.call_tool_mcp(
+                    name, dict(arguments), progress_handler=reset_and_report, meta=dict(meta) if meta else None
+                )
         except CallTimeout as limit:
             stray = session.stray_output if session.strayed_at >= start else None
             stalled = session.context.lines.stalled if session.context.lines else None

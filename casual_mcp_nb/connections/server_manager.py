@@ -107,7 +107,7 @@ class ServerManager:
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
         self._catalog = Catalog()
-        self._listed: list[tuple[ToolSpec, ...]] = []
+        self._in_catalog: list[tuple[ToolSpec, ...]] = []
         self._closed = False
         self._disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
@@ -321,11 +321,11 @@ class ServerManager:
                 for connection in stale:
                     group.create_task(_refresh(connection))
         # Tools that did not change stay the same objects, however often they are listed.
-        listed = [tools for connection in connections if (tools := connection.tools)]
-        if len(listed) != len(self._listed) or not all(map(operator.is_, listed, self._listed)):
-            tools = list(itertools.chain.from_iterable(listed))
-            catalog = await asyncio.to_thread(Catalog, tools) if len(tools) > MAX_TOOLS_ON_LOOP else Catalog(tools)
-            self._catalog, self._listed = catalog, listed
+        lists = [tools for connection in connections if (tools := connection.tools)]
+        if len(lists) != len(self._in_catalog) or not all(map(operator.is_, lists, self._in_catalog)):
+            every = list(itertools.chain.from_iterable(lists))
+            catalog = await asyncio.to_thread(Catalog, every) if len(every) > MAX_TOOLS_ON_LOOP else Catalog(every)
+            self._catalog, self._in_catalog = catalog, lists
         return self._catalog
 
     async def call(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,13 @@ class Calls:
         limit = self._limits.max_calls_per_step
         over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
-        ended = await self._run_all(step, [call for call in calls if call.id not in refused])
+        running = [call for call in calls if call.id not in refused]
+        if len(running) == 1:
+            # Most steps make one call, which needs no separate task.
+            call, named = running[0], self._dispatcher.read(running[0])
+            ended = {call.id: await self._call(step, call, named, self._started(step, call, *named[:2]))}
+        else:
+            ended = await self._run_all(step, running)
         if len(calls) > limit:
             text = f"The model made {len(calls):,} calls in one answer; the first {limit:,} were run."
             self._emit(Notice(text, at=self._now()))
@@ -90,23 +96,19 @@ class Calls:
 
     async def _run_all(self, step: int, calls: Sequence[AssistantToolCall]) -> dict[str, CallOutcome]:
         """Run calls concurrently, those of unknown tools after the others, which may add the tools."""
-        unknown = await self._dispatcher.unknown(calls) if len(calls) > 1 else set()
+        unknown = await self._dispatcher.unknown(calls)
         if len(unknown) == len(calls):
             unknown = set()
         outcomes: dict[str, CallOutcome] = {}
         read = [(call, named := self._dispatcher.read(call), self._started(step, call, *named[:2])) for call in calls]
         for late in (False, True):
             group = [each for each in read if (each[0].id in unknown) is late]
-            ended = await _side_by_side([self._call(step, *each, late) for each in group])
+            ended = await asyncio.gather(*(self._call(step, *each, late) for each in group))
             outcomes.update((call.id, outcome) for (call, _, _), outcome in zip(group, ended, strict=True))
         return outcomes
 
-    async def _call(self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool) -> CallOutcome:
+    async def _call(self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False) -> CallOutcome:
         name, arguments, bridged = named
-
-        async def run(told: CallListener) -> CallOutcome:
-            async with self._slots:
-                return await self._dispatcher.run(name, arguments, told, bridged, late)
 
         def read(text: str, outcome: CallOutcome) -> str:
             if not outcome.search:
@@ -118,11 +120,12 @@ class Calls:
                 self._emit(Notice(notice, tool.server, self._now()))
             return text + told
 
+        run = partial(self._dispatcher.run, name, arguments, bridged=bridged, late=late)
         _, outcome = await self._observed(step, call.id, tool, run, read)
         return outcome
 
     async def _nested(self, step: int, nested: NestedCall) -> ToolCall:
-        """Run a call that a function makes. It takes no slot, since the call around it has one."""
+        """Run a call that a function makes."""
         tool, at = self._dispatcher.view.catalog.resolve(nested.name), self._now()
         name, arguments = tool.wire_name, nested.arguments
         self._emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
@@ -185,7 +188,13 @@ class Calls:
 
         try:
             async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
-                outcome = await run(CallListener(progress.add, on_approval, on_permission))
+                told = CallListener(progress.add, on_approval, on_permission)
+                if depth:
+                    # It takes no slot, since the call around it has one.
+                    outcome = await run(told)
+                else:
+                    async with self._slots:
+                        outcome = await run(told)
                 text, result, large = await self._within_limit(outcome, call_id, tool.server)
         except asyncio.CancelledError:
             progress.close()
@@ -226,11 +235,6 @@ class Calls:
             return noted, result, large
         head, large = await self._large_results.keep(call_id, result, text, limit)
         return head, result and cut_result(result, limit), large
-
-
-async def _side_by_side(calls: Sequence[Coroutine[Any, Any, CallOutcome]]) -> list[CallOutcome]:
-    # Most steps make one call, which needs no separate task.
-    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 
 def search_event(

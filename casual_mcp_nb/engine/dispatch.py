@@ -216,11 +216,8 @@ class Dispatcher:
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: the call of {shown(name)} was not approved, so it was not run.{reason}")
-        return await self._call(tool, arguments, told.on_progress)
-
-    async def _call(self, tool: ToolSpec, arguments: dict[str, Any], on_progress: ProgressHandler) -> CallOutcome:
         try:
-            result = await self.caller.call(tool, arguments, on_progress=on_progress, meta=self.meta)
+            result = await self.caller.call(tool, arguments, on_progress=told.on_progress, meta=self.meta)
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:

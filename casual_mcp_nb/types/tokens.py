@@ -36,7 +36,13 @@ def estimate_tokens(text: str) -> int:
     Returns:
         The estimated number of tokens, 0 for an empty text.
     """
-    return math.ceil(_SCALE * sum(map(_piece_tokens, _PIECE.findall(text))))
+    pieces = _PIECE.findall(text)
+    if text.isascii():
+        long_words = [size for size in map(len, pieces) if size > _LONG_WORD]
+        count = len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in long_words])
+    else:
+        count = sum([1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in pieces])
+    return math.ceil(_SCALE * count)
 
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
@@ -46,13 +52,16 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
         message: The message.
         count: Estimates the tokens of a text.
     """
-    content = message.content if isinstance(message.content, str) else ""
-    parts = message.content if isinstance(message.content, list) else []
-    texts = [content, *(part.text for part in parts if part.type == "text")]
-    for call in (message.role == "assistant" and message.tool_calls) or ():
-        texts += [call.function.name, call.function.arguments]
-    images = sum(part.type == "image" for part in parts) + len(getattr(message, "images", ()))
-    return 4 + images * IMAGE_TOKENS + sum(count(text) for text in texts if text)
+    content, images = message.content, len(getattr(message, "images", ()))
+    if isinstance(content, list):
+        texts = [part.text for part in content if part.type == "text"]
+        images += sum([part.type == "image" for part in content])
+    else:
+        texts = [content or ""]
+    if message.role == "assistant" and message.tool_calls:
+        for call in message.tool_calls:
+            texts += [call.function.name, call.function.arguments]
+    return 4 + images * IMAGE_TOKENS + sum([count(text) for text in texts if text])
 
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
@@ -73,12 +82,6 @@ def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str,
         tools: The tool definitions.
     """
     return sum(map(message_tokens, messages)) + sum(estimate_tokens(str(tool)) for tool in tools)
-
-
-def _piece_tokens(piece: str) -> int:
-    if not piece.isascii():
-        return len(piece)
-    return 1 if len(piece) <= _LONG_WORD else 1 + -(-(len(piece) - _LONG_WORD) // 8)
 
 
 @dataclass(frozen=True, slots=True)
