@@ -19,9 +19,9 @@ MAX_LENGTH = 20_000
 """Maximum number of characters of a message to store and return."""
 _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
-_BASE64_LENGTH = 200
 _BASE64_KEYS = frozenset({"data", "blob"})
-_SMALL = frozenset({bool, int, float})
+_SHORT = 200
+_SCALARS = frozenset({bool, int, float})
 _MORE = "…"
 _INVISIBLE = re.compile(r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
@@ -142,24 +142,11 @@ class _Shortener:
 
     def short(self, value: Any, key: str = "", depth: int = 0) -> Any:
         self._left -= 4
-        if isinstance(value, dict | list) and depth > _MAX_DEPTH:
-            return _MORE
         if isinstance(value, dict):
-            copy: dict[str, Any] = {}
-            for name, item in value.items():
-                if self._left <= 0:
-                    copy[_MORE] = f"{len(value) - len(copy):,} more"
-                    break
-                # Nearly all items are like this, and a call for each would take longer than all else.
-                if item is None or type(item) in _SMALL or (type(item) is str and len(item) <= _BASE64_LENGTH):
-                    size = len(item) if type(item) is str else 0
-                    if type(name) is str and len(name) <= _BASE64_LENGTH and len(name) + size + 4 <= self._left:
-                        self._left -= len(name) + size + 4
-                        copy[name] = item
-                        continue
-                copy[self._key(name)] = self.short(item, str(name)[:20], depth + 1)
-            return copy
-        if isinstance(value, list | tuple):
+            return _MORE if depth > _MAX_DEPTH else self._object(value, depth)
+        if isinstance(value, list) and depth > _MAX_DEPTH:
+            return _MORE
+        if isinstance(value, (list, tuple)):
             items: list[Any] = []
             for item in value:
                 if self._left <= 0:
@@ -169,10 +156,33 @@ class _Shortener:
             return items
         if isinstance(value, str):
             return self._text(value, key)
-        return value if value is None or isinstance(value, int | float) else f"({type(value).__name__})"
+        return value if value is None or isinstance(value, (int, float)) else f"({type(value).__name__})"
+
+    def _object(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+        copy: dict[str, Any] = {}
+        for name, item in value.items():
+            left = self._left
+            if left <= 0:
+                copy[_MORE] = f"{len(value) - len(copy):,} more"
+                break
+            if type(name) is str and len(name) <= _SHORT:
+                self._left = left = left - len(name)
+            else:
+                name = self._key(name)
+            kind = type(item)
+            # Nearly all items are short: a call for each would take longer than all else.
+            if kind is str and len(item) <= _SHORT and len(item) + 4 <= left:
+                self._left = left - len(item) - 4
+                copy[name] = item
+            elif item is None or kind in _SCALARS:
+                self._left = left - 4
+                copy[name] = item
+            else:
+                copy[name] = self.short(item, name[:20], depth + 1)
+        return copy
 
     def _text(self, value: str, key: str) -> Any:
-        if key in _BASE64_KEYS and len(value) > _BASE64_LENGTH and " " not in value[:_BASE64_LENGTH]:
+        if key in _BASE64_KEYS and len(value) > _SHORT and " " not in value[:_SHORT]:
             return f"({len(value):,} characters of base64)"
         room = max(self._left, 0)
         self._left -= len(value)
@@ -181,4 +191,4 @@ class _Shortener:
     def _key(self, name: object) -> str:
         key = str(name)
         self._left -= len(key)
-        return key if len(key) <= 200 else f"({len(key):,} characters)"
+        return key if len(key) <= _SHORT else f"({len(key):,} characters)"

@@ -76,20 +76,22 @@ class ContextWindow:
         reserve: How much of it is reserved for the answer.
         calibration: Corrects estimates.
         count: Estimates the tokens of a text.
+        counted: The messages whose tokens are known, at first those of the turn before; grows.
     """
 
     window: int | None = None
     reserve: int = 0
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     count: Callable[[str], int] = estimate_tokens
-    _sizes: list[tuple[bool, int]] = field(default_factory=list)
+    counted: list[tuple[ChatMessage, int]] = field(default_factory=list)
+    _begun: bool = False
     _left_out: int = 0
     _left_out_reported: int = 0
     _over_reported: bool = False
 
     def forget(self, index: int) -> None:
         """Recount the messages from an index on, because one of them changed."""
-        del self._sizes[index:]
+        del self.counted[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
         """Return what of the conversation goes into the next request.
@@ -98,32 +100,38 @@ class ContextWindow:
             messages: The conversation without its system message; only ever extended between calls.
             other_tokens: Estimated tokens of everything else in the request.
         """
-        for message in messages[len(self._sizes) :]:
-            self._sizes.append((message.role == "tool", message_tokens(message, self.count)))
-        starts = list(exchanges(messages)) if self.window is not None else []
+        if not self._begun:
+            self._begun = True
+            pairs = enumerate(zip(self.counted, messages, strict=False))
+            del self.counted[next((index for index, (known, message) in pairs if known[0] is not message), len(messages)) :]
+        for message in messages[len(self.counted) :]:
+            self.counted.append((message, message_tokens(message, self.count)))
+        history = results = 0
+        for message, tokens in self.counted[self._left_out :]:
+            if message.role == "tool":
+                results += tokens
+            else:
+                history += tokens
+        limit = self.window - self.reserve if self.window is not None else None
+        size = self.calibration.predict(other_tokens + history + results)
+        if limit is None or (size <= limit and not self._left_out):
+            return TrimResult(history=history, results=results)
+        starts = list(exchanges(messages))
         exchange = next((n for n, start in enumerate(starts) if start >= self._left_out), 0)
-        size = other_tokens + sum(tokens for _, tokens in self._sizes[self._left_out :])
-        while (
-            self.window is not None
-            and exchange < len(starts) - 1
-            and self.calibration.predict(size) > self.window - self.reserve
-        ):
-            size -= sum(tokens for _, tokens in self._sizes[starts[exchange] : starts[exchange + 1]])
+        while size > limit and exchange < len(starts) - 1:
+            for message, tokens in self.counted[starts[exchange] : starts[exchange + 1]]:
+                if message.role == "tool":
+                    results -= tokens
+                else:
+                    history -= tokens
+            size = self.calibration.predict(other_tokens + history + results)
             exchange += 1
             self._left_out = starts[exchange]
-        sent = self._sizes[self._left_out :]
-        counted = self.calibration.predict(size)
-        return TrimResult(
-            left_out=self._left_out,
-            exchanges=exchange,
-            history=sum(tokens for is_result, tokens in sent if not is_result),
-            results=sum(tokens for is_result, tokens in sent if is_result),
-            over=counted if self.window is not None and counted > self.window - self.reserve else None,
-        )
+        return TrimResult(self._left_out, exchange, history, results, over=size if size > limit else None)
 
     def tokens_of(self, messages: int) -> int:
         """Return the estimated tokens of the first messages that `trim` last sent."""
-        return sum(tokens for _, tokens in self._sizes[self._left_out : self._left_out + messages])
+        return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
         """Return a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
@@ -165,6 +173,7 @@ class ContextWindows:
 
     def __init__(self) -> None:
         self._by_model: dict[tuple[str, str, int | None], tuple[TokenCalibration, Callable[[str], int] | None]] = {}
+        self._last: dict[tuple[str, str, int | None], ContextWindow] = {}
 
     async def of(self, model: ChatModel) -> ContextWindow:
         """Return the context window for a turn with a model."""
@@ -174,7 +183,11 @@ class ContextWindows:
                 TokenCalibration(),
                 await asyncio.to_thread(counter_for, model) if model.context_window else None,
             )
-        return context_of(model, *self._by_model[key])
+        window = context_of(model, *self._by_model[key])
+        if last := self._last.get(key):
+            window.counted = last.counted.copy()
+        self._last[key] = window
+        return window
 
 
 def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:

@@ -59,8 +59,8 @@ TOKENS = ToolSpec(SYNTHETIC, READ_RESULT, DEFINITION["description"], DEFINITION[
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     """Return the handles of the large results in a conversation."""
-    texts = (m.content for m in messages if m.role == "tool" and isinstance(m.content, str))
-    return {handle for text in texts for handle in HANDLE_NOTE.findall(text)}
+    texts = [m.content for m in messages if m.role == "tool" and isinstance(m.content, str)]
+    return set().union(*map(HANDLE_NOTE.findall, texts))
 
 
 class LargeResults:

@@ -56,7 +56,8 @@ class PromptPrefix:
         if turn is None or before is None:
             return cls(options=options)
         first = next((message for message in before.messages if message.role != "system"), None)
-        if before.left_out >= len(messages) or first != messages[before.left_out]:
+        continued = messages[before.left_out] if before.left_out < len(messages) else None
+        if continued is None or (first is not continued and first != continued):
             return cls(options=options)
         response_id = turn.last_response_id if turn.started.provider == model.provider else None
         return cls(before, response_id, turn.started.model != model.name, new_selection, options)
@@ -99,6 +100,8 @@ class PromptPrefix:
         return replace(request, reused=tokens, reused_tools=tools, reused_messages=messages)
 
     def _other_options(self, before: Request, request: Request) -> bool:
+        if before.options == request.options:
+            return False
         old, new = {**_DEFAULTS, **before.options}, {**_DEFAULTS, **request.options}
         return any(old.get(name) != new.get(name) for name in self.options)
 

@@ -74,6 +74,7 @@ class ModelRequest:
         self._sent = RequestOptions()
         self._known.options.room = None
         self._attempts = 0
+        self._limit: asyncio.Timeout | None = None
         self._said: list[str] = []
         self._spent = 0.0
 
@@ -139,8 +140,11 @@ class ModelRequest:
         self._heard = False
         loop = asyncio.get_running_loop()
         began = loop.time()
+        left = None if self._model.timeout is None else self._model.timeout - self._spent
         try:
-            async with asyncio.timeout(self._left()) as self._limit:
+            if left is None:
+                return self._counted(await self._ask(), charge)
+            async with asyncio.timeout(left) as self._limit:
                 return self._counted(await self._ask(), charge)
         except CasualMcpError:
             raise
@@ -259,7 +263,8 @@ class ModelRequest:
                 hint="Give the model a smaller max_tokens, or ask for less at a time.",
             )
         # The provider has started to answer: from here on, only its silence is limited, by the SDK.
-        self._limit.reschedule(None)
+        if self._limit is not None:
+            self._limit.reschedule(None)
         self._heard = True
         if text and self._on_event is not None:
             self._said.append(text)

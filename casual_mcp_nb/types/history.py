@@ -26,10 +26,33 @@ def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> 
     Returns:
         The messages, with valid ones unchanged, and one sentence for each kind of repair with the number of repairs.
     """
-    repair = _Repair(set() if taken is None else taken)
+    taken = set() if taken is None else taken
+    if (ids := _ids_if_intact(messages, taken)) is not None:
+        taken |= ids
+        return list(messages), ()
+    repair = _Repair(taken)
     for message in messages:
         repair.add(message)
     return repair.messages(), sentences(repair.counts())
+
+
+def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
+    """Return the call ids of messages that need no repair, as nearly all do; None where one does."""
+    ids: set[str] = set()
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if not waiting or message.tool_call_id != waiting.pop():
+                return None
+        elif waiting:
+            return None
+        elif message.role == "assistant" and message.tool_calls:
+            waiting = [call.id for call in reversed(message.tool_calls)]
+            count = len(ids) + len(waiting)
+            ids.update(waiting)
+            if len(ids) != count or "" in ids:
+                return None
+    return None if waiting or not ids.isdisjoint(taken) else ids
 
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:

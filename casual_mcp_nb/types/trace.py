@@ -111,6 +111,7 @@ class Turn(Displayable):
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.exception: Exception | None = None
+        self._messages: tuple[int, list[ChatMessage]] = (0, [])
 
     @property
     def started(self) -> TurnStarted:
@@ -280,6 +281,12 @@ class Turn(Displayable):
     @property
     def messages(self) -> list[ChatMessage]:
         """The messages that this turn adds to the conversation. Always valid: each call is followed by exactly one result."""
+        events = len(self.trace)
+        if events != self._messages[0]:
+            self._messages = events, self._read_messages()
+        return self._messages[1].copy()
+
+    def _read_messages(self) -> list[ChatMessage]:
         messages = self.asked
         answers = {event.step: event.message for event in self.trace.of(StepFinished)}
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
