@@ -107,7 +107,9 @@ class Calls:
             outcomes.update((call.id, outcome) for (call, _, _), outcome in zip(group, ended, strict=True))
         return outcomes
 
-    async def _call(self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False) -> CallOutcome:
+    async def _call(
+        self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False
+    ) -> CallOutcome:
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:
