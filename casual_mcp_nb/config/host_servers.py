@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.config.adapted import AdaptedConfig
@@ -228,7 +227,7 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         adapted.written["servers", name, "url"] = (*adapted.as_written(("servers", name)), "command")
         adapted.notes.append(f"{_where(adapted, name)}: its command is a URL and is used as its url.")
         return
-    if re.search(r"\$\{[^}]*\s", command) or Path(command).exists() or shutil.which(command):
+    if re.search(r"\$\{[^}]*\s", command) or os.path.exists(command) or shutil.which(command):
         return
     try:
         words = shlex.split(command, posix=os.name == "posix")

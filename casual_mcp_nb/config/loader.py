@@ -188,7 +188,7 @@ def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, st
     """Make each server's working directory and roots absolute, and commands that are relative paths."""
 
     def absolute(text: str, at: KeyPath) -> str:
-        path = str(folder / Path(text).expanduser())
+        path = str(folder / os.path.expanduser(text))
         if path != text:
             written.setdefault(at, text)
         return path
@@ -221,7 +221,7 @@ def _read_env_files(
             yield Problem(at, "must be the path of a file")
             continue
         try:
-            entries = env_entries(workspace_of(folder) / Path(file).expanduser(), variables)
+            entries = env_entries(workspace_of(folder) / os.path.expanduser(file), variables)
         except ConfigError:
             yield Problem(at, "this file cannot be read as text")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,6 @@ def file_of(named: Any, folder: Path | None) -> Path | None:
         folder: The config file's folder; None for a config made in Python.
     """
     if isinstance(named, str):
-        return (folder or Path()) / Path(named).expanduser()
+        return (folder or Path()) / os.path.expanduser(named)
     beside = folder / FILE if folder else None
     return beside if beside and named is None and beside.is_file() else None

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.types.config import (
-    ClientConfig,
-    Config,
-    DiscoveryConfig,
-    ExcludeSpec,
-    ModelConfig,
-    ToolSetConfig,
-    unknown_references,
-)
-from casual_mcp_nb.types.prices import Price
-from casual_mcp_nb.types.server import ServerConfig, server_problem
+from casual_mcp_nb.types.config import Config, ExcludeSpec, unknown_references
+from casual_mcp_nb.types.server import server_problem
 
 KeyPath = tuple[str | int, ...]
 Position = tuple[int, int]
 """Line and column, both from 1."""
 
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "clients": ClientConfig,
-    "models": ModelConfig,
-    "servers": ServerConfig,
-    "tool_sets": ToolSetConfig,
-}
-_OTHERS: dict[str | int, type[BaseModel]] = {"tool_discovery": DiscoveryConfig, "prices": Price}
+_SECTIONS = ("clients", "models", "servers", "tool_sets")
 _WORDS = {
     "missing": "is required",
     "string_type": "must be a string",
@@ -137,9 +122,15 @@ def _tools_problem(path: KeyPath, within: KeyPath, kind: str) -> Problem:
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    if not path:
-        return Config
-    return _OTHERS.get(path[0]) or _SECTIONS[str(path[0])]
+    """Return the model whose fields are the keys at a path: the config's own, or that of the entries of a section."""
+    return next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models_in(each)
 
 
 def _unknown_key(name: str, model: type[BaseModel]) -> str:
