@@ -14,12 +14,9 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from pydantic import Field, WithJsonSchema
 
-from casual_mcp_nb.bundled._database import Database
+from casual_mcp_nb.bundled._database import MAX_ROWS, Connection, Database, Statements
 from casual_mcp_nb.bundled._server import ToolError, ToolServer, closest, destroys, reads
 
-MAX_ROWS = 1000
-_CELL_CHARACTERS = 2000
-_RESULT_CHARACTERS = 200_000
 _MAX_OUTLINE = 600
 _MAX_CHOICES = 100
 
@@ -35,7 +32,7 @@ Parameters = Annotated[
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the server's command line options."""
-    parser.add_argument("--database", metavar="FILE", help="an SQLite file (default: a sample shop in memory)")
+    parser.add_argument("--database", metavar="FILE", help="an SQLite file (default: a sample shop)")
     parser.add_argument("--read-only", action="store_true", help="leave out the tool that changes the database")
 
 
@@ -56,7 +53,8 @@ def build(database: str | None = None, read_only: bool = False) -> ToolServer:
     )
     if not read_only:
         registered += destroys(tools.execute)
-    tools.outline(registered)
+    with opened.schema() as connection:
+        tools.outline(connection, registered)
     what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
     return ToolServer("sqlite", what, registered, on_close=opened.close)
 
@@ -69,15 +67,14 @@ class Tables:
         self._tools: Sequence[Tool] = ()
         self._columns: dict[str, list[str]] = {}
 
-    def outline(self, tools: Sequence[Tool]) -> bool:
+    def outline(self, connection: Statements, tools: Sequence[Tool]) -> bool:
         """Name the tables and columns in the tools' definitions, as far as they are few: it saves a model the step of looking.
 
         Returns:
             Whether they are others than before.
         """
         before, self._tools = self._columns, tools
-        with self._database.connect(guard=False) as connection:
-            self._columns = {name: [each["name"] for each in _columns(connection, name)] for name in _names(connection)}
+        self._columns = {name: [each["name"] for each in _columns(connection, name)] for name in _names(connection)}
         columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
         choices = {"table": list(self._columns), "column": columns, "by": ["", *columns]}
         text = "; ".join(f"{name} ({', '.join(names)})" for name, names in self._columns.items())
@@ -108,7 +105,7 @@ class Tables:
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
         with self._reading(table) as connection:
-            definition = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
+            [[definition]] = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,), whole=True)
             columns = _columns(connection, table)
             references = [
                 {"column": own, "table": other, "referenced_column": key} for own, other, key in _references(connection, table)
@@ -123,10 +120,11 @@ class Tables:
     ) -> dict[str, Any]:
         """List the rows of a table, or those that contain a text: find what has a name, a place or a status."""
         with self._reading(table) as connection:
-            cells = ["?1 = ''", *(f"instr(lower({_quoted(each['name'])}), lower(?1))" for each in _columns(connection, table))]
+            names = [_quoted(column["name"]) for column in _columns(connection, table)]
+            cells = [":text = ''", *(f"instr(lower({name}), lower(:text))" for name in names)]
             sql = f"SELECT * FROM {_quoted(table)} WHERE {' OR '.join(cells)}"
-            rows, truncated = _records(connection.execute(sql, (containing,)), max_rows)
-        return {"rows": rows, "row_count": len(rows), "truncated": truncated}
+            found = connection.execute(sql, {"text": containing}, max_rows)
+        return {"rows": found.records, "row_count": len(found.rows), "truncated": found.truncated}
 
     def count_rows(
         self, table: Table, by: Annotated[str, Field(description="Column: count the rows for each of its values")] = ""
@@ -138,8 +136,8 @@ class Tables:
                 return {"count": count}
             own = _quoted(by)
             sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
-            groups, truncated = _records(connection.execute(f"{sql} ORDER BY count(*) DESC, {own}"), MAX_ROWS)
-        return {"count": count, "groups": groups, "truncated": truncated}
+            groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
+        return {"count": count, "groups": groups.records, "truncated": groups.truncated}
 
     def summarize_column(self, table: Table, column: Column) -> dict[str, Any]:
         """Show the minimum, maximum, sum (the total) and average of a table's column, and how many values it has."""
@@ -154,8 +152,8 @@ class Tables:
                 "different_values": f"count(DISTINCT {name})",
                 "empty": f"count(*) - count({name})",
             }
-            row = connection.execute(f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}").fetchone()
-        return dict(zip(figures, map(_cell, row), strict=True))
+            [row] = connection.execute(f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}")
+        return dict(zip(figures, row, strict=True))
 
     def query(
         self,
@@ -168,12 +166,11 @@ class Tables:
         Returns columns and rows; changes nothing.
         """
         with self._database.connect() as connection:
-            cursor = connection.execute(sql, parameters)
-            if cursor.description is None:
-                raise ToolError("The statement returns no rows; query takes one SELECT statement.")
-            columns = [column[0] for column in cursor.description]
-            rows, truncated = _rows(cursor, max_rows)
-        return {"columns": columns, "rows": rows, "row_count": len(rows), "truncated": truncated}
+            found = connection.execute(sql, parameters, max_rows)
+        if found.columns is None:
+            raise ToolError("The statement returns no rows; query takes one SELECT statement.")
+        rows = {"rows": found.rows, "row_count": len(found.rows), "truncated": found.truncated}
+        return {"columns": found.columns, **rows}
 
     def execute(
         self,
@@ -183,18 +180,16 @@ class Tables:
     ) -> dict[str, Any]:
         """Change the database with one SQL statement. Returns how many rows changed."""
         with self._database.connect(write=True) as connection:
-            cursor = connection.execute(sql, parameters)
-            if cursor.description is not None:
-                cursor.fetchmany(MAX_ROWS)
+            done = connection.execute(sql, parameters)
         # The change is made, whether or not the tables can be read now.
-        with suppress(ToolError):
-            if self.outline(self._tools):
+        with suppress(ToolError), self._database.connect(guard=False) as connection:
+            if self.outline(connection, self._tools):
                 from_thread.run(context.notify_tools_changed)
                 from_thread.run(context.session.send_tool_list_changed)
-        return {"rows_changed": max(cursor.rowcount, 0), "last_row_id": cursor.lastrowid}
+        return {"rows_changed": done.changed, "last_row_id": done.last_id}
 
     @contextmanager
-    def _reading(self, table: str, column: str = "") -> Iterator[sqlite3.Connection]:
+    def _reading(self, table: str, column: str = "") -> Iterator[Connection]:
         """Open a connection to read a table; the table, and the column if there is one, are checked."""
         with self._database.connect(guard=False) as connection:
             if table not in (names := list(_names(connection))):
@@ -204,18 +199,18 @@ class Tables:
             yield connection
 
 
-def _names(connection: sqlite3.Connection) -> dict[str, str]:
+def _names(connection: Statements) -> dict[str, str]:
     rows = connection.execute(
         "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
         "ESCAPE '\\' ORDER BY name"
     )
-    return dict(rows.fetchall())
+    return {str(name): str(kind) for name, kind in rows}
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
     try:
-        columns = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-    except sqlite3.OperationalError:
+        columns = list(connection.execute(f"PRAGMA table_info({_quoted(table)})"))
+    except (sqlite3.OperationalError, ToolError):
         # A view of a dropped table has no columns; the other tables are still usable.
         return []
     return [
@@ -224,12 +219,12 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]
     ]
 
 
-def _references(connection: sqlite3.Connection, table: str) -> list[tuple[str, str, str | None]]:
+def _references(connection: Statements, table: str) -> list[tuple[str, str, str | None]]:
     """Return the foreign keys of a table: the column, the other table and its column; None for its primary key."""
     return [(key[3], key[2], key[4]) for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")]
 
 
-def _label(connection: sqlite3.Connection, table: str, column: str) -> str:
+def _label(connection: Statements, table: str, column: str) -> str:
     """Return a further column for a query: the first text of the row to which a foreign key refers; or nothing."""
     for own, other, key in _references(connection, table):
         columns = _columns(connection, other)
@@ -241,37 +236,10 @@ def _label(connection: sqlite3.Connection, table: str, column: str) -> str:
     return ""
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    count: int = connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0]
-    return count
+def _count(connection: Statements, table: str) -> int:
+    [[count]] = connection.execute(f"SELECT count(*) FROM {_quoted(table)}")
+    return int(count)
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _rows(cursor: sqlite3.Cursor, limit: int) -> tuple[list[list[Any]], bool]:
-    """Return the rows, each shortened, and whether there are more than fit."""
-    rows: list[list[Any]] = []
-    characters = 0
-    for row in cursor:
-        shown = [_cell(value) for value in row]
-        characters += sum(len(str(value)) for value in shown)
-        if len(rows) == limit or (rows and characters > _RESULT_CHARACTERS):
-            return rows, True
-        rows.append(shown)
-    return rows, False
-
-
-def _records(cursor: sqlite3.Cursor, limit: int) -> tuple[list[dict[str, Any]], bool]:
-    """Return the rows with the names of their columns, and whether there are more than fit."""
-    rows, truncated = _rows(cursor, limit)
-    return [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in rows], truncated
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return f"<{len(value)} bytes>"
-    if isinstance(value, str) and len(value) > _CELL_CHARACTERS:
-        return f"{value[:_CELL_CHARACTERS]}... ({len(value)} characters)"
-    return value

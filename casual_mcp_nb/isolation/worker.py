@@ -63,7 +63,7 @@ class Worker:
         """Run a job and wait for it; call it on any thread but an event loop's.
 
         Args:
-            job: `query`, `render` or `validate`, see `_child.py`.
+            job: `query`, `render`, `statement` or `validate`, see `_child.py`.
             argument: Its input, as JSON-compatible values.
             seconds: Time limit of the job, and of waiting for the jobs before it.
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from mcp.client import Client
 from mcp.client.subscriptions import listen
 
 from casual_mcp_nb.bundled import _database, build
+from casual_mcp_nb.isolation._statement import statement
 
 
 @pytest.fixture
@@ -208,3 +210,92 @@ async def test_many_tables_are_not_all_named(tmp_path: Path) -> None:
     assert "enum" not in tools["list_rows"].input_schema["properties"]["table"]
     assert tools["summarize_column"].input_schema["properties"]["column"]["enum"] == ["x"]
     assert "Tables:" not in tools["query"].description
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+LONG = "hex(zeroblob(2400000))"
+"""Nearly five million characters."""
+HALF = f"substr({LONG}, 2500000) || 'x'"
+
+
+def size_of(file: Path) -> int:
+    return file.stat().st_size
+
+
+@pytest.mark.defect("G4")
+async def test_a_statement_adds_no_more_to_the_file_than_its_limit(
+    call, refused, shop, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_database, "MAX_GROWTH", 3_000_000)
+    monkeypatch.setattr(_database, "MAX_SAMPLE", 3_000_000)
+    size, server = size_of(file), build("sqlite", ["--database", str(file)])
+    for opened in (server, shop):
+        text = await refused(opened, "execute", sql=f"CREATE TABLE big AS {ENDLESS} SELECT randomblob(1000000) FROM n")
+        assert "full" in text
+        assert "big" not in [table["name"] for table in (await call(opened, "list_tables"))["tables"]]
+    await call(server, "execute", sql="CREATE TABLE big AS SELECT randomblob(1000000)")
+    assert size < size_of(file) < size + 3_100_000
+    server.close()
+
+
+@pytest.mark.defect("G4")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT count(*) FROM (SELECT {LONG} || i AS b FROM n ORDER BY b LIMIT -1 OFFSET 1)",
+        f"SELECT count(DISTINCT {LONG} || i) FROM n",
+    ],
+)
+async def test_a_statement_has_bounded_memory_and_writes_no_temporary_files(
+    refused, shop, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    monkeypatch.setattr(_database, "SECONDS", 60.0)
+    assert "too much memory" in await refused(shop, "query", sql=ENDLESS + sql)
+
+
+@pytest.mark.defect("G4")
+@pytest.mark.parametrize(
+    "operation", [f"instr({LONG}, substr({LONG}, 2500000) || 'x')", f"replace({LONG}, substr({LONG}, 2500000) || 'x', '')"]
+)
+async def test_a_single_operation_without_end_is_stopped(
+    call, refused, shop, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr(_database, "SECONDS", 0.3)
+    monkeypatch.setattr(_database, "_GRACE", 0.2)
+    sql = f"SELECT sum({operation}) FROM orders, customers, products"
+    assert await refused(shop, "query", sql=sql) == "The statement was stopped after 0.3 seconds."
+    monkeypatch.undo()
+    assert (await call(shop, "count_rows", table="orders"))["count"] == 40
+
+
+@pytest.mark.defect("G4")
+async def test_a_change_that_is_killed_leaves_the_file_as_it_was(
+    call, refused, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = build("sqlite", ["--database", str(file)])
+    await call(server, "execute", sql=f"INSERT INTO t {ENDLESS} SELECT i, zeroblob(1000) FROM n LIMIT 5000")
+    monkeypatch.setattr(_database, "SECONDS", 0.3)
+    monkeypatch.setattr(_database, "_GRACE", 0.2)
+    sql = f"UPDATE t SET a = CASE WHEN rowid < 4900 THEN 'changed' ELSE instr({LONG}, {HALF}) END"
+    assert "stopped after" in await refused(server, "execute", sql=sql)
+    monkeypatch.undo()
+    assert (await call(server, "query", sql="SELECT count(*) FROM t WHERE a = 'changed'"))["rows"] == [[0]]
+    server.close()
+
+
+@pytest.mark.defect("F26")
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT ?1, ?2, ?1", [["a", "b", "a"]]),
+        ("SELECT ?, ?", [["a", "b"]]),
+        ("SELECT ?, ? || '?1'", [["a", "b?1"]]),
+        ("SELECT ?2, ?1", [["b", "a"]]),
+    ],
+)
+async def test_parameters_are_bound_by_position_and_by_number_on_every_python(call, shop, sql: str, rows: list) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job = {"uri": "file::memory:", "write": True, "guard": True, "sql": sql, "parameters": ["a", "b"], "seconds": 5}
+        assert statement({**job, "growth": 0, "max_rows": 9, "max_cell": 99})["rows"] == rows
+    assert (await call(shop, "query", sql=sql, parameters=["a", "b"]))["rows"] == rows
