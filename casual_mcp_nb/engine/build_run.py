@@ -81,6 +81,7 @@ async def build_run(
     emit: Callable[[Event], None],
     before: Turn | None = None,
     recorded: Turn | None = None,
+    asked_at: float | None = None,
     *,
     kept: bool = False,
 ) -> Run:
@@ -94,6 +95,7 @@ async def build_run(
         emit: Called with each event.
         before: The turn before this one, if it is known.
         recorded: The steps that the turn begins with, see `recorded_steps`.
+        asked_at: When the person asked, by the run's clock; None for now.
         kept: Whether a cassette has it as a turn.
 
     Raises:
@@ -124,6 +126,7 @@ async def build_run(
         dispatcher=dispatcher,
         messages=so_far,
         recorded=recorded,
+        started=asked_at,
         discovered=discovered,
         system=with_instructions(system, view, chat.server_manager),
         limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
@@ -140,7 +143,7 @@ async def build_run(
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
-    started = _turn_started(messages, model, view, discovered, recorded)
+    started = _turn_started(messages, model, view, discovered, time.time() - run.now(), recorded)
     if kept and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
         limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}
@@ -230,6 +233,7 @@ def _turn_started(
     model: ChatModel,
     view: ToolView,
     discovered: Mapping[str, ToolSpec],
+    began: float,
     recorded: Turn | None = None,
 ) -> TurnStarted:
     tool_set = view.selection.tool_set
@@ -243,6 +247,6 @@ def _turn_started(
         deferred=len(view.deferred) - len(discovered),
         undeferred_tokens=view.undeferred_tokens,
         price=model.price,
-        began=time.time() - (recorded.seconds if recorded else 0),
+        began=began,
         recorded=len(recorded.trace.of(StepStarted)) if recorded else 0,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -471,6 +472,7 @@ class McpToolChat:
         recorded: Turn | None = None,
         plan_only: bool = False,
         kept: bool = False,
+        asked_at: float | None = None,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -484,6 +486,7 @@ class McpToolChat:
             recorded: The steps that it begins with, see `recorded_steps`; no model is asked about these.
             plan_only: End it with the first response that calls tools, and run only searches for tools.
             kept: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
+            asked_at: When the person asked, by `time.monotonic()`; None for now. The turn's time counts from then.
 
         Returns:
             The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
@@ -493,6 +496,7 @@ class McpToolChat:
             ConnectError: No server could be connected.
             CancelledError: The caller was cancelled; the turn is `stopped`, and its trace has everything until then.
         """
+        asked_at = time.monotonic() if asked_at is None else asked_at
         options = options or TurnOptions()
         turn = turn or Turn(Trace())
         trace = turn.trace
@@ -504,7 +508,7 @@ class McpToolChat:
             if on_event is not None:
                 on_event(event)
 
-        run = await build_run(self, messages, options, history, emit, before, recorded, kept=kept)
+        run = await build_run(self, messages, options, history, emit, before, recorded, asked_at, kept=kept)
         if plan_only:
             # Nor does the provider run anything.
             run.plan_only, run.model = True, run.model.without_hosted_tools()

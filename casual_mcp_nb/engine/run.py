@@ -94,6 +94,7 @@ class Run:
         stream: Whether the model's text is received in pieces.
         gate: Awaited before each model call; None for no pause.
         clock: Returns seconds, from any start.
+        started: When the turn began, by the clock; None for now.
         context: Chooses how much of the conversation is sent.
         select: Returns the view under another selection; None where the tools of a turn cannot be changed.
         refresh_view: Returns the view after what servers have changed meanwhile; None where nothing changes.
@@ -118,6 +119,7 @@ class Run:
     stream: bool = True
     gate: BeforeModelCall | None = None
     clock: Callable[[], float] = time.monotonic
+    started: float | None = None
     context: ContextWindow = field(default_factory=ContextWindow)
     select: Callable[[Selection], ToolView] | None = None
     refresh_view: Callable[[ToolView], Awaitable[ToolView]] | None = None
@@ -131,7 +133,8 @@ class Run:
     plan_only: bool = False
 
     def __post_init__(self) -> None:
-        self._start = self.clock() - (self.recorded.seconds if self.recorded else 0)
+        started = self.clock() if self.started is None else self.started
+        self._start = started - (self.recorded.seconds if self.recorded else 0)
         self._first_step = _next_step(self.recorded)
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)

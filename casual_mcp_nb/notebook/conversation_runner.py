@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,7 @@ class ConversationRunner:
             UsageError: Another turn is running, or this one was stopped before it began; nothing was sent.
             ClosedError: It was closed before the turn began.
         """
+        asked_at = time.monotonic()
         await self._acquire()
         turns, saved = self.turns, self.saver.current
         history = [message for earlier in turns[:index] for message in earlier.messages]
@@ -121,6 +123,7 @@ class ConversationRunner:
                 on_event=record,
                 recorded=recorded,
                 kept=True,
+                asked_at=asked_at,
             )
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:

@@ -36,7 +36,7 @@ from casual_mcp_nb.notebook.starting import StartDisplay, announcement_of, summa
 from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.trust import TrustGate
-from casual_mcp_nb.notebook.warming import warm_up
+from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.audit import Audit, AuditRecord, Caller
@@ -221,10 +221,16 @@ class ToolService:
         warm_up()
         await self.view()
 
+    async def _ready(self) -> None:
+        await self.start()
+        if notebook_shell() is not None:
+            # Rather while servers start than in the cell of the first question.
+            await warmed_up()
+
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
         """Connect, and show progress, see `Session.connect`; a coroutine of the caller's side, see `on_engine`."""
         with self.start_shown(quiet=quiet, table=True) as display:
-            await on_engine(lambda _: self.start())
+            await on_engine(lambda _: self._ready())
         servers = self.servers
         if strict:
             servers.raise_for_status()

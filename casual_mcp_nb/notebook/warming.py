@@ -1,4 +1,4 @@
-"""Import what the first turn needs in the background while the servers start."""
+"""Do in the background, while the servers start, what the first turn would otherwise wait for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import asyncio
 import logging
 import os
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.trace import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -34,18 +38,44 @@ async def warmed_up() -> None:
 
 def _import_all() -> None:
     try:
-        from casual_mcp_nb.display import mimebundle  # noqa: F401, I001
-        from casual_mcp_nb.discovery.index import ToolSearchIndex  # noqa: F401
         from casual_mcp_nb.providers.registry import specs
 
         # Reads the metadata of every package that is installed.
         specs()
 
-        # Last, as it imports the SDK of every provider that is installed, which takes seconds.
+        # Imports the SDK of every provider that is installed, which takes a second or more.
         import casual_llm  # noqa: F401
+
+        _first_uses()
     except Exception:
         # The code that needs it gets the error.
         _log.debug("A background import failed.", exc_info=True)
+
+
+def _first_uses() -> None:
+    """Search, run a turn and draw it: what each imports and builds at its first use would be hard to list."""
+    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.display import live_bundle, mimebundle
+    from casual_mcp_nb.types.tool import ToolSpec
+
+    ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
+    turn = asyncio.run(_turn())
+    live_bundle(turn, "output")
+    mimebundle(turn)
+
+
+async def _turn() -> Turn:
+    """Run a turn of the offline planner without servers."""
+    from casual_llm.messages import UserMessage
+
+    from casual_mcp_nb.connections import ServerManager
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.providers import ModelFactory
+    from casual_mcp_nb.types.config import Config
+
+    planner = {"clients": {"here": {"provider": "offline"}}, "models": {"planner": {"client": "here", "model": "planner"}}}
+    async with McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(planner))) as chat:
+        return await chat.run([UserMessage(content="Hello")])
 
 
 def _before_fork() -> None:
