@@ -239,7 +239,19 @@ class RateLimitError(ProviderError):
 
 
 class ContextOverflowError(ProviderError):
-    """The conversation and the tools do not fit in the model's context window."""
+    """The conversation and the tools do not fit in the model's context window.
+
+    Args:
+        message: What failed, where and why.
+        window: The context window in tokens, if the provider says it.
+        tokens: The tokens that the provider counted in the request, if it says so.
+        more: The other arguments of `ProviderError`.
+    """
+
+    def __init__(self, message: str, *, window: int | None = None, tokens: int | None = None, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.window = window
+        self.tokens = tokens
 
 
 class ProviderTimeout(ProviderError):

@@ -36,8 +36,19 @@ class TokenCalibration:
         """
         if usage is None or not usage.prompt_tokens or usage.origin != "reported" or not estimated:
             return
+        self.correct(estimated, usage.prompt_tokens)
+
+    def correct(self, estimated: int, counted: int, *, at_least: bool = False) -> None:
+        """Correct later estimates by what a provider counted in a request.
+
+        Args:
+            estimated: Its estimated size.
+            counted: What was counted.
+            at_least: Whether it can also have been more.
+        """
         # Some servers report only what they had not cached; no estimate is off by more than these bounds.
-        self._ratio = min(max(usage.prompt_tokens / estimated, 0.75), 4.0)
+        ratio = min(max(counted / max(estimated, 1), 0.75), 4.0)
+        self._ratio = max(ratio, self._ratio) if at_least else ratio
 
     def predict(self, estimated: int) -> int:
         """Return how many tokens the model will count, corrected by its earlier reports."""
@@ -133,6 +144,18 @@ class ContextWindow:
         """Return the estimated tokens of the first messages that `trim` last sent."""
         return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
 
+    def shrink(self, model: ChatModel, estimated: int, counted: int | None) -> None:
+        """Leave out more, because the provider refused a request as too long.
+
+        Args:
+            model: The model; its window is that of the refusal, if that stated one.
+            estimated: The estimated tokens of the request.
+            counted: The tokens that the provider counted; None if it does not say.
+        """
+        window = model.window or max(self.calibration.predict(estimated) // 2, 1)
+        self.window, self.reserve = window, reserve_of(model, window)
+        self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
+
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
         """Return a notice if a server must have cut a request, because it counted far fewer tokens; else an empty string.
 
@@ -172,18 +195,21 @@ class ContextWindows:
     """The calibration and the token counter of each model. It outlives turns."""
 
     def __init__(self) -> None:
-        self._by_model: dict[tuple[str, str, int | None], tuple[TokenCalibration, Callable[[str], int] | None]] = {}
-        self._last: dict[tuple[str, str, int | None], ContextWindow] = {}
+        self._calibrations: dict[tuple[str, str], TokenCalibration] = {}
+        self._counters: dict[tuple[str, str], Callable[[str], int] | None] = {}
+        self._last: dict[tuple[str, str], ContextWindow] = {}
 
     async def of(self, model: ChatModel) -> ContextWindow:
         """Return the context window for a turn with a model."""
-        key = (model.provider, model.model, model.context_window)
-        if key not in self._by_model:
-            self._by_model[key] = (
-                TokenCalibration(),
-                await asyncio.to_thread(counter_for, model) if model.context_window else None,
-            )
-        window = context_of(model, *self._by_model[key])
+        key = (model.provider, model.model)
+        if model.window and key not in self._counters:
+            self._counters[key] = await asyncio.to_thread(counter_for, model)
+            if self._counters[key] is not None:
+                # What was learnt corrects the estimates that were made without it.
+                self._calibrations.pop(key, None)
+                self._last.pop(key, None)
+        calibration = self._calibrations.setdefault(key, TokenCalibration())
+        window = context_of(model, calibration, self._counters.get(key))
         if last := self._last.get(key):
             window.counted = last.counted.copy()
         self._last[key] = window
@@ -198,10 +224,13 @@ def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[
         calibration: Corrects estimates.
         count: Counts tokens as the model does; None for an estimate.
     """
-    window = model.context_window
-    max_tokens = model.wanted.max_tokens
-    reserve = min(max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2) if window else 0
-    return ContextWindow(window, reserve, calibration, count or estimate_tokens)
+    window = model.window
+    return ContextWindow(window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens)
+
+
+def reserve_of(model: ChatModel, window: int) -> int:
+    """Return how much of a window is reserved for an answer of a model."""
+    return min(model.wanted.max_tokens or min(_ANSWER_RESERVE, window // 8), window // 2)
 
 
 def exchanges(messages: Sequence[ChatMessage]) -> Iterator[int]:

@@ -47,7 +47,7 @@ from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.view import cut_notices
-from casual_mcp_nb.errors import MaxIterationsError, NativeDeferralError, shown
+from casual_mcp_nb.errors import ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.base import RequestAdapted
 from casual_mcp_nb.providers.limits import RateLimitWait
 from casual_mcp_nb.types.event import (
@@ -146,6 +146,8 @@ class Run:
         self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
         self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
         self._answered, self._has_called = False, self._first_step > 0
+        self._last_sent: Request | None = None
+        self._overflowed: tuple[ContextOverflowError, ...] = ()
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
@@ -173,6 +175,10 @@ class Run:
                 if self.delivery != "native":
                     raise
                 self._use_definitions()
+                continue
+            except ContextOverflowError as error:
+                if not self._leave_out_more(error):
+                    raise
                 continue
             if not message.tool_calls:
                 if not text_of(message.content):
@@ -202,7 +208,9 @@ class Run:
         if change := self.prefix.sent(request, self.view, step, self.now()):
             self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
+        self._last_sent = request
         response = await self._complete(step, request)
+        self._overflowed = ()
         self.context.calibration.learn(request.tokens.total, response.usage)
         self._notify_of_cuts(step, request, response)
         self.prefix.response_id = response.response_id
@@ -313,6 +321,20 @@ class Run:
         defined = [tool for name, tool in self.discovered.items() if name not in native]
         deferred = self.view.deferred_by_name
         return defined, [deferred[name] for name in places if name in native and name in deferred]
+
+    def _leave_out_more(self, error: ContextOverflowError) -> bool:
+        """Prepare the repetition of a request that was too long; return whether it will be shorter."""
+        sent, self._overflowed = self._last_sent, (*self._overflowed, error)
+        if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
+            return False
+        self.context.shrink(self.model, sent.tokens.total, error.tokens)
+        if self.context.trim(self.messages, self._tokens(sent.left_out).total).left_out <= sent.left_out:
+            return False
+        stated = f", which reads {error.window:,} tokens" if error.window else ""
+        self._notify_once(
+            f"The conversation is too long for model {shown(self.model.name)}{stated}: its oldest exchanges are left out."
+        )
+        return True
 
     def _use_definitions(self) -> None:
         self.deliveries.refuse(self.model)
@@ -471,6 +493,7 @@ def _next_step(recorded: Turn | None) -> int:
 
 
 _MAX_NAMES = 12
+_MAX_OVERFLOWS = 1
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)

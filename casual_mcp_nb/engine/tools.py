@@ -73,7 +73,7 @@ class ChatTools:
         self._server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
         await self._server_manager.connect()
         await self.update()
-        window = self.window() if model is None else model.context_window
+        window = self.window() if model is None else model.window
         if selection.discovery == "auto" and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
             view = await asyncio.to_thread(self.view, selection, window)
         else:

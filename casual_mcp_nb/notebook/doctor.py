@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config import read_environment
@@ -17,7 +16,7 @@ from casual_mcp_nb.errors import shown
 from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
-from casual_mcp_nb.providers.registry import client_variable, homes_of, spec_of, specs
+from casual_mcp_nb.providers.registry import client_variable, homes_of, is_home_address, spec_of, specs, window_of
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
@@ -165,12 +164,7 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
 
 def _is_at_home(client: ClientConfig) -> bool:
     """Return whether the key from the provider's own variable goes to the provider."""
-    homes = homes_of(client.key_variable)
-    try:
-        host = urlsplit(client.base_url or f"https://{homes[0]}").hostname or ""
-    except ValueError:
-        return False
-    return host in homes or host.endswith(f".{homes[0]}")
+    return is_home_address(client.base_url, homes_of(client.key_variable))
 
 
 def _windows(config: Config) -> Iterator[Check]:
@@ -196,8 +190,8 @@ def _prices(config: Config) -> Iterator[Check]:
 def _context_windows(config: Config) -> Iterator[Check]:
     for name, model in config.models.items():
         spec = spec_of(config.clients[model.client].provider)
-        if spec.is_language_model and model.context_window is None:
-            problem = f"context_window is not set, so nothing is trimmed: when a conversation is too long, {spec.overflow}"
+        if spec.is_language_model and window_of(model, config.clients[model.client]) is None:
+            problem = f"context_window is neither set nor known: when a conversation is too long, {spec.overflow}"
             yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
 
 

@@ -32,6 +32,7 @@ from casual_mcp_nb.notebook.sync_and_async import on_engine, run, wait
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
 from casual_mcp_nb.providers.factory import unknown_model
+from casual_mcp_nb.providers.registry import window_of
 from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.conversation import Conversation
@@ -92,7 +93,7 @@ class TurnService:
         self._model = next(iter(config.models), None)
         runner.saver.head = lambda: self.head
         chat.sampling.choose_model = lambda: self._model
-        chat.tools.window = lambda: config.models[self._model].context_window if self._model else None
+        chat.tools.window = lambda: _window_of(config, self._model)
 
     @property
     def model(self) -> str | None:
@@ -523,3 +524,10 @@ def as_messages(prompt: Prompt) -> list[ChatMessage]:
     from casual_llm.messages import UserMessage
 
     return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)
+
+
+def _window_of(config: Config, name: str | None) -> int | None:
+    if name is None:
+        return None
+    model = config.models[name]
+    return window_of(model, config.clients[model.client])

@@ -97,6 +97,14 @@ class BoundModel:
 
         return options_of(self.default_options).overlaid(self.options)
 
+    @property
+    def window(self) -> int | None:
+        """The context window in tokens: `context_window`, or what the provider stated in a refusal if that is less."""
+        from casual_mcp_nb.providers._learned import learned
+
+        stated = learned(self.client, self.model).window
+        return min((window for window in (self.context_window, stated) if window is not None), default=None)
+
     def sendable(self, *, tools: bool) -> Sendable:
         """Return the options that a request is sent with, as far as known.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import (
@@ -44,6 +44,7 @@ class RequestContext:
         attempts: Number of attempts.
         said: The text shown so far.
         native: Whether the provider was to load deferred tools itself.
+        lacked: The options of the request that small servers lack, if it went to a server other than the provider's own.
     """
 
     messages: Sequence[ChatMessage]
@@ -51,6 +52,7 @@ class RequestContext:
     attempts: int = 1
     said: str = ""
     native: bool = False
+    lacked: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class _Finding:
     reason: str
     hint: str
     retryable: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def explained(error: Exception, model: BoundModel, request: RequestContext) -> tuple[ProviderError, Exception | None]:
@@ -81,7 +84,7 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
         about += f" Retry after {_duration(wait)}."
     if request.attempts > 1:
         about += f" Gave up after {request.attempts} attempts."
-    more: dict[str, Any] = {"partial": request.said} if issubclass(finding.kind, IncompleteStreamError) else {}
+    more = {"partial": request.said} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
     failure = finding.kind(
         about,
         hint=finding.hint,
@@ -117,11 +120,11 @@ def _unstreamed(error: Exception, model: BoundModel, request: RequestContext, se
     if isinstance(error, StreamTruncated):
         return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
     if status == 413 or (status not in (401, 403, 429) and reading.speaks_of_overflow(error, text)):
-        return _overflow(body, model, request)
+        return _overflow(text, body, model, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
     if status is not None:
-        return _of_status(status, model, text, body)
+        return _of_status(status, model, request, text, body)
     return _without_status(error, model, secrets, body)
 
 
@@ -139,15 +142,18 @@ def _reported(body: str, *, passing: bool) -> _Finding:
     return _Finding(ProviderError, f"the provider broke off with an error: {body}", "See what the provider says.")
 
 
-def _overflow(body: str, model: BoundModel, request: RequestContext) -> _Finding:
-    window = f", and the model can read {model.context_window:,}" if model.context_window else ""
+def _overflow(text: str, body: str, model: BoundModel, request: RequestContext) -> _Finding:
+    stated, counted = reading.stated_window(text)
+    readable = stated or model.window
+    window = f", and the model can read {readable:,}" if readable else ""
     tokens = request_tokens(request.messages, request.tools)
     size = f"The {len(request.messages):,} messages and {len(request.tools):,} tools are about {tokens:,} tokens{window}."
     hint = "Start a new conversation, defer tools, or use a model with a larger context window."
-    return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint)
+    fields = {"window": stated, "tokens": counted}
+    return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint, fields=fields)
 
 
-def _of_status(status: int, model: BoundModel, text: str, body: str) -> _Finding:
+def _of_status(status: int, model: BoundModel, request: RequestContext, text: str, body: str) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
         # Google's wording.
@@ -172,7 +178,9 @@ def _of_status(status: int, model: BoundModel, text: str, body: str) -> _Finding
         case 429:
             return _Finding(RateLimitError, failed, "Try again later, or ask for less at a time.", True)
     if status >= 500:
-        return _Finding(OverloadedError, failed, "Try again later.", True)
+        names = " and ".join(request.lacked)
+        lacks = f"Small servers answer like this to an option that they lack: leave out {names}, or try again later."
+        return _Finding(OverloadedError, failed, lacks if names else "Try again later.", True)
     return _Finding(BadRequestError, failed, "The request itself was refused; see what the provider says.")
 
 

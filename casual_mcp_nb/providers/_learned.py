@@ -42,6 +42,7 @@ class Learned:
         stand_ins: Fields that it requires in answers of other models, which are sent with a stand-in.
         refused_fields: Fields of its own answers that it refuses in a request.
         refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
+        window: The context window that the provider stated when it refused a request, in tokens.
         options: Which options it accepts.
         touched: Whether its SDK has built what it would leave for the first request, see `touch`.
     """
@@ -54,6 +55,7 @@ class Learned:
     stand_ins: set[str] = field(default_factory=set)
     refused_fields: set[str] = field(default_factory=set)
     refuses_deferral: bool = False
+    window: int | None = None
     options: LearnedOptions = field(default_factory=LearnedOptions)
     touched: bool = False
 

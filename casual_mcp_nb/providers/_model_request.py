@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.errors import AnswerLimitError, CasualMcpError, NativeDeferralError, ProviderError, RateLimitError, shown
+from casual_mcp_nb.errors import (
+    AnswerLimitError,
+    CasualMcpError,
+    ContextOverflowError,
+    NativeDeferralError,
+    ProviderError,
+    RateLimitError,
+    shown,
+)
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
@@ -14,7 +22,7 @@ from casual_mcp_nb.providers._deferral import refuses_deferral
 from casual_mcp_nb.providers._failures import RequestContext, explained
 from casual_mcp_nb.providers._learned import adapted, learned
 from casual_mcp_nb.providers._options import chat_options
-from casual_mcp_nb.providers._refused_options import Refusal
+from casual_mcp_nb.providers._refused_options import SMALL_SERVERS_LACK, Refusal
 from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.model_response import ModelResponse
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers._bound_model import BoundModel
     from casual_mcp_nb.providers.limits import RateLimitWait, TokenReservation
 
+_SERVER_ERRORS = (500, 501)
 MAX_STREAM_BYTES = 256_000_000
 """Maximum size of a streamed answer on the wire, where each letter can be an event of hundreds of bytes. The engine limits
 text; this limits arguments and thinking, which the engine sees only at the end."""
@@ -71,6 +80,8 @@ class ModelRequest:
         self._streamed_nothing = False
         self._reconnected = False
         self._heard = False
+        self._lacked: tuple[str, ...] = ()
+        self._without: tuple[str, ...] = ()
         self._sent = RequestOptions()
         self._known.options.room = None
         self._attempts = 0
@@ -131,6 +142,10 @@ class ModelRequest:
         if self._streamed_nothing and self._known.streams:
             self._known.streams = False
             self._adapt(f"Model {shown(self._model.model)} streams nothing: its answers come in one piece from now on.")
+        for name in self._without:
+            notice = f"Model {shown(self._model.model)} fails with {name}: it is left out from now on."
+            self._known.options.left_out[name] = notice
+            self._adapt(notice)
         return answer
 
     async def _request(self) -> ModelResponse | None:
@@ -153,9 +168,12 @@ class ModelRequest:
                 self._attempts -= 1
                 return None
             said, native = "".join(self._said), self._found is not None
-            request = RequestContext(self._messages, self._definitions, self._attempts, said, native)
+            request = RequestContext(self._messages, self._definitions, self._attempts, said, native, self._lacked)
             failure, origin = explained(error, self._model, request)
+            self._without = ()
             self._pause_after(failure)
+            if isinstance(failure, ContextOverflowError) and failure.window is not None:
+                self._known.window = failure.window
             self._known.refuses_deferral |= isinstance(failure, NativeDeferralError)
         finally:
             self._spent += loop.time() - began
@@ -178,11 +196,22 @@ class ModelRequest:
             # A server that fails within a stream closes the connection that the next request was sent on.
             self._reconnected = True
             return True
+        if status in _SERVER_ERRORS and not self._lacked and (lacked := self._maybe_lacking()):
+            # Remembered only if it helps: the server can also have failed for another reason.
+            self._lacked = self._without = lacked
+            return True
         refusal = Refusal(status, text, self._wire.name, self._model.model, self._messages, self._sent)
         notice = adapted(self._known, refusal)
         if notice is not None:
             self._adapt(notice)
         return notice is not None
+
+    def _maybe_lacking(self) -> tuple[str, ...]:
+        """Return the options that a small server may have failed on; none at the provider's own address."""
+        if reading.is_at_home(self._model.client, spec_of(self._wire.name).homes):
+            return ()
+        given = self._sent.given()
+        return tuple(name for name in SMALL_SERVERS_LACK if name in given)
 
     def _adapt(self, notice: str) -> None:
         if self._on_event is not None:
@@ -217,7 +246,7 @@ class ModelRequest:
     async def _options(self) -> ChatOptions:
         from casual_llm import ChatOptions
 
-        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options
+        self._sent = self._model.sendable(tools=bool(self._tools or self._model.hosted_tools)).options.without(self._without)
         base = self._model.default_options or ChatOptions()
         options = chat_options(self._wire.name, base, self._sent, self._offer())
         for name, value in self._diagnosis().items():

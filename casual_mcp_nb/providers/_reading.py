@@ -42,9 +42,43 @@ _OVERFLOW = re.compile(
     r"|maximum (?:context|prompt|input) length|context (?:length|window|size|limit).{0,80}exceed"
     r"|exceed\w*.{0,60}context (?:length|window|size|limit)"
     r"|(?:prompt|input|request|conversation) is too long|exceeds? the maximum number of tokens"
-    r"|loaded with context length of only|too large for model with",
+    r"|loaded with context length of only|too large for model with|configured limit of [\d,]+ tokens|maximum model length",
     re.IGNORECASE | re.DOTALL,
 )
+_COUNT, _LIMIT = r"(?P<tokens>\d[\d,]{0,11})", r"(?P<window>\d[\d,]{0,11})"
+_STATED = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        # OpenAI, DeepSeek, vLLM and OpenRouter, with the answer counted apart; the same without.
+        rf"maximum context length is {_LIMIT} tokens.{{0,160}}?{_COUNT} "
+        r"(?:(?:tokens )?in the messages|of text input|input tokens)",
+        rf"maximum context length is {_LIMIT} tokens.{{0,120}}?(?:resulted in|requested(?: about)?) {_COUNT} tokens",
+        rf"maximum context length is {_LIMIT}",
+        rf"configured limit of {_LIMIT} tokens.{{0,80}}?resulted in {_COUNT}",
+        rf"configured limit of {_LIMIT} tokens",
+        # Anthropic.
+        rf"prompt is too long: {_COUNT} tokens > {_LIMIT}",
+        rf"exceed context limit: {_COUNT} \+ [\d,]+ > {_LIMIT}",
+        # Gemini.
+        rf"input token count \({_COUNT}\) exceeds the maximum number of tokens allowed \({_LIMIT}\)",
+        rf"exceeds the maximum number of tokens allowed \(?{_LIMIT}",
+        # llama.cpp, in words and in its fields; llama-cpp-python.
+        rf"\({_COUNT} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
+        rf'"n_prompt_tokens"\s*:\s*{_COUNT}.{{0,80}}?"n_ctx"\s*:\s*{_LIMIT}',
+        rf'"n_ctx"\s*:\s*{_LIMIT}.{{0,80}}?"n_prompt_tokens"\s*:\s*{_COUNT}',
+        rf"tokens \({_COUNT}\) exceed context window of {_LIMIT}",
+        # LM Studio.
+        rf"first {_COUNT} tokens.{{0,120}}?loaded with context length of only {_LIMIT}",
+        rf"loaded with context length of only {_LIMIT}",
+        # Mistral; xAI; vLLM's older engine.
+        rf"contains {_COUNT} tokens.{{0,80}}?too large for model with {_LIMIT}",
+        rf"maximum prompt length is {_LIMIT} but the request contains {_COUNT}",
+        rf"\(length {_COUNT}\) is longer than the maximum model length of {_LIMIT}",
+        # Ollama says neither; servers that pass on the words of another one.
+        rf"maximum context length of {_LIMIT}",
+    )
+)
+_MIN_WINDOW = 256
 _RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
 
@@ -181,6 +215,16 @@ def broke_off(error: Exception) -> bool:
 def speaks_of_overflow(error: Exception, text: str) -> bool:
     """Return whether a body says, in any provider's wording, that the request exceeds the context window."""
     return not hasattr(error, "doc") and _OVERFLOW.search(text) is not None
+
+
+def stated_window(text: str) -> tuple[int | None, int | None]:
+    """Return the context window that a refusal states, and the tokens that the provider counted; None for what it does not."""
+    for pattern in _STATED:
+        if match := pattern.search(text):
+            window, tokens = (int(match.groupdict().get(name, "0").replace(",", "")) for name in ("window", "tokens"))
+            if window >= _MIN_WINDOW:
+                return window, tokens if tokens > 0 else None
+    return None, None
 
 
 def speaks_of_refused_content(text: str) -> bool:

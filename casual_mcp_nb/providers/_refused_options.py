@@ -40,6 +40,9 @@ class Refusal:
     options: RequestOptions = field(default_factory=RequestOptions)
 
 
+SMALL_SERVERS_LACK = ("tool_choice", "parallel_tool_calls", "reasoning_effort")
+"""Options to which servers such as llama.cpp's answer with status 500 instead of a refusal."""
+
 _LEAST_ROOM = 256
 _MARGIN = 16
 

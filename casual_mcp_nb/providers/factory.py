@@ -20,7 +20,7 @@ from casual_mcp_nb.providers.base import Retries
 from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import limits_of
-from casual_mcp_nb.providers.registry import loggers, spec_of, specs
+from casual_mcp_nb.providers.registry import loggers, spec_of, specs, window_of
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
@@ -165,7 +165,7 @@ class ModelFactory:
             client_name=config.client,
             provider=client.provider,
             template=config.template,
-            context_window=config.context_window,
+            context_window=window_of(config, client),
             default_options=_options(config, client.provider),
             options=RequestOptions().overlaid(config),
             key_places=key_places(config.client, client.provider),

@@ -10,16 +10,20 @@ import importlib
 import logging
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers import builtin
 from casual_mcp_nb.providers.spec import ProviderSpec
 from casual_mcp_nb.types.options import RequestOptions
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.config import ClientConfig, ModelConfig
 
 GROUP = "casual_mcp_nb.providers"
 _logger = logging.getLogger(GROUP)
@@ -102,6 +106,24 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 def homes_of(variable: str | None) -> tuple[str, ...]:
     """Return the hosts of the provider that this variable belongs to; none for any other variable."""
     return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
+
+
+def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
+    """Return whether an address is on one of a provider's hosts, or on a host below one. None is the provider's own."""
+    try:
+        host = urlsplit(address or f"https://{homes[0] if homes else ''}").hostname or ""
+    except ValueError:
+        return False
+    return any(host == home or host.endswith(f".{home}") for home in homes)
+
+
+def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
+    """Return the context window of a model: that of the config, else that of its provider's table; None if unknown."""
+    if model.context_window is not None:
+        return model.context_window
+    spec = spec_of(client.provider)
+    limits = spec.limits_of(model.model) if is_home_address(client.base_url, spec.homes) else None
+    return limits.window if limits else None
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.types.model_options import ReasoningEffort
 from casual_mcp_nb.types.options import TOOL_CHOICES, RequestOptions
@@ -68,6 +69,22 @@ def reasoning_effort(effort: ReasoningEffort) -> dict[str, Any]:
     return {"reasoning_effort": effort}
 
 
+class ModelLimits(NamedTuple):
+    """What a model can read and write.
+
+    Args:
+        window: Its context window in tokens, the answer included.
+        answer: The most tokens of an answer.
+    """
+
+    window: int
+    answer: int
+
+
+MODELS_AS_OF = "2026-08"
+"""When the providers' pages were read for `ProviderSpec.models`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProviderSpec:
     """A provider. The defaults are those of a server compatible with OpenAI's chat completions.
@@ -96,6 +113,8 @@ class ProviderSpec:
         effort: The reasoning effort in its format.
         think: Asks its server for the value of the argument `think` for an effort; None if it cannot think.
         takes_thinking_tokens: Whether a thinking budget can be set.
+        models: Its current models by the beginnings of their names, as of `MODELS_AS_OF`; the longest one applies. It holds at
+            the provider's own address: elsewhere a name says nothing about a server's limits.
         answer_limit: The default limit of an answer; None to send none.
         window_option: The argument for a model's context window.
         window_note: What happens without it.
@@ -135,10 +154,11 @@ class ProviderSpec:
     effort: Callable[[ReasoningEffort], dict[str, Any]] = reasoning_effort
     think: Callable[[Any, str, str], Awaitable[bool | str | None]] | None = None
     takes_thinking_tokens: bool = False
+    models: Mapping[str, ModelLimits] = field(default_factory=dict)
     answer_limit: Callable[[str], int | None] = lambda model: None
     window_option: str | None = None
     window_note: str = ""
-    overflow: str = "the provider refuses it"
+    overflow: str = "the provider refuses it first, and only then is it trimmed"
     takes_format: bool = True
     chat_messages: bool = False
     renames_max_tokens: bool = False
@@ -149,3 +169,9 @@ class ProviderSpec:
     counted_by_tiktoken: bool = False
     first_used: tuple[str, ...] = ()
     warm_up: Callable[[], None] = lambda: None
+
+    def limits_of(self, model: str) -> ModelLimits | None:
+        """Return what is known about a model by its name; None for nothing."""
+        name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
+        starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
+        return self.models[max(starts, key=len)] if starts else None

@@ -103,7 +103,8 @@ class ModelConfig(RequestOptions):
         model: The provider's name of the model.
         template: File in `prompt-templates/` that generates the system prompt.
         thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
-        context_window: Size of the model's context window in tokens; None if unknown. Ollama reserves memory for that many.
+        context_window: Size of the model's context window in tokens; None for what is known of the provider's current models.
+            Ollama reserves memory for that many.
         hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
             The provider decides what they may do, and charges for them.
     """

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from kit.option_rules import Rules, StrictProvider
-from kit.provider import answer
+from kit.provider import Provider, answer
+from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.errors import BadRequestError
+from casual_mcp_nb.errors import BadRequestError, OverloadedError
+from casual_mcp_nb.providers import ModelFactory
+from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.trace import Turn
 
 SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
@@ -205,3 +208,44 @@ async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_
             turn = await chat.run([UserMessage(content="Do it.")], TurnOptions(model=model, stream=False))
         await client.client.close()
     assert turn.answer == answer("anthropic", "Done.")["content"][0]["text"]
+
+
+@pytest.mark.defect("G7")
+async def test_a_500_that_comes_with_an_option_is_asked_once_without_and_that_is_remembered() -> None:
+    def reply(request: Request) -> Reply:
+        lacks = request.body.get("tool_choice") == "required"
+        return Reply(500, {"error": {"message": "Internal error"}}) if lacks else Reply(200, answer("openai", "fine"))
+
+    tool = {"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
+    with ScriptedHttp(reply) as server:
+        config = Provider.config(server, "openai", max_retries=0)  # type: ignore[arg-type]
+        config["models"]["small"] |= {"tool_choice": "required", "parallel_tool_calls": False}
+        model = ModelFactory(Config.model_validate(config)).chat_model("small")
+        adapted: list[str] = []
+        for _ in range(2):
+            response = await model.complete(
+                [UserMessage(content="Go")], [tool], on_event=lambda event: adapted.append(type(event).__name__), stream=False
+            )
+            assert response.message.content == "fine"
+    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [True, False, False]
+    assert adapted == ["RequestAdapted"] * 2
+
+
+@pytest.mark.defect("G7")
+async def test_a_server_that_fails_without_the_option_too_keeps_it_and_the_hint_names_it() -> None:
+    tool = {"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
+    with Provider(Reply(500, {"error": {"message": "Internal error"}})) as server:
+        config = server.config("openai", max_retries=0)
+        config["models"]["small"] |= {"tool_choice": "required", "reasoning_effort": "low", "temperature": 0.5}
+        model = ModelFactory(Config.model_validate(config)).chat_model("small")
+        for count in (2, 4):
+            with pytest.raises(OverloadedError) as caught:
+                await model.complete([UserMessage(content="Go")], [tool], stream=False)
+            assert len(server.seen) == count
+            assert "tool_choice and reasoning_effort" in (caught.value.hint or "")
+    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [True, False, True, False]
+    with Provider(Reply(500, {"error": {"message": "Internal error"}})) as server:
+        plain = ModelFactory(Config.model_validate(server.config("openai", max_retries=0))).chat_model("small")
+        with pytest.raises(OverloadedError, match="Try again later"):
+            await plain.complete([UserMessage(content="Go")], [tool], stream=False)
+        assert len(server.seen) == 1

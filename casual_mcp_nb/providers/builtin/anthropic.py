@@ -29,7 +29,7 @@ from casual_mcp_nb.providers._hosted import hosted_call, parsed
 from casual_mcp_nb.providers._learned import learned, messages_for
 from casual_mcp_nb.providers._pictures import data_of, images, label_of
 from casual_mcp_nb.providers._provider_state import Part, parts_of
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.spec import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
 from casual_mcp_nb.types.cards import without_cards
 from casual_mcp_nb.types.event import HostedCall
 
@@ -387,27 +387,27 @@ class _MessageStream:
 _DEFAULT_MOST = 32_000
 """For unlisted models. One with a lower limit reports it, and the request is repeated with that."""
 
-# "Max output" in https://platform.claude.com/docs/en/about-claude/models/overview, and the limit that the API reports when a
-# request exceeds it; as of August 2026. The first matching prefix applies.
-_MOST = {
-    "claude-fable-5": 128_000,
-    "claude-opus-4-8": 128_000,
-    "claude-opus-4-7": 128_000,
-    "claude-opus-4-6": 128_000,
-    "claude-sonnet-4-6": 128_000,
-    "claude-opus-4-5": 64_000,
-    "claude-sonnet-4": 64_000,
-    "claude-haiku-4-5": 64_000,
-    "claude-3-7-sonnet": 64_000,
-    "claude-3-5": 8_192,
-    "claude-3": 4_096,
+# https://platform.claude.com/docs/en/about-claude/models/overview, and the limits that the API reports when a request exceeds
+# them.
+_MODELS = {
+    "claude-fable-5": ModelLimits(1_000_000, 128_000),
+    "claude-opus-4-8": ModelLimits(1_000_000, 128_000),
+    "claude-opus-4-7": ModelLimits(1_000_000, 128_000),
+    "claude-opus-4-6": ModelLimits(1_000_000, 128_000),
+    "claude-opus-4-5": ModelLimits(200_000, 64_000),
+    "claude-sonnet-4-6": ModelLimits(1_000_000, 128_000),
+    "claude-sonnet-4": ModelLimits(200_000, 64_000),
+    "claude-haiku-4-5": ModelLimits(200_000, 64_000),
+    "claude-3-7-sonnet": ModelLimits(200_000, 64_000),
+    "claude-3-5": ModelLimits(200_000, 8_192),
+    "claude-3": ModelLimits(200_000, 4_096),
 }
 
 
 def _answer_limit(model: str) -> int:
     """Return the limit of this model's answers: its own maximum if known."""
-    name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
-    return next((most for start, most in _MOST.items() if name.startswith(start)), _DEFAULT_MOST)
+    limits = SPEC.limits_of(model)
+    return limits.answer if limits else _DEFAULT_MOST
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:
@@ -480,6 +480,7 @@ SPEC = ProviderSpec(
     choose_tools=_choose_tools,
     effort=_effort,
     takes_thinking_tokens=True,
+    models=_MODELS,
     answer_limit=_answer_limit,
     takes_format=False,
     first_used=("messages",),

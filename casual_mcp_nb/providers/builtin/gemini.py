@@ -19,7 +19,7 @@ from casual_mcp_nb.providers._options import definitions_of
 from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import after_results, data_of, refuse_addresses
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
-from casual_mcp_nb.providers.spec import OnText, ProviderAdapter, ProviderSpec, offer_plain
+from casual_mcp_nb.providers.spec import ModelLimits, OnText, ProviderAdapter, ProviderSpec, offer_plain
 
 if TYPE_CHECKING:
     from casual_llm import AssistantMessage, AssistantToolCall, ChatMessage, ChatOptions, LLMClient
@@ -297,6 +297,14 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     return GeminiClient(key, config.base_url, config.timeout, headers_of(config))
 
 
+# https://ai.google.dev/gemini-api/docs/models
+_MODELS = {
+    "gemini-3": ModelLimits(1_048_576, 65_536),
+    "gemini-3.1": ModelLimits(1_048_576, 65_536),
+    "gemini-2.5": ModelLimits(1_048_576, 65_536),
+    "gemini-2.0": ModelLimits(1_048_576, 8_192),
+}
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="Google's Gemini models",
@@ -308,6 +316,7 @@ SPEC = ProviderSpec(
     key_variable="GEMINI_API_KEY",
     homes=("googleapis.com",),
     example_model="gemini-2.5-flash",
+    models=_MODELS,
     api="Google's Gemini API",
     lacking=("parallel_tool_calls",),
     choose_tools=lambda options: {},

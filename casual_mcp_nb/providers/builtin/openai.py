@@ -25,7 +25,7 @@ from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
 from casual_mcp_nb.providers._thinking import unsent_to_reasoning
-from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.spec import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, OpenAIClient
@@ -249,6 +249,25 @@ def _client() -> type[Any] | None:
     return casual_llm.OpenAIClient
 
 
+# https://platform.openai.com/docs/models
+MODELS = {
+    "gpt-5.4": ModelLimits(1_050_000, 128_000),
+    "gpt-5.4-mini": ModelLimits(400_000, 128_000),
+    "gpt-5.4-nano": ModelLimits(400_000, 128_000),
+    "gpt-5.2": ModelLimits(400_000, 128_000),
+    "gpt-5.1": ModelLimits(400_000, 128_000),
+    "gpt-5": ModelLimits(400_000, 128_000),
+    "gpt-5-chat": ModelLimits(128_000, 16_384),
+    "gpt-4.1": ModelLimits(1_047_576, 32_768),
+    "gpt-4o": ModelLimits(128_000, 16_384),
+    "gpt-4-turbo": ModelLimits(128_000, 4_096),
+    "gpt-4": ModelLimits(8_192, 8_192),
+    "gpt-3.5-turbo": ModelLimits(16_385, 4_096),
+    "o4-mini": ModelLimits(200_000, 100_000),
+    "o3": ModelLimits(200_000, 100_000),
+    "o1": ModelLimits(200_000, 100_000),
+}
+
 SPEC = ProviderSpec(
     name=WIRE,
     about="OpenAI's chat completions, and every compatible server",
@@ -260,6 +279,7 @@ SPEC = ProviderSpec(
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),
     example_model="gpt-4.1",
+    models=MODELS,
     unsent=unsent_to_reasoning,
     chat_messages=True,
     renames_max_tokens=True,
