@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, shown
+from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers.registry import key_variables
 from casual_mcp_nb.types.config import ClientConfig
 
@@ -69,7 +70,7 @@ def builds_requests(client: Any) -> Any:
     Raises:
         MissingDependencyError: This release of casual-llm does not.
     """
-    if not hasattr(client, "_build_request_kwargs"):
+    if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
         text = f"casual-llm {release} does not build requests in the way that {type(client).__name__} is used here."
         raise MissingDependencyError(text, hint="pip install 'casual-llm==0.8.*'")
