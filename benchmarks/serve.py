@@ -160,7 +160,10 @@ def serve_model() -> None:
     from kit.many_clients import model_app
     from uvicorn import Config, Server
 
-    with socket.create_server(("127.0.0.1", 0), backlog=1_024) as bound:
+    from casual_mcp_nb.serve.listener import bound_socket
+
+    # Not `create_server`, whose connections asyncio gives no TCP_NODELAY: each answer would wait 40 ms for an acknowledgement.
+    with bound_socket("127.0.0.1", 0) as bound:
         print(f"http://127.0.0.1:{bound.getsockname()[1]}", flush=True)
         asyncio.run(Server(Config(model_app, log_level="error", access_log=False)).serve([bound]))
 

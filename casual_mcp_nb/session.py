@@ -220,6 +220,8 @@ class Session(Displayable):
             run_function=self._run_function,
             strict=strict,
         )
+        questions = self.questions
+        self._chat.consent.how_to_allow = lambda tool: questions.how_to_allow(tool)
         # The parts hold no reference to the session: one that nobody holds is collected, and its servers end.
         self._runner = runner = ConversationRunner(self._chat, self.observers, ConversationSaver(store_of(store, self.config)))
         self.tool_service = ToolService(

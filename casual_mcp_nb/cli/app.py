@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from casual_mcp_nb.cli.models import clients, models
 from casual_mcp_nb.cli.serve import serve
 from casual_mcp_nb.cli.servers import servers
 from casual_mcp_nb.cli.sign_in import sign_in, sign_out
-from casual_mcp_nb.cli.terminal import tell
+from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.tools import call, search, tool, tools
 from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError
@@ -72,28 +73,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, or one of `exit_codes`.
     """
-    try:
-        with _signals_end_it():
-            result = app(sys.argv[1:] if arguments is None else list(arguments), exit_on_error=False)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
+
+    def failed(code: int, kind: str, text: str, *, told: bool = False) -> int:
+        """Tell an error, with --json also as an object on stdout, where a program reads it."""
+        if as_json:
+            write_json({"event": "error", "error": text, "kind": kind})
             sys.stdout.flush()
-            return result if isinstance(result, int) else 0
+        if not told:
+            tell(text)
+        return code
+
+    try:
+        try:
+            with _signals_end_it():
+                result = app(words, exit_on_error=False)
+                sys.stdout.flush()
+                return result if isinstance(result, int) else 0
+        except CycloptsError as error:
+            # It has told it already.
+            return failed(WRONG_USAGE, "usage", str(error), told=True)
+        except KeyboardInterrupt:
+            return failed(INTERRUPTED, "interrupted", "Interrupted.", told=True)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else FAILED
+            return failed(code, "interrupted", f"Ended with code {code}.", told=True) if code else code
+        except CasualMcpError as error:
+            wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
+            return failed(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            return failed(FAILED, "os", f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}")
+        except Exception as error:
+            text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb; please report it."
+            return failed(FAILED, "internal", text)
     except BrokenPipeError:
         return _silently_ended()
-    except CycloptsError:
-        return WRONG_USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FAILED
-    except CasualMcpError as error:
-        tell(str(error))
-        return WRONG_USAGE if isinstance(error, UsageError) and not isinstance(error, TrustRequiredError) else FAILED
-    except OSError as error:
-        tell(f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}")
-        return FAILED
-    except Exception as error:
-        tell(f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb; please report it.")
-        return FAILED
 
 
 @contextmanager

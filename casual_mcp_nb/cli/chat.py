@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from casual_mcp_nb.cli.exit_codes import FAILED
+from casual_mcp_nb.cli.exit_codes import FAILED, INTERRUPTED
 from casual_mcp_nb.cli.source import Source, connect, demo_config_of, tell_failures
 from casual_mcp_nb.cli.terminal import AsJson, show, tell
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.config import Config
 
+Names = Annotated[tuple[str, ...], Parameter(negative=())]
 _SOURCE = Source()
 _HELP = """\
 /model [NAME]    choose a model, or list them
@@ -41,13 +40,13 @@ class TurnSettings:
         toolset: Only the tools of this toolset.
         system: The system prompt, instead of the model's template.
         allow: Run the tools of this server without asking; can be given several times.
-        json: Write the events as JSON lines. Nobody is asked then: calls that need approval are denied.
+        json: Write the events as JSON lines. Nobody is asked then: calls of destructive tools are denied.
     """
 
     model: Annotated[str | None, Parameter(alias="-m")] = None
     toolset: Annotated[str | None, Parameter(alias="-t")] = None
     system: str | None = None
-    allow: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    allow: Names = ()
     json: AsJson = False
 
 
@@ -65,18 +64,19 @@ def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETT
     return _chat(source, source.load(), " ".join(message), settings)
 
 
-def demo(*message: str, model: str | None = None, json: AsJson = False) -> int:
+def demo(*message: str, model: str | None = None, allow: Names = (), json: AsJson = False) -> int:
     """Chat with the bundled demo servers: with an offline planner, which needs no key, or with a model.
 
     Args:
         message: The message; without one, begin a conversation.
         model: A model instead of the planner, such as openai:gpt-5.4 or ollama:qwen3.
+        allow: Run the tools of this server without asking; can be given several times.
         json: Write the events as JSON lines.
     """
     if not message and sys.stdin.isatty():
         tell("The bundled servers with " + (model or "an offline planner, which is not a language model") + ".")
         tell("For example: What is 17 * 24?  ·  What time is it in Tokyo when it is 14:30 in Oslo?")
-    return _chat(Source(demo=True), demo_config_of(model), " ".join(message), TurnSettings(json=json))
+    return _chat(Source(demo=True), demo_config_of(model), " ".join(message), TurnSettings(allow=allow, json=json))
 
 
 def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:
@@ -99,11 +99,9 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
             return _converse(session)
         from casual_mcp_nb.cli.transcript import JsonLines, Transcript
 
-        if settings.json:
-            writer = JsonLines(session)
-            with _nobody_to_ask():
-                return _run(session, message, writer)
-        return _run(session, message, Transcript(session))
+        # A question would be written between the JSON lines, and a pipe is not a person.
+        session.questions.unattended = settings.json or not sys.stdin.isatty()
+        return _run(session, message, JsonLines(session) if settings.json else Transcript(session))
 
 
 def _run(session: Session, message: str, writer: TurnWriter) -> int:
@@ -111,6 +109,11 @@ def _run(session: Session, message: str, writer: TurnWriter) -> int:
     forget = session.observe(writer.on_event)
     try:
         turn = session.chat(message, echo="none")
+    except (KeyboardInterrupt, SystemExit) as end:
+        if not writer.ends_stopped_turns or writer.turn is None:
+            raise
+        writer.finish(writer.turn)
+        return INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code if isinstance(end.code, int) else FAILED
     finally:
         forget()
         writer.interrupted()
@@ -169,15 +172,3 @@ def _command(session: Session, command: str = "", value: str = "") -> None:
             show(session.toolsets)
         case _:
             raise UnknownNameError("command", f"/{command}", ["/help", "/model", "/new", "/quit", "/toolset", "/undo"])
-
-
-@contextmanager
-def _nobody_to_ask() -> Iterator[None]:
-    """Have nothing ask the person in the body: a question would be written between the JSON lines."""
-    before = sys.stdin
-    with open(os.devnull, "r+", encoding="utf-8") as nothing, redirect_stdout(nothing):
-        sys.stdin = nothing
-        try:
-            yield
-        finally:
-            sys.stdin = before

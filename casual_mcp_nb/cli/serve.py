@@ -16,6 +16,7 @@ from casual_mcp_nb.types.service import ServeLimits
 if TYPE_CHECKING:
     from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.session import Session
+    from casual_mcp_nb.types.server import Policies
 
 _SOURCE = Source()
 _LIMITS = ServeLimits()
@@ -32,6 +33,7 @@ def http(
     port: int = 8000,
     allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     allow_origin: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    allow: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     max_turns: int = _LIMITS.max_turns,
     turn_seconds: float = _LIMITS.turn_seconds,
     source: Source = _SOURCE,
@@ -39,7 +41,7 @@ def http(
     """Serve chat as an HTTP API until Ctrl-C: POST /chat, GET /toolsets, GET /health, GET /docs.
 
     Other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
-    Calls that would ask a person are denied; `approval` in the config decides which ask.
+    Nobody is asked before calls: those of destructive tools are denied; --allow and `approval` in the config decide it.
 
     Args:
         config: The config file.
@@ -47,14 +49,17 @@ def http(
         port: The port; 0 for a free one.
         allow_host: Another name by which clients address it, such as that of a proxy; can be repeated.
         allow_origin: A site whose pages may use it, such as https://example.org; can be repeated.
+        allow: Run the tools of this server without asking; can be given several times.
         max_turns: How many turns run at the same time.
         turn_seconds: How long a turn may take.
     """
     if config is not None:
         source = replace(source, config=config)
     limits = replace(_LIMITS, max_turns=max_turns, turn_seconds=turn_seconds)
+    approval: dict[str, Policies] = dict.fromkeys(allow, "never")
     return _until_ctrl_c(
-        source, lambda session: session.serve(host, port, limits=limits, hosts=allow_host, origins=allow_origin)
+        source,
+        lambda session: session.serve(host, port, approval=approval, limits=limits, hosts=allow_host, origins=allow_origin),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.types.config import Config
     from casual_mcp_nb.types.server import Policies
+    from casual_mcp_nb.types.tool import ToolSpec
     from casual_mcp_nb.types.trust import Trust
 
 DEFAULT_CONFIG = Path("casual_mcp_config.json")
@@ -78,6 +79,7 @@ class Source:
         from casual_mcp_nb.session import Session
 
         session = Session(config or self.load(), trust=self.trust, quiet=True, approval=approval)
+        session.questions.how_to_allow = _allowed_by_option
         try:
             report = session.trust()
             if starts and report.required:
@@ -123,6 +125,12 @@ def tell_failures(session: Session) -> None:
     for status in session.servers.values():
         if status.state == "failed" or status.error is not None:
             tell(line_of(status))
+
+
+def _allowed_by_option(tool: ToolSpec) -> str:
+    """Return how calls of a tool are allowed on the command line."""
+    option = f"--allow {tool.server}" if tool.server.replace("-", "").replace("_", "").isalnum() else f"--allow {tool.server!r}"
+    return f'Whoever runs this can allow it with {option}, or with "approval" of this server in the config.'
 
 
 def _ask_for_trust(report: Trust) -> None:

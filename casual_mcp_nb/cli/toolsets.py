@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -11,7 +11,7 @@ from casual_mcp_nb.cli.exit_codes import FAILED
 from casual_mcp_nb.cli.source import Source
 from casual_mcp_nb.cli.terminal import AsJson, ask, can_ask, show, tell, write_json
 from casual_mcp_nb.cli.toolset_rules import Rules, change, chosen
-from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import TrustRequiredError, UnknownNameError, UsageError, shown
 
 if TYPE_CHECKING:
     from casual_mcp_nb.session import Session
@@ -102,6 +102,7 @@ def create(
     rules: Rules = {}
     if include or exclude:
         change(rules, include=include, exclude=exclude)
+        _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include")
         rules, description = _asked(source, config, rules, description)
@@ -136,6 +137,7 @@ def edit(
     text = before.description if description is None else description
     if include or exclude or remove or description is not None:
         change(rules, include=include, exclude=exclude, remove=remove)
+        _check_names(source, config, [*include, *exclude])
     else:
         _check_asking("--include, --exclude, --remove or --description")
         rules, text = _asked(source, config, rules, text)
@@ -223,6 +225,33 @@ def _words(rule: Any) -> str:
             return ", ".join(names) or "none"
         case _:
             return "none"
+
+
+def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
+    """Check that servers and tools exist; servers whose tools are named are started for that.
+
+    Raises:
+        UnknownNameError: One does not exist.
+    """
+    wanted: dict[str, list[str]] = {}
+    for server, _, tool in (name.partition(":") for name in names):
+        if server not in config.servers:
+            raise UnknownNameError("server", server, config.servers)
+        wanted.setdefault(server, []).extend([tool] if tool else [])
+    named = {server: config.servers[server] for server, tools in wanted.items() if tools}
+    if not named:
+        return
+    try:
+        with source.connected(config.model_copy(update={"servers": named, "tool_sets": {}})) as session:
+            for server in named:
+                has = [tool.name for tool in session.tools if tool.server == server]
+                unknown = [tool for tool in wanted[server] if tool not in has]
+                if session.servers[server].state != "ready":
+                    tell(f"{shown(server)} did not start, so it was not checked that it has {', '.join(map(shown, unknown))}.")
+                elif unknown:
+                    raise UnknownNameError(f"tool of server {server}", unknown[0], has)
+    except TrustRequiredError:
+        tell("You have not accepted this config, so nothing was started, and it was not checked that these tools exist.")
 
 
 def _check_asking(option: str) -> None:

@@ -42,14 +42,22 @@ class TurnWriter(ABC):
 
     Args:
         session: The session, whose turn is stopped when nobody reads what is written.
+
+    Attributes:
+        turn: The turn; None before it began.
     """
+
+    ends_stopped_turns = False
+    """Whether the end of a turn that the person or a signal stopped is written too."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._broken: OSError | None = None
+        self.turn: Turn | None = None
 
-    def on_event(self, _turn: Turn, event: Event) -> None:
+    def on_event(self, turn: Turn, event: Event) -> None:
         """Write an event; called on the engine's thread."""
+        self.turn = turn
         if self._broken is not None:
             return
         try:
@@ -82,6 +90,8 @@ class TurnWriter(ABC):
 
 class JsonLines(TurnWriter):
     """Writes one JSON object a line, to what is stdout when it is made."""
+
+    ends_stopped_turns = True
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

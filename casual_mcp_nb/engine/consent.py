@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,7 +69,8 @@ class Consent:
         config_of: Returns the config of a server; None for one that lives in this process.
         overrides: Policies by server that replace those of the configs.
         approver: Asks the person; None: nobody can be asked.
-        can_ask: Returns whether somebody could answer now. Where nobody can, calls that only the default policy asks about run.
+        can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
+            default and the tool does not say whether it is destructive.
         limits: How long to wait for an answer.
         strict: Whether every call asks unless its policy was set to `never`.
 
@@ -76,6 +78,8 @@ class Consent:
         strict: As given.
         approver: As given.
         can_ask: As given.
+        how_to_allow: Returns, for a call that is denied because nobody can be asked, how the person allows it there.
+        runs_nothing: Returns whether calls of a tool run nothing, because they are replayed: then nobody need be asked.
     """
 
     def __init__(
@@ -96,6 +100,8 @@ class Consent:
         self._config_of = config_of
         self._overrides = dict(overrides or {})
         self.can_ask = can_ask or (lambda: True)
+        self.how_to_allow: Callable[[ToolSpec], str] = allowed_in_python
+        self.runs_nothing: Callable[[ToolSpec], bool] = lambda tool: False
         self._answers = _Answers()
 
     def forget(self) -> None:
@@ -173,17 +179,15 @@ class Consent:
         request = self._request(tool, arguments, answers)
         if isinstance(request, Permission):
             return request
-        if request.policy == "default" and not (self.approver and self.can_ask()):
-            return _run_unasked(request, answers, on_notice)
-        if self.approver is None:
-            return _decided(request, "nobody", False, reason=NO_ONE)
+        # With a policy that was set, code can answer too, where neither a terminal nor a panel is.
+        if self.approver is None or (request.policy == "default" and not self.can_ask()):
+            return self._unasked(request, answers, on_notice)
         on_asked(True)
         try:
             by, decision = await self._answer(self.approver, request)
         except NoOneToAsk:
             on_asked(False)
-            unasked = request.policy == "default"
-            return _run_unasked(request, answers, on_notice) if unasked else _decided(request, "nobody", False, reason=NO_ONE)
+            return self._unasked(request, answers, on_notice)
         on_asked(False)
         self._remember(request, decision, answers)
         reason = decision.verdict if isinstance(decision.verdict, str) else ""
@@ -207,6 +211,20 @@ class Consent:
             return Permission("nobody", False, reason=NO_ONE)
         reason = decision.verdict if isinstance(decision.verdict, str) else ""
         return Permission(by, decision.verdict is True, "always", "call", reason[:MAX_REASON])
+
+    def _unasked(self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
+        """Decide about a call that nobody can be asked about: the one rule for scripts, the command line, HTTP and MCP."""
+        tool = request.tool
+        if self.runs_nothing(tool):
+            return _decided(request, "nobody")
+        destructive = Risk.DESTRUCTIVE in (tool.risk, self._tool_changes.riskiest(tool).risk)
+        if request.policy == "default" and not destructive:
+            if tool.server not in answers.notified:
+                answers.notified.add(tool.server)
+                on_notice(_runs_unasked(tool))
+            return _decided(request, "nobody")
+        how = "" if request.reason in ONE_BY_ONE else f" {self.how_to_allow(tool)}"
+        return _decided(request, "nobody", False, reason=f"{NO_ONE}{how}")
 
     def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
         """Return what the person is asked before a call, or the permission that makes asking unnecessary."""
@@ -283,13 +301,15 @@ def _failed(error: Exception) -> Decision:
     return Decision(f"Asking for approval failed ({type(error).__name__}).")
 
 
-def _run_unasked(request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
-    """Let a call run that nobody can be asked about, with one notice for each server."""
-    tool = request.tool
-    if tool.server not in answers.notified:
-        answers.notified.add(tool.server)
-        risk = "can delete or overwrite data" if tool.risk is Risk.DESTRUCTIVE else "may delete or overwrite data"
-        hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
-        text = f"No one can be asked here, so tools of server {shown(tool.server)} that {risk} run without approval"
-        on_notice(Notice(f"{text}: {shown(tool.name)} is the first. In the config, {hint}.", tool.server))
-    return _decided(request, "nobody")
+def _runs_unasked(tool: ToolSpec) -> Notice:
+    """Return the one notice for a server whose tools say nothing, and so run where nobody can be asked."""
+    text = f"No one can be asked here, and tools of server {shown(tool.server)} do not say whether they delete data"
+    hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
+    return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
+
+
+def allowed_in_python(tool: ToolSpec) -> str:
+    """Return how calls of a tool are allowed where a chat or a service was made in Python."""
+    policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
+    allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
+    return f'Whoever runs this can allow it with {allowing}, or with "approval": {policy} on this server in the config.'

@@ -54,6 +54,7 @@ def put_in_place(
 
     others = [replaying(name) for name, entry in entries.items() if name not in server_manager.names and not entry.added]
     server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
+    consent.runs_nothing = lambda tool: tool.server != toolbox.name and replayer.has("call", server=tool.server, tool=tool.name)
     approver, can_ask = consent.approver, consent.can_ask
     consent.approver = _replayed(approver, can_ask, replayer, toolbox)
     if replayer.has("approval"):

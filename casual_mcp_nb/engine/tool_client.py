@@ -63,6 +63,7 @@ class ToolClient:
         options: Which tools: a toolset, discovery, delivery; what they leave open follows the chat's selection as it is then.
         approver: Asks the person of the client.
         can_ask: Returns whether that person could answer now.
+        how_to_allow: As of `Consent`.
         admit: Awaited before each use; it raises if the servers may not be started.
         on_notice: Called with what the client's person should know about a call.
     """
@@ -74,6 +75,7 @@ class ToolClient:
         *,
         approver: Approver,
         can_ask: Callable[[], bool],
+        how_to_allow: Callable[[ToolSpec], str],
         admit: Callable[[], Awaitable[None]],
         on_notice: Callable[[Notice], None] = lambda _: None,
     ) -> None:
@@ -81,6 +83,7 @@ class ToolClient:
         self._options = options
         self._consent = chat.consent.apart()
         self._consent.approver, self._consent.can_ask = approver, can_ask
+        self._consent.how_to_allow = how_to_allow
         self._admit = admit
         self._on_notice = on_notice
         self._found: dict[str, ToolSpec] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.providers.registry import spec_of
+from casual_mcp_nb.types.tokens import sampled
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -40,7 +41,9 @@ def counter_for(model: ChatModel) -> Callable[[str], int] | None:
         encoding = ENCODINGS.get(name) or (tiktoken.get_encoding(name) if _is_here(name) else None)
     except (ImportError, KeyError, ValueError, OSError):
         return None
-    return (lambda text: len(encoding.encode_ordinary(text))) if encoding is not None else None
+    if encoding is None:
+        return None
+    return lambda text: round(sampled(text, lambda part: len(encoding.encode_ordinary(part))))
 
 
 def _is_here(name: str) -> bool:

@@ -9,9 +9,10 @@ import socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.serve.connection import Connection
 
+MAX_PORT = 65_535
 KEEP_ALIVE_SECONDS = 15
 END_SECONDS = 2.0
 """How long responses have to be read when the server ends."""
@@ -23,6 +24,9 @@ def bound_socket(host: str, port: int) -> socket.socket:
     Raises:
         UsageError: The address does not exist, or is in use.
     """
+    # The resolver would take what is left of a larger number.
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
+        raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}; 0 takes a free one.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         bound = socket.socket(family, kind, protocol)
@@ -30,6 +34,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
         raise UsageError(f"Cannot serve at {shown(host)}: {error}.") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A head and its body are two writes: without it, the second would wait 40 ms for the acknowledgement of the first.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.bind(address)
     except (OSError, OverflowError) as error:
         bound.close()

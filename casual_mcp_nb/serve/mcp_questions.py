@@ -15,6 +15,7 @@ from mcp.shared.message import ServerMessageMetadata
 from casual_mcp_nb.connections.running_calls import ASKER
 from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.types.tool import ToolSpec
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,12 @@ class HostCall:
 
     async def approve(self, request: ApprovalRequest) -> Decision:
         """Ask the host's person whether a call may run."""
-        if request.policy == "default":
-            raise NoOneToAsk
         if self.approval == "host":
             return Decision(True, answered=False)
         tool = request.tool
-        if not self._can("form"):
-            return Decision(
-                f"Its policy asks a person, and this program cannot pass on the question. In the config, the approval of "
-                f"{shown(tool.server)} decides it.",
-                answered=False,
-            )
+        # A host asks its person before calls anyway: nobody is asked twice about tools that say nothing.
+        if not self._can("form") or (request.policy == "default" and request.reason == "unannotated"):
+            raise NoOneToAsk
         arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
         if len(arguments) > MAX_SHOWN:
             return Decision(f"Its arguments are too long to be shown: {len(arguments):,} characters.", answered=False)
@@ -103,6 +99,14 @@ class HostCall:
         except (MCPError, ValueError) as error:
             logger.warning("A host did not answer a question: %s", shown(str(error)))
             return mcp.ElicitResult(action="cancel")
+
+
+def allowed_by_host(tool: ToolSpec) -> str:
+    """Return how calls of a tool are allowed where a host cannot ask its person."""
+    return (
+        "This program cannot pass on the question. Whoever set up this server can leave it to it with `--approval host` "
+        f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
+    )
 
 
 async def approve(request: ApprovalRequest) -> Decision:

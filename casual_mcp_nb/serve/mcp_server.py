@@ -28,7 +28,7 @@ from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import CasualMcpError
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
-from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, approve
+from casual_mcp_nb.serve.mcp_questions import HostApproval, HostCall, allowed_by_host, approve
 from casual_mcp_nb.serve.mcp_values import result_to_mcp, text_result, tool_to_mcp
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.selection import Selection
@@ -170,7 +170,9 @@ class ToolServer:
         connection: Connection = client_session._connection
         host: _Host | None = connection.state.get(_HOST)
         if host is None:
-            client = self._tools.client(self._options, approver=approve, can_ask=lambda: False, on_notice=_log)
+            client = self._tools.client(
+                self._options, approver=approve, can_ask=lambda: True, how_to_allow=allowed_by_host, on_notice=_log
+            )
             host = connection.state[_HOST] = _Host(client, connection)
             self._hosts.add(host)
             connection.exit_stack.callback(self._hosts.discard, host)

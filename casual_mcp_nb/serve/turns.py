@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions, split_messages
 from casual_mcp_nb.notebook.observers import Observers
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 5.0
 """How long to wait for turns that are being stopped."""
-NO_APPROVAL = "Calls of this tool need the approval of a person, and this service has nobody who could give it."
 
 
 class ServedTurns:
@@ -125,7 +123,7 @@ class ServedTurns:
         consent = self._chat.consent.apart()
         consent.set_overrides(self._approval)
         if not isinstance(self._chat.tape, Replayer):
-            consent.approver, consent.can_ask = _deny, lambda: True
+            consent.approver, consent.can_ask = None, lambda: False
         return self._chat.apart(consent, private=True)
 
     async def close(self) -> None:
@@ -136,10 +134,6 @@ class ServedTurns:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_SECONDS)
-
-
-async def _deny(_: ApprovalRequest) -> Decision:
-    return Decision(NO_APPROVAL, answered=False)
 
 
 def _ended() -> ProblemError:

@@ -87,9 +87,9 @@ class Replayer:
             return name
         return next((recorded for recorded, entry in self.models.items() if entry.model == model), name)
 
-    def has(self, kind: Kind) -> bool:
-        """Return whether there is an interaction of a kind."""
-        return any(each.kind == kind for each in self.cassette.interactions)
+    def has(self, kind: Kind, **request: str) -> bool:
+        """Return whether there is an interaction of a kind, whose request has these values."""
+        return any(each.kind == kind and request.items() <= each.request.items() for each in self.cassette.interactions)
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
         """Return the interaction that answers a request, which counts as played; None if there is none."""

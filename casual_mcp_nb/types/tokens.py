@@ -18,6 +18,10 @@ _PIECE = re.compile(r"[ _]?[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+|\s+")
 _LONG_WORD = 10
 _DEFINITION_TOKENS = 6
 _SCALE = 0.92
+_COUNTED_WHOLE = 200_000
+_SLICES = 50
+_SLICE = _COUNTED_WHOLE // _SLICES
+_MANY_TEXTS = 100
 
 IMAGE_TOKENS = 1_000
 """Estimated tokens of an image: providers count 100 to 1,700, depending on its size in pixels."""
@@ -30,19 +34,41 @@ def estimate_tokens(text: str) -> int:
     punctuation one, any other letter one; the sum is scaled by a measured factor. Over the tool definitions of real MCP servers
     the sum is within a tenth of a count with a real vocabulary; a single short text can be off by a quarter.
 
+    A text of more than 200,000 characters is estimated from a sample, see `sampled`.
+
     Args:
         text: Any text.
 
     Returns:
         The estimated number of tokens, 0 for an empty text.
     """
+    return math.ceil(_SCALE * sampled(text, _pieces))
+
+
+def _pieces(text: str) -> int:
     pieces = _PIECE.findall(text)
     if text.isascii():
         long_words = [size for size in map(len, pieces) if size > _LONG_WORD]
-        count = len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in long_words])
-    else:
-        count = sum([1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in pieces])
-    return math.ceil(_SCALE * count)
+        return len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in long_words])
+    return sum([1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in pieces])
+
+
+def sampled(text: str, count: Callable[[str], int]) -> float:
+    """Return how many tokens a text has: counted, up to 200,000 characters; of a longer one, from a sample.
+
+    The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. Of
+    text that is alike throughout, or in stretches of a twentieth of it, the number is within 5% of a count of the whole. Of a
+    text that was made to mislead it can be off by as much as the densest text (a token for each character) differs from the
+    sparsest (one for eight).
+
+    Args:
+        text: Any text.
+        count: Counts the tokens of a text.
+    """
+    if len(text) <= _COUNTED_WHOLE:
+        return count(text)
+    starts = (number * (len(text) - _SLICE) // (_SLICES - 1) for number in range(_SLICES))
+    return sum(count(text[start : start + _SLICE]) for start in starts) * len(text) / _COUNTED_WHOLE
 
 
 def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_tokens) -> int:
@@ -61,6 +87,9 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
     if message.role == "assistant" and message.tool_calls:
         for call in message.tool_calls:
             texts += [call.function.name, call.function.arguments]
+    if len(texts) > _MANY_TEXTS:
+        # As one text, so that it can be sampled.
+        texts = [" ".join(texts)]
     return 4 + images * IMAGE_TOKENS + sum([count(text) for text in texts if text])
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from kit.scripted_http import Reply, Request, ScriptedHttp
 
 from casual_mcp_nb.cli.app import FAILED, WRONG_USAGE
 from tests.cli.conftest import CONFIG, Run
@@ -55,6 +56,25 @@ def test_events_as_json_lines(config: Path, run: Run) -> None:
 @pytest.mark.parametrize("words", [["--model", "gtp"], ["--toolset", "nmbers"], ["--allow", "maths"]])
 def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
     assert run("chat", QUESTION, *words)[0] == WRONG_USAGE
+
+
+@pytest.mark.defect("F23")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_stops_a_turn_is_written_as_its_end(number: signal.Signals, config: Path, run: Run) -> None:
+    def answer(_: Request) -> Reply:
+        os.kill(os.getpid(), number)
+        server.stopped.wait(20)
+        return Reply(500, {})
+
+    with ScriptedHttp(answer) as server:
+        desk = {"provider": "openai", "base_url": f"{server.url}/v1", "api_key": "sk-not-a-real-key"}
+        config.write_text(json.dumps({"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}))
+        code, out, _ = run("chat", QUESTION, "--json")
+        server.stopped.set()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert code == (130 if number == signal.SIGINT else 128 + number)
+    assert [each["event"] for each in events].count("turn_finished") == 1
+    assert (events[-1]["event"], events[-1]["status"]) == ("turn_finished", "stopped")
 
 
 def ask_always(config: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from casual_mcp_nb import __version__
-from casual_mcp_nb.cli.app import BROKEN_PIPE, FAILED, WRONG_USAGE, main
+from casual_mcp_nb.cli.app import BROKEN_PIPE, FAILED, WRONG_USAGE, app, main
 
 HEAVY = ("fastmcp", "mcp", "openai", "anthropic", "IPython", "pydantic", "casual_llm", "jinja2", "numpy")
 
@@ -78,3 +81,59 @@ def test_a_mistake_of_ours_shows_no_message_that_could_hold_a_secret(
     assert "KeyError" in err
     assert "sk-secret" not in err
     assert "Traceback" not in err
+
+
+def commands(within: App = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command that has `--json`."""
+    if within.default_command and any("--json" in argument.names for argument in within.assemble_argument_collection()):
+        yield path
+    for name, inner in within.resolved_commands().items():
+        if not name.startswith("-"):
+            yield from commands(inner, (*path, name))
+
+
+NEEDED = {("tool",): ["math:add"], ("call",): ["math:add"], ("search",): ["x"], ("toolsets", "show"): ["mine"]}
+BREAKING = {"config": ["--config", "missing.json"], "option": ["--no-such-option"]}
+
+
+@pytest.mark.defect("F23")
+@pytest.mark.parametrize("how", BREAKING)
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_with_json_an_error_is_an_object_on_stdout(
+    words: tuple[str, ...], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello"))
+    breaking = BREAKING[how]
+    if how == "config" and words in (("demo",), ("migrate-config",)):
+        breaking = ["--model", "no-such-provider:x"] if words == ("demo",) else ["missing.json"]
+    assert main([*words, *NEEDED.get(words, []), *breaking, "--json"]) != 0
+    *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert last["error"]
+
+
+@pytest.mark.defect("F23")
+@pytest.mark.parametrize("words", [("chat", "Hi"), ("tools",), ("call", "math:add")])
+def test_a_name_or_a_mistake_of_ours_is_an_object_too(
+    words: tuple[str, ...], config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {"chat": ["--model", "gtp"], "tools": ["maths"], "call": []}[words[0]]
+    assert main([*words, *wrong, "--json"]) != 0
+    error = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert error["kind"] == "unknown_name"
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("casual_mcp_nb.config.load_config", broken)
+    assert main([*words, "--json"]) == FAILED
+    out = capsys.readouterr().out
+    assert json.loads(out)["kind"] == "internal"
+    assert "a secret" not in out
+
+
+@pytest.mark.defect("F23")
+@pytest.mark.parametrize("port", ["99999", "65536", "-1"])
+@pytest.mark.parametrize("words", [("serve",), ("serve", "mcp", "--transport", "http")])
+def test_a_port_that_does_not_exist_is_refused(words: tuple[str, ...], port: str, config: Path) -> None:
+    assert main([*words, "--port", port]) == WRONG_USAGE

@@ -107,3 +107,34 @@ def test_rules_are_changed_in_the_order_remove_include_exclude() -> None:
     rules: dict[str, Any] = {"one": {"exclude": ["a"]}, "two": ["x"], "three": True}
     change(rules, include=["one:a", "two:y", "three:z", "four"], exclude=["two:x", "three:q"], remove=["three"])
     assert rules == {"one": {"exclude": []}, "two": ["y"], "three": ["z"], "four": True}
+
+
+@pytest.mark.defect("F23")
+@pytest.mark.parametrize("command", ["create", "edit"])
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["--include", "math:pwer"], "power"),
+        (["--exclude", "math:pwer"], "power"),
+        (["--include", "mth"], "math"),
+        (["--include", "units:nope"], "convert_units"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest_names(
+    command: str, words: list[str], nearest: str, config: Path, run: Run
+) -> None:
+    before = config.read_text(encoding="utf-8")
+    code, _, err = run("toolsets", command, "numbers" if command == "edit" else "mine", *words)
+    assert code == WRONG_USAGE
+    assert nearest in err
+    assert config.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.defect("F23")
+def test_a_server_that_does_not_start_is_told(config: Path, run: Run) -> None:
+    missing = {"command": "no-such-program-anywhere"}
+    config.write_text(json.dumps({**CONFIG, "servers": {**CONFIG["servers"], "broken": missing}}), encoding="utf-8")
+    code, _, err = run("toolsets", "create", "mine", "--include", "broken:anything")
+    assert code == 0
+    assert "anything" in err
+    assert saved(config)["mine"] == {"broken": ["anything"]}

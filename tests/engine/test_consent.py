@@ -134,13 +134,13 @@ async def test_a_policy_of_a_config_names_tools_and_one_in_python_counts_instead
 
 
 @pytest.mark.defect("A4")
-async def test_where_nobody_can_be_asked_the_default_lets_calls_run_and_says_so_once() -> None:
+async def test_where_nobody_can_be_asked_tools_that_say_nothing_run_and_the_turn_says_so_once() -> None:
     async with McpToolChat.from_config(stdio()) as chat:
         turn = await ask(chat, *each(), "done")
-        assert set(statuses(turn)) == {"ok"}
+        assert dict(zip(NAMES, statuses(turn), strict=True)) == {name: "denied" if name == "wipe" else "ok" for name in NAMES}
         (notice,) = turn.notices
         assert notice.server == "box"
-        assert "'wipe'" in notice.text
+        assert "'note'" in notice.text
         assert "approval" in notice.text
         assert (await ask(chat, *each(), "done")).notices == []
 
@@ -155,7 +155,7 @@ async def test_where_nobody_can_be_asked_a_policy_that_was_set_denies(approval: 
 
 
 @pytest.mark.defect("A4")
-@pytest.mark.parametrize(("approval", "status"), [(None, "ok"), ("destructive", "denied")])
+@pytest.mark.parametrize(("approval", "status"), [(None, "denied"), ({"note": "always"}, "denied"), ("never", "ok")])
 async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, status: str) -> None:
     async def nobody(request: ApprovalRequest) -> bool:
         raise NoOneToAsk

@@ -131,7 +131,7 @@ def test_a_failure_is_the_last_event(client: httpx.Client) -> None:
 def test_a_call_that_would_ask_is_denied_and_the_model_reads_why(client: httpx.Client) -> None:
     answer = client.post("/chat", json=ask(order("", ("desk__burn", {"what": "all"})))).json()
     assert "burnt" not in answer["response"]
-    assert "nobody" in answer["response"]
+    assert "approval=" in answer["response"]
 
 
 def test_a_policy_allows_it(session: Session) -> None:

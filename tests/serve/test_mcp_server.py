@@ -232,7 +232,7 @@ async def test_a_policy_asks_the_person_of_the_host(opened: Callable[..., Sessio
         mute = await connect(endpoint)
         refused = await mute.call_tool("desk__burn", burn)
         assert refused.is_error
-        assert "policy" in text(refused)
+        assert "--approval host" in text(refused)
 
         person = answering(None, ONCE, ALWAYS)
         client = await connect(endpoint, elicitation_callback=person)
@@ -254,13 +254,17 @@ async def test_a_policy_asks_the_person_of_the_host(opened: Callable[..., Sessio
         assert not (await trusting.call_tool("desk__burn", burn)).is_error
 
 
-async def test_calls_without_a_policy_are_left_to_the_host(opened: Callable[..., Session], desk: Desk) -> None:
+async def test_without_a_policy_the_person_of_the_host_is_asked_about_destructive_tools(
+    opened: Callable[..., Session], desk: Desk
+) -> None:
     async with clients() as connect:
         person = answering(ONCE)
-        client = await connect(await opened().serve_mcp_async(), elicitation_callback=person)
+        endpoint = await opened().serve_mcp_async()
+        client, mute = await connect(endpoint, elicitation_callback=person), await connect(endpoint)
+        assert (await mute.call_tool("desk__burn", {"what": "x"})).is_error
         assert not (await client.call_tool("desk__burn", {"what": "x"})).is_error
         assert desk.burnt == 1
-        assert not person.asked
+        assert len(person.asked) == 1
         strict = await connect(await opened(strict=True).serve_mcp_async())
         assert (await strict.call_tool("desk__add", {"a": 1, "b": 2})).is_error
 

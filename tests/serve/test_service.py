@@ -262,6 +262,25 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
     assert max(sizes) <= connection.READ_BYTES
 
 
+@pytest.mark.defect("G11")
+@pytest.mark.parametrize("door", ["serve", "serve_mcp"])
+def test_no_answer_waits_for_an_acknowledgement(door: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_delay: list[int] = []
+    made = connection.Connection.connection_made
+
+    def noted(self: connection.Connection, transport: Any) -> None:
+        option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        without_delay.append(option)
+        made(self, transport)
+
+    monkeypatch.setattr(connection.Connection, "connection_made", noted)
+    with getattr(session, door)(port=0) as endpoint:
+        httpx.get(endpoint.url)
+        assert endpoint._listener._bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert without_delay
+    assert all(without_delay)
+
+
 def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -11,7 +11,7 @@ from casual_mcp_nb.engine.approval import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
 from casual_mcp_nb.notebook.interaction.form import FORMATS, FormField
-from casual_mcp_nb.notebook.interaction.prompt import prompted
+from casual_mcp_nb.notebook.interaction.prompt import can_prompt, prompted
 from casual_mcp_nb.notebook.interaction.questions import ApprovalQuestion, Question, StepQuestion
 
 logger = logging.getLogger(__name__)
@@ -47,10 +47,13 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
     except NotImplementedError:
         question.no_one_to_ask()
     except Exception as error:
-        # Also the end of input (Ctrl-D), which approves nothing.
         if not isinstance(error, EOFError | OSError | RuntimeError | ValueError):
             logger.error("Asking with input() failed.", exc_info=error)
-        question.expire("No one is available to answer.")
+        if can_prompt():
+            # The end of input (Ctrl-D) approves nothing.
+            question.expire("No one is available to answer.")
+        else:
+            question.no_one_to_ask()
 
 
 async def _approval(question: ApprovalQuestion, ask: Ask) -> None:

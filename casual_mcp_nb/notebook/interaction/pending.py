@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from casual_mcp_nb.engine.approval import ApprovalRequest, Decision
+from casual_mcp_nb.engine.approval import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.engine.before_model_call import BeforeModelCall, MessageEdit
+from casual_mcp_nb.engine.consent import allowed_in_python
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
 from casual_mcp_nb.notebook.interaction.input_prompts import ask_with_input
@@ -22,6 +23,7 @@ from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Request
+from casual_mcp_nb.types.tool import ToolSpec
 
 CLICKS_ARRIVE_SINCE = (7, 4)
 """The version of ipykernel since which a click arrives while a cell awaits."""
@@ -46,11 +48,13 @@ class Questions(Sequence[Question]):
     Attributes:
         limits: How long questions wait, and how many at a time; enforced by the callers of `approve` and `elicit`.
         unattended: Whether nobody is there to answer, as in a process that only serves.
+        how_to_allow: Returns how a call that is denied because nobody can be asked is allowed, for whoever started the session.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
         self.limits = AnswerLimits()
         self.unattended = False
+        self.how_to_allow: Callable[[ToolSpec], str] = allowed_in_python
         self._engine = engine
         self._observers = observers
         self._open: dict[str, Question] = {}
@@ -183,6 +187,8 @@ class Questions(Sequence[Question]):
 
     async def approve(self, request: ApprovalRequest) -> Decision:
         """Ask whether a call may run; an `Approver`."""
+        if self.unattended:
+            raise NoOneToAsk
         question = ApprovalQuestion(self._channel(), request)
         decision: Decision = await self._answer(question)
         if decision.verdict is True:
