@@ -26,6 +26,7 @@ from casual_mcp_nb.engine.approval import (
 )
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.errors import closest, shown
+from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.permission import Authority, Permission
@@ -310,6 +311,8 @@ def _runs_unasked(tool: ToolSpec) -> Notice:
 
 def allowed_in_python(tool: ToolSpec) -> str:
     """Return how calls of a tool are allowed where a chat or a service was made in Python."""
+    if tool.server == NOTEBOOK:
+        return 'Whoever runs this can allow it by adding the function with approval="never".'
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
     allowing = f"approval={{{json.dumps(tool.server, ensure_ascii=False)}: {policy}}}"
     return f'Whoever runs this can allow it with {allowing}, or with "approval": {policy} on this server in the config.'

@@ -113,7 +113,7 @@ def test_with_json_an_error_is_an_object_on_stdout(
 
 
 @pytest.mark.defect("F23")
-@pytest.mark.parametrize("words", [("chat", "Hi"), ("tools",), ("call", "math:add")])
+@pytest.mark.parametrize("words", [("chat", "Hi"), ("tools",), ("call", "math:ad")])
 def test_a_name_or_a_mistake_of_ours_is_an_object_too(
     words: tuple[str, ...], config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,13 +58,13 @@ def test_what_is_wrong_changes_nothing(words: list[str], config: Path, run: Run)
 def test_a_server_that_does_not_exist_is_not_saved(config: Path, run: Run) -> None:
     before = config.read_bytes()
     code, _, err = run("toolsets", "create", "mine", "--include", "maths")
-    assert code == FAILED
+    assert code == WRONG_USAGE
     assert "maths" in err
     assert config.read_bytes() == before
 
 
 def test_one_that_does_not_fit_is_told(config: Path, run: Run) -> None:
-    run("toolsets", "edit", "numbers", "--include", "math:nothing_like_this")
+    config.write_text(config.read_text(encoding="utf-8").replace('"power"', '"nothing_like_this"'), encoding="utf-8")
     code, out, err = run("toolsets", "show", "numbers", "--json")
     assert code == FAILED
     assert "nothing_like_this" in json.loads(out)["problem"]

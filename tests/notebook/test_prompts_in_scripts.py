@@ -144,13 +144,13 @@ session.close()
 """
 
 
-@pytest.mark.defect("A4")
-def test_a_script_without_a_terminal_runs_what_the_default_asks_about_and_says_so_once() -> None:
+@pytest.mark.defect("F22")
+def test_a_script_without_a_terminal_runs_nothing_that_says_it_is_destructive() -> None:
     with started(DEFAULT, subprocess.PIPE) as process:
         returned, out, err = ended(process)
     assert (returned, err) == (0, "")
     lines = [line for line in out.splitlines() if line.startswith("STATUSES")]
-    assert lines == ["STATUSES ok ok shop", "STATUSES ok ok"]
+    assert lines == ["STATUSES denied ok", "STATUSES denied ok"]
 
 
 @pytest.mark.defect("A4")

@@ -263,8 +263,8 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
 
 
 @pytest.mark.defect("G11")
-@pytest.mark.parametrize("door", ["serve", "serve_mcp"])
-def test_no_answer_waits_for_an_acknowledgement(door: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["serve", "serve_mcp"])
+def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     without_delay: list[int] = []
     made = connection.Connection.connection_made
 
@@ -274,7 +274,7 @@ def test_no_answer_waits_for_an_acknowledgement(door: str, session: Session, mon
         made(self, transport)
 
     monkeypatch.setattr(connection.Connection, "connection_made", noted)
-    with getattr(session, door)(port=0) as endpoint:
+    with getattr(session, way)(port=0) as endpoint:
         httpx.get(endpoint.url)
         assert endpoint._listener._bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert without_delay

@@ -121,12 +121,26 @@ def test_a_cell_that_runs_again_replaces_its_tool_without_a_notice(session: Sess
         def grow(by: int = size) -> int:
             return by
 
-        session.add_tool(grow, description=f"Grow by {size}.", annotations=ToolAnnotations(destructive=size == 2))
+        destructive = ToolAnnotations(destructive=size == 2)
+        session.add_tool(grow, description=f"Grow by {size}.", annotations=destructive, approval="never")
         turn = session.chat("Grow", model=asks(calls(call("notebook__grow"))))
     assert [tool.name for tool in session.tools.of_server("notebook")] == ["grow"]
     assert turn.tool_calls[0].result == "2"
     assert not session.changed_tools
     assert not [event for event in turn.trace.of(Notice) if "changed" in event.text]
+
+
+@pytest.mark.defect("F22")
+def test_a_destructive_function_is_denied_in_a_script_unless_it_was_added_with_that_policy(session: Session) -> None:
+    def wipe() -> str:
+        return "wiped"
+
+    session.add_tool(wipe, annotations=ToolAnnotations(destructive=True))
+    (denied,) = session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls
+    assert denied.status == "denied"
+    assert 'approval="never"' in denied.result
+    session.add_tool(wipe, annotations=ToolAnnotations(destructive=True), approval="never")
+    assert session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls[0].result == "wiped"
 
 
 def test_a_tool_that_raises_reaches_the_model_as_text_and_the_person_as_a_traceback(session: Session) -> None:
