@@ -438,6 +438,8 @@ def _database(rows: list[dict[str, Any]]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    # A large sort would spill to files, which no limit covers.
+    connection.execute("PRAGMA temp_store = MEMORY")
     keys = list(_columns(rows))[: connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)]
     names: list[str] = []
     taken: set[str] = set()

@@ -55,6 +55,18 @@ def test_a_job_that_keeps_its_interpreter_is_killed(worker: Worker) -> None:
     assert worker.run("render", template("{{ x }}", x=1), 5) == {"text": "1"}
 
 
+@pytest.mark.defect("G4")
+@LINUX
+def test_a_statement_over_a_large_result_spills_to_no_file(worker: Worker) -> None:
+    sql = (
+        "SELECT count(*) FROM (SELECT hex(zeroblob(2400000)) || a.i AS h FROM result a, result b ORDER BY h LIMIT -1 OFFSET 1)"
+    )
+    text = json.dumps([{"i": number} for number in range(100)])
+    job = {"key": "k", "text": text, "plain": False, "characters": 1_000, "seconds": 60, "sql": sql}
+    with pytest.raises(GaveUp, match="memory"):
+        worker.run("query", job, 60)
+
+
 def test_jobs_wait_for_one_another_for_as_long_as_they_may_take(worker: Worker) -> None:
     assert worker.run("validate", PLAIN, 5) is None
     given_up: list[str] = []
