@@ -1160,6 +1160,7 @@ class Session(Displayable):
             delivery: How the model gets what it found in this turn, see `DiscoveryOptions`; None for the selection's.
             max_steps: Maximum number of model calls in this turn; None for the config's limit.
             stream: False requests each answer in one piece; otherwise text is shown as it arrives, if the provider streams.
+            repair_calls: Whether calls that the model writes as text are run like others; None for what its config says.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
             context: Values for the parameters of your own functions that are marked with `Inject`; no model and no record gets

@@ -132,6 +132,7 @@ async def build_run(
         limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
         emit=emit,
         stream=options.given.get("stream") is not False,
+        repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),
         gate=options.given.get("gate"),
         context=await chat.contexts.of(model),
         select=chat.tools.view,
@@ -147,6 +148,7 @@ async def build_run(
     if kept and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
         limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}
+        limits |= {"repair_calls": True} if run.repair_calls else {}
         sent = options.request.without(["extra_body"]).shown() | limits
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)

@@ -111,6 +111,10 @@ class Dispatcher:
         matches = [tool for tool in self.view.catalog.matches(name) if self._is_offered(tool)]
         return matches[0] if len(matches) == 1 else None
 
+    def is_offered(self, name: str) -> bool:
+        """Return whether a name means a tool that the model was offered."""
+        return name in self.synthetic or self.offered(name) is not None
+
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 

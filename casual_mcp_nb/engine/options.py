@@ -41,7 +41,7 @@ class TurnOptions:
     def __init__(self, **options: Unpack[AllTurnFields]) -> None:
         self.given = options
         self.request = RequestOptions.of({name: value for name, value in options.items() if name in OPTION_NAMES})
-        for name, more in {"discovery": ("auto",), "stream": ()}.items():
+        for name, more in {"discovery": ("auto",), "stream": (), "repair_calls": ()}.items():
             value: object = options.get(name)
             if value is not None and not isinstance(value, bool) and value not in more:
                 hint = ", ".join(("True", "False", *map(repr, more)))

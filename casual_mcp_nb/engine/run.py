@@ -16,6 +16,7 @@ Everything that happens is emitted as an event; the trace of these events is the
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,7 @@ from casual_mcp_nb.engine.missed_search import missed_tool
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.view import cut_notices
+from casual_mcp_nb.engine.written_calls import written_calls
 from casual_mcp_nb.errors import ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.base import RequestAdapted
 from casual_mcp_nb.providers.limits import RateLimitWait
@@ -106,6 +108,7 @@ class Run:
         prefix: Compares each request with the one before.
         recorded: The steps that the turn begins with; `messages` has theirs.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
+        repair_calls: Whether calls of offered tools that the model writes as text are run.
     """
 
     model: ChatModel
@@ -131,6 +134,7 @@ class Run:
     prefix: PromptPrefix = field(default_factory=PromptPrefix)
     recorded: Turn | None = None
     plan_only: bool = False
+    repair_calls: bool = False
 
     def __post_init__(self) -> None:
         started = self.clock() if self.started is None else self.started
@@ -214,7 +218,7 @@ class Run:
         self.context.calibration.learn(request.tokens.total, response.usage)
         self._notify_of_cuts(step, request, response)
         self.prefix.response_id = response.response_id
-        message = self._names.clean(response.message)
+        message = self._names.clean(self._with_written_calls(response))
         self.messages.append(message)
         ended = (
             response.usage,
@@ -335,6 +339,27 @@ class Run:
             f"The conversation is too long for model {shown(self.model.name)}{stated}: its oldest exchanges are left out."
         )
         return True
+
+    def _with_written_calls(self, response: ModelResponse) -> AssistantMessage:
+        """Return a response in which calls that the model wrote as text are calls, if they are to be run; a notice says so."""
+        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+
+        message = response.message
+        if message.tool_calls or response.truncated:
+            return message
+        written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
+        if not written:
+            return message
+        names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
+        if not self.repair_calls:
+            self._notify(
+                f"The model wrote a call of {names} as text, so nothing was run. With repair_calls=True such calls are run."
+            )
+            return message
+        self._notify(f"The model wrote a call of {names} as text: it is run like any other call (repair_calls).")
+        functions = (AssistantToolCallFunction(name=each.name, arguments=json.dumps(each.arguments)) for each in written)
+        calls = [AssistantToolCall(id=f"written_{number}", function=function) for number, function in enumerate(functions)]
+        return AssistantMessage(content=before, tool_calls=calls)
 
     def _use_definitions(self) -> None:
         self.deliveries.refuse(self.model)

@@ -367,7 +367,9 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
         # Of an earlier version.
         return RecordedTurn(messages, cast("ChatOptions", options), () if len(sent) <= len(messages) else None)
     options |= {
-        name: value for name, value in request.get("options", {}).items() if name in (*OPTION_NAMES, "max_steps", "stream")
+        name: value
+        for name, value in request.get("options", {}).items()
+        if name in (*OPTION_NAMES, "max_steps", "stream", "repair_calls")
     }
     history = None
     if request["after"] <= len(sent) - len(messages):

@@ -42,6 +42,7 @@ class BoundModel:
         native_deferral: Whether the provider loads deferred tools itself; None if that follows from the model's name.
         hosted_tools: Definitions of tools that the provider runs itself, in its format.
         cache_diagnostics: Whether the provider is asked why its cache was missed; None if that follows from its address.
+        repair_calls: Whether calls that it writes as text are run.
 
     Attributes:
         own_options: The options without those of a turn.
@@ -69,6 +70,7 @@ class BoundModel:
         native_deferral: bool | None = None,
         hosted_tools: Sequence[Mapping[str, Any]] = (),
         cache_diagnostics: bool | None = None,
+        repair_calls: bool = False,
     ) -> None:
         self.client = client
         self.model = model
@@ -88,6 +90,7 @@ class BoundModel:
         self.native_deferral = native_deferral
         self.hosted_tools = tuple(hosted_tools)
         self.cache_diagnostics = cache_diagnostics
+        self.repair_calls = repair_calls
         self.tape: Recorder | Replayer | None = None
 
     @cached_property

@@ -178,6 +178,7 @@ class ModelFactory:
             native_deferral=client.native_deferral,
             hosted_tools=hosted_tools(spec_of(client.provider), config.hosted_tools),
             cache_diagnostics=client.cache_diagnostics,
+            repair_calls=config.repair_calls,
         )
         return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
 

@@ -107,6 +107,8 @@ class ModelConfig(RequestOptions):
             Ollama reserves memory for that many.
         hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
             The provider decides what they may do, and charges for them.
+        repair_calls: Whether a call of an offered tool that the model writes as text, as small models do, is run like any
+            other, with the same consent.
     """
 
     client: str
@@ -115,6 +117,7 @@ class ModelConfig(RequestOptions):
     context_window: int | None = Field(default=None, ge=1)
     thinking_tokens: int | None = Field(default=None, ge=1_024)
     hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(default_factory=dict)
+    repair_calls: StrictBool = False
 
     @model_validator(mode="after")
     def _room_for_the_answer(self) -> ModelConfig:

@@ -191,6 +191,7 @@ UNASKED = {
     "models.template": "a sandboxed text of the folder of templates",
     "models.context_window": "how much history is sent to the same provider",
     "models.thinking_tokens": "cost",
+    "models.repair_calls": "how calls of offered tools are read; each still follows its policy",
     "models.temperature": "style",
     "models.max_tokens": "cost",
     "models.top_p": "style",

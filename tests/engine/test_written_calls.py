@@ -1,0 +1,173 @@
+"""Calls that a model writes as text: named in a notice, run only where that was chosen, and never evaluated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastmcp import FastMCP
+from kit.history import assert_valid
+from kit.turns import ask
+
+from casual_mcp_nb.engine.approval import ApprovalRequest
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.written_calls import MAX_CALLS, MAX_TEXT, written_calls
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers import scripted_model
+from casual_mcp_nb.types.config import Config
+
+NAME = "math__add"
+OBJECT = '{"name": "math__add", "arguments": {"a": 1, "b": 2}}'
+WRITTEN = {
+    "tags": f"<tool_call>\n{OBJECT}\n</tool_call>",
+    "tags without an end": f"I will add them. <tool_call>{OBJECT}",
+    "parameters": OBJECT.replace("arguments", "parameters"),
+    "text in text": json.dumps({"name": NAME, "arguments": '{"a": 1, "b": 2}'}),
+    "fence": f"Sure:\n```json\n{OBJECT}\n```\nThat is it.",
+    "plain fence": f"```\n{OBJECT}\n```",
+    "prose before and after": f"I call the tool:\n{OBJECT}\nand wait.",
+    "python": "{'name': 'math__add', 'parameters': {'a': 1, 'b': 2, }}",
+    "openai": json.dumps({"type": "function", "function": {"name": NAME, "arguments": '{"a": 1, "b": 2}'}}),
+    "tool calls": json.dumps({"tool_calls": [{"function": {"name": NAME, "arguments": {"a": 1, "b": 2}}}]}),
+    "list": f"[{OBJECT}]",
+    "llama list": "[math__add(a=1, b=2)]",
+    "one call": "math__add(a=1, b=2)",
+    "fenced call": "```python\nmath__add(a=1, b=2)\n```",
+    "llama tag": '<function=math__add>{"a": 1, "b": 2}</function>',
+    "python tag": f"<|python_tag|>{OBJECT}",
+    "mistral": f"[TOOL_CALLS] [{OBJECT}]",
+    "tool name": json.dumps({"tool": "math:add", "args": {"a": 1, "b": 2}}),
+}
+NOT_CALLS = {
+    "prose": "The sum of 1 and 2 is 3.",
+    "empty": "",
+    "another tool": OBJECT.replace(NAME, "math__divide"),
+    "a person": '{"name": "Ada", "parameters": {"a": 1}}',
+    "a definition": json.dumps({"name": NAME, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}),
+    "no arguments": '{"name": "math__add"}',
+    "arguments that are a list": '{"name": "math__add", "arguments": [1, 2]}',
+    "positional": "[math__add(1, 2)]",
+    "an expression": "math__add(a=__import__('os').getpid(), b=1)",
+    "a nested call": "math__add(a=math__add(a=1, b=1), b=1)",
+    "infinite": '{"name": "math__add", "arguments": {"a": Infinity, "b": NaN}}',
+    "a set": "{'name': 'math__add', 'arguments': {'a': {1}, 'b': b'2'}}",
+    "broken": '<tool_call>{"name": "math__add", "arguments": {',
+    "too long": f"{OBJECT}{' ' * MAX_TEXT}",
+}
+HOSTILE = {
+    "brackets": "[" * MAX_TEXT,
+    "braces": '{"a":' * (MAX_TEXT // 5),
+    "tags": "<tool_call>" * (MAX_TEXT // 11),
+    "fences": "```json\n" * (MAX_TEXT // 8),
+    "lines": "{\n" * (MAX_TEXT // 2),
+    "minus": "-" * (MAX_TEXT - 1) + "1",
+    "nested": "f(a=" * (MAX_TEXT // 4),
+    "digits": f"[math__add(a={'9' * 10_000}, b=1)]",
+    "power": "[math__add(a=9**9**9**9, b=1)]",
+    "escapes": "{'name': 'math__add', 'x': '" + "\\d" * 5_000 + "'}",
+    "null": "math__add(a='\x00', b=1)\x00",
+    "surrogate": '{"name": "\\ud800", "arguments": {}}',
+}
+
+
+@pytest.mark.defect("J4")
+@pytest.mark.parametrize("form", WRITTEN)
+def test_each_form_is_read(form: str) -> None:
+    calls, before = written_calls(WRITTEN[form], lambda name: name in (NAME, "math:add"))
+    assert [(call.name.replace(":", "__"), call.arguments) for call in calls] == [(NAME, {"a": 1, "b": 2})]
+    assert NAME not in before
+
+
+@pytest.mark.defect("J4")
+@pytest.mark.parametrize("text", [*NOT_CALLS.values(), *HOSTILE.values()], ids=[*NOT_CALLS, *HOSTILE])
+def test_what_is_not_a_call_of_an_offered_tool_is_text(text: str) -> None:
+    assert written_calls(text, lambda name: name == NAME) == ([], "")
+
+
+@pytest.mark.defect("J4")
+def test_several_calls_are_read_up_to_a_limit() -> None:
+    for text in (OBJECT * 50, f"<tool_call>{OBJECT}</tool_call>\n" * 50, f"[{', '.join(['math__add(a=1, b=2)'] * 50)}]"):
+        assert len(written_calls(text, lambda name: True)[0]) == MAX_CALLS
+
+
+class Lab:
+    """A server that adds, and deletes."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.mcp: FastMCP[Any] = FastMCP("math")
+        self.mcp.tool(self.add)
+        self.mcp.tool(self.wipe, annotations={"destructiveHint": True})
+
+    def add(self, a: int, b: int) -> int:
+        """Add two numbers."""
+        self.ran.append("add")
+        return a + b
+
+    def wipe(self) -> str:
+        """Delete everything."""
+        self.ran.append("wipe")
+        return "gone"
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+@pytest.fixture
+async def chat(lab: Lab) -> AsyncIterator[McpToolChat]:
+    async def deny(request: ApprovalRequest) -> bool:
+        return request.tool.name != "wipe"
+
+    async with McpToolChat.from_config({}, in_process={"math": lab.mcp}, approver=deny) as chat:
+        yield chat
+
+
+@pytest.mark.defect("J4")
+async def test_without_the_option_nothing_runs_and_a_notice_names_the_tool(chat: McpToolChat, lab: Lab) -> None:
+    turn = await ask(chat, WRITTEN["tags"])
+    assert (turn.status, turn.answer, lab.ran) == ("done", WRITTEN["tags"], [])
+    (notice,) = turn.notices
+    assert NAME in notice.text
+    assert "repair_calls" in notice.text
+
+
+@pytest.mark.defect("J4")
+@pytest.mark.parametrize("form", ["tags", "fence", "llama list", "python"])
+async def test_with_the_option_it_is_run_like_any_other_call(chat: McpToolChat, lab: Lab, form: str) -> None:
+    turn = await ask(chat, WRITTEN[form], WRITTEN[form], "It is 3.", repair_calls=True)
+    assert (turn.status, turn.answer) == ("done", "It is 3.")
+    assert [(each.status, str(each.tool), each.result) for each in turn.tool_calls] == [("ok", "math:add", "3")] * 2
+    assert len({each.id for each in turn.tool_calls}) == 2
+    assert lab.ran == ["add"] * 2
+    assert len(turn.notices) == 2
+    assert_valid(turn.messages)
+    assert NAME not in str(turn.messages[1].content)
+
+
+@pytest.mark.defect("J4")
+async def test_consent_is_asked_and_what_is_not_offered_is_not_run(chat: McpToolChat, lab: Lab) -> None:
+    chat.selection.servers["math"] = "loaded"
+    denied = await ask(chat, '{"name": "math__wipe", "arguments": {}}', "No.", repair_calls=True)
+    assert [each.status for each in denied.tool_calls] == ["denied"]
+    chat.selection.tools_off = ["math:add"]
+    text = await ask(chat, OBJECT, repair_calls=True)
+    assert text.tool_calls == []
+    assert lab.ran == []
+
+
+@pytest.mark.defect("J4")
+async def test_a_plan_has_written_calls_and_runs_none_of_them(chat: McpToolChat, lab: Lab) -> None:
+    from casual_mcp_nb import Session
+
+    config = {"clients": {"here": {"provider": "offline"}}, "models": {"m": {"client": "here", "model": "planner"}}}
+    with pytest.raises(UsageError, match="repair_calls"):
+        await ask(chat, "never", repair_calls="yes")
+    assert Config.model_validate(config).models["m"].repair_calls is False
+    async with Session.from_config({}, in_process={"math": lab.mcp}) as session:
+        plan = await session.plan_async("Add", model=scripted_model(OBJECT, "done"), repair_calls=True)
+        assert [each.name for each in plan] == [NAME]
+    assert lab.ran == []
