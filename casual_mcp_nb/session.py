@@ -1607,7 +1607,7 @@ class Session(Displayable):
 
         conversation = self.conversation if id is None else self._runner.saver.required.load(id)
         if not player:
-            return export(conversation, Path(path), overwrite=overwrite)
+            return export(conversation, Path(path), overwrite=overwrite, secrets=self.cassettes.secrets())
         from casual_mcp_nb.widgets.player import player_page
 
         head = None if id is None else self._runner.saver.required.get(id).head

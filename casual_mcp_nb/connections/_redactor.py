@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.resource import Resource, ServerPrompt
-from casual_mcp_nb.types.secret import MASK, Secrets, forms_of, random_parts, redacted
+from casual_mcp_nb.types.secret import MASK, Secrets, mask_of, random_parts, redacted
 from casual_mcp_nb.types.server import ServerConfig
 from casual_mcp_nb.types.tool import ToolSpec
 
@@ -33,14 +33,12 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._forms = forms_of(secrets)
-        self.longest = max(map(len, self._forms), default=0)
+        self._mask = mask_of(secrets)
+        self.longest = self._mask.longest
 
     def __call__(self, text: str) -> str:
         """Redact a text."""
-        for form in self._forms:
-            text = text.replace(form, MASK)
-        return text
+        return self._mask(text)
 
     def start(self, text: str, length: int, *, cut: bool) -> str:
         """Redact the beginning of a text.
@@ -71,7 +69,7 @@ class Redactor:
 
     def result(self, result: ToolResult) -> ToolResult:
         """Redact the result of a call: text, URLs, structured content, and bytes that are text."""
-        if not self._forms:
+        if not self._mask:
             return result
         return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
 
@@ -108,12 +106,11 @@ class Redactor:
         return replace(prompt, title=self(prompt.title), description=self(prompt.description), arguments=arguments)
 
     def _is_in(self, value: Any) -> bool:
-        text = self._json(value)
-        return any(form in text for form in self._forms)
+        return self._mask.is_in(self._json(value))
 
     def _json(self, value: Any) -> str:
-        # Searching this is much faster than a walk in Python; `forms_of` has secrets as they are written in it.
-        return json.dumps(value, ensure_ascii=False, default=str) if self._forms and value is not None else ""
+        # Searching this is much faster than a walk in Python; the mask knows secrets as they are written in it.
+        return json.dumps(value, ensure_ascii=False, default=str) if self._mask and value is not None else ""
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -122,7 +119,7 @@ class Redactor:
             return {self(str(key)): self._walk(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._walk(item) for item in value]
-        return MASK if isinstance(value, int | float) and str(value) in self._forms else value
+        return MASK if isinstance(value, int | float) and str(value) in self._mask.plain else value
 
     def _walk_schema(self, value: Any, keyword: str = "") -> Any:
         if isinstance(value, Mapping):

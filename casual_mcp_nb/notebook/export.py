@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.store.cassette_text import scrubbed
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.files import write_text
 
@@ -17,6 +19,7 @@ def export(
     path: Path,
     *,
     overwrite: bool = False,
+    secrets: Iterable[str] = (),
     player: Callable[[Conversation, str], str] | None = None,
 ) -> Path:
     """Write a conversation to a file, in the format that its extension says.
@@ -25,6 +28,7 @@ def export(
         conversation: What to write.
         path: The file: `.html`, `.md` or `.json`.
         overwrite: Replace a file that exists.
+        secrets: The values to mask, also where a model repeats them.
         player: Returns the page that steps through the conversation, from it and a title, in place of the one without scripts.
 
     Returns:
@@ -39,10 +43,18 @@ def export(
         raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
     if player and write is not _html:
         raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
+    conversation = _masked(conversation, secrets)
     text = player(conversation, TITLE) if player else write(conversation)
     path = path.expanduser()
     write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
     return path
+
+
+def _masked(conversation: Conversation, secrets: Iterable[str]) -> Conversation:
+    text = conversation.to_json()
+    before = json.loads(text)
+    after = scrubbed(before, secrets)
+    return conversation if after == before else Conversation.from_json(json.dumps(after))
 
 
 def _html(conversation: Conversation) -> str:

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.types.secret import can_be_masked, forms_of, redacted
+from casual_mcp_nb.types.secret import can_be_masked, mask_of, redacted
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers._bound_model import BoundModel
@@ -128,7 +128,7 @@ def text_of(error: Exception, secrets: list[str]) -> str:
     text, whole = _sentence_in(sent) or (sent, len(sent) < _WINDOW)
     text = redacted(text, secrets)
     # A cut may leave part of a secret, which would not be recognised.
-    return start_of(text if whole else text[: -max(map(len, forms_of(secrets)), default=1)])
+    return start_of(text if whole else text[: -(mask_of(secrets).longest or 1)])
 
 
 def has_long_body(error: Exception) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
 from casual_mcp_nb.errors import CassetteError, shown
 from casual_mcp_nb.store.interaction import Plain
-from casual_mcp_nb.types.secret import MASK, forms_of
+from casual_mcp_nb.types.secret import MASK, Mask, mask_of
 
 ELEMENT_ID = "cassette"
 """The id of the element of an HTML file that has a cassette in it."""
@@ -25,20 +25,18 @@ def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
         value: The value.
         secrets: The values to mask.
     """
-    return _scrubbed(value, forms_of(secrets))
+    return _scrubbed(value, mask_of(secrets))
 
 
-def _scrubbed(value: Plain, forms: Sequence[str]) -> Plain:
+def _scrubbed(value: Plain, mask: Mask) -> Plain:
     match value:
         case str():
-            for form in forms:
-                value = value.replace(form, MASK)
-            return value
+            return mask(value)
         case Mapping():
-            return {_scrubbed(str(key), forms): _scrubbed(item, forms) for key, item in value.items()}
+            return {mask(str(key)): _scrubbed(item, mask) for key, item in value.items()}
         case list() | tuple():
-            return [_scrubbed(item, forms) for item in value]
-        case int() | float() if not isinstance(value, bool) and str(value) in forms:
+            return [_scrubbed(item, mask) for item in value]
+        case int() | float() if not isinstance(value, bool) and str(value) in mask.plain:
             return MASK
         case float() if not math.isfinite(value):
             return str(value)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import html
 import json
 import re
+import string
 from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -18,7 +20,7 @@ MASK = "**********"
 _SHORTEST = 4
 COMMON = frozenset({"true", "false", "none", "null", "oauth"})
 """Values that are never secrets."""
-_NAME_OF_SECRET = re.compile(r"key|token|secret|pass|pwd|auth|sig|cred|cookie", re.IGNORECASE)
+_NAME_OF_SECRET = re.compile(r"key|token|secret|pass|pwd?|auth|sig|cred|cookie", re.IGNORECASE)
 _OPTION = re.compile(r"-{1,2}[\w-]*(?:key|token|secret|passw|auth)[\w-]*", re.IGNORECASE)
 _SHORT_OPTION = re.compile(r"-[akpstwAKPSTW]")
 """Short options such as `-k VALUE`: may be a key, a count or a port, so the value decides."""
@@ -29,6 +31,7 @@ _TOKEN = re.compile(
 )
 """Recognisable keys: those of OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
+_FLAG = re.compile(r"[A-Za-z_-]{0,16}|\d{1,3}")
 _AFTER_SCHEME = re.compile(r"://\S+")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*\Z")
 MAX_SCHEME = 32
@@ -67,36 +70,136 @@ class Secrets(Set[str]):
         return Secrets(self._values.union(*others))
 
 
+class Mask:
+    """Replaces secrets in text, also where they are encoded; text without secrets is returned unchanged.
+
+    A form can only be in a text that has the character it needs (`%` for percent-encoding, for example), so ordinary text is
+    searched for the secrets themselves and no more: one scan in C for each. Each form is searched separately, so the time is
+    linear in the length of the text.
+
+    Args:
+        secrets: The values to hide, except those too short or too common to distinguish from other text.
+
+    Attributes:
+        longest: The length of the longest form.
+    """
+
+    __slots__ = ("_needs", "_run", "_wanted", "longest", "plain")
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        values = {value for secret in secrets for value in (secret, secret.strip()) if can_be_masked(value)}
+        self.plain = frozenset(values)
+        forms = {form: marker for value in values for marker, form in _forms(value)}
+        # The longest come first, so that a secret that is part of another leaves nothing of the longer one.
+        self._wanted = sorted(forms.items(), key=lambda item: (-len(item[0]), item[0]))
+        self.longest = len(self._wanted[0][0]) if self._wanted else 0
+        shortest = min((len(form) for form, marker in self._wanted if marker == _RUN), default=0)
+        self._run = b"a" * shortest
+        self._needs: dict[tuple[bool, ...], tuple[str, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted)
+
+    def __repr__(self) -> str:
+        return "<mask>"
+
+    def __call__(self, text: str) -> str:
+        """Return a text with every secret replaced by `MASK`."""
+        if self._wanted:
+            for form in self._possible(text):
+                if form in text:
+                    text = text.replace(form, MASK)
+        return text
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text has a secret in it."""
+        return bool(self._wanted) and any(form in text for form in self._possible(text))
+
+    def _possible(self, text: str) -> tuple[str, ...]:
+        """Return the forms that can be in a text, by the characters in it."""
+        has_run = bool(self._run) and self._run in text.encode("ascii", "replace").translate(_RUNS)
+        found = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
+        if found not in self._needs:
+            markers = {"", *(marker for marker, there in zip(_MARKERS, found, strict=True) if there)}
+            self._needs[found] = tuple(form for form, marker in self._wanted if marker in markers)
+        return self._needs[found]
+
+
+_RUN = "run"
+"""The marker of what is a long run of letters and digits: base64 and hexadecimal."""
+_MARKERS = ("%", "&", "\\", "+", _RUN)
+_RUNS = bytes(ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ") for byte in range(256))
+_MIN_RUN = 8
+"""Minimum length of a part of a longer text in base64; shorter ones occur by chance."""
+
+
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Return `text` with each of the secrets replaced by `MASK`.
+    """Return `text` with each of the secrets replaced by `MASK`, also where it is encoded.
 
     Args:
         text: Any text.
         secrets: Values to hide, except those too short or too common to distinguish from other text.
     """
-    for form in forms_of(secrets):
-        text = text.replace(form, MASK)
-    return text
+    return mask_of(secrets)(text)
 
 
-def forms_of(secrets: Iterable[str]) -> list[str]:
-    """Return the forms in which secrets occur in text: verbatim, stripped, and as encoded in JSON and URLs.
+def mask_of(secrets: Iterable[str]) -> Mask:
+    """Return the mask of some secrets, which is kept for the next call with the same ones."""
+    return _mask_of(frozenset(secrets))
 
-    The longest come first, so that a secret that is part of another leaves nothing of the longer one.
-    """
-    return sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
+
+@lru_cache(maxsize=256)
+def _mask_of(secrets: frozenset[str]) -> Mask:
+    return Mask(secrets)
 
 
 @lru_cache(maxsize=1024)
-def _forms(secret: str) -> frozenset[str]:
-    values = filter(can_be_masked, {secret, secret.strip()})
-    return frozenset(form for value in values for form in (value, *_written(value)))
+def _forms(value: str) -> tuple[tuple[str, str], ...]:
+    """Return the forms in which a value occurs in text, each with the character without which it cannot."""
+    forms: dict[str, str] = {}
+    written = dict.fromkeys((*_escaped_in_json(value), *_in_urls(value), *_in_html(value)))
+    # Structured values are searched as JSON, which escapes once more.
+    for form in (*written, *(json.dumps(form, ensure_ascii=False)[1:-1] for form in written)):
+        forms.setdefault(form, next((each for each in _MARKERS[:-1] if each in form and each not in value), ""))
+    data = value.encode("utf-8", "replace")
+    # Whole, a value is found in base64 even if it is too short for a part of a longer text.
+    runs = [*(run for run in _as_runs(data) if len(run) >= _MIN_RUN), base64.b64encode(data).decode().rstrip("=")]
+    forms |= dict.fromkeys(runs, _RUN)
+    forms[value] = ""
+    return tuple((marker, form) for form, marker in forms.items())
 
 
-def _written(value: str) -> Iterator[str]:
-    for text in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
-        yield from (text, text.replace("/", "\\/"))
-    yield from (quote(value, errors="replace"), quote(value, safe="", errors="replace"))
+def _escaped_in_json(value: str) -> Iterator[str]:
+    """Yield a value as in JSON, in JSON within JSON, and in that again; also as encoders for web pages write it."""
+    for ascii_only in (True, False):
+        text = value
+        for _ in range(3):
+            text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+            yield from (text, text.replace("/", "\\/"), re.sub("[<>&']", lambda match: f"\\u{ord(match[0]):04x}", text))
+    yield "".join(f"\\u{ord(character):04x}" for character in value)
+
+
+def _in_urls(value: str) -> Iterator[str]:
+    quoted = [quote(value, safe=safe, errors="replace") for safe in ("/", "")] + [quote_plus(value, errors="replace")]
+    for text in (*quoted, "".join(f"%{byte:02X}" for byte in value.encode("utf-8", "replace"))):
+        yield from (text, re.sub("%..", lambda match: match[0].lower(), text), quote(text, safe=""))
+
+
+def _in_html(value: str) -> Iterator[str]:
+    for text in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+        escaped = html.escape(text)
+        yield from (escaped, html.escape(text, quote=False), escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"))
+    yield "".join(f"&#{ord(character)};" for character in value)
+    yield "".join(f"&#x{ord(character):x};" for character in value)
+
+
+def _as_runs(data: bytes) -> Iterator[str]:
+    """Yield bytes in hexadecimal, and those characters of their base64 that do not depend on what is before and after them."""
+    yield from (data.hex(), data.hex().upper())
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + data).decode()
+        sure = encoded[(8 * before + 5) // 6 : 8 * (before + len(data)) // 6]
+        yield from (sure, sure.replace("+", "-").replace("/", "_"))
 
 
 def can_be_masked(value: str) -> bool:
@@ -129,6 +232,8 @@ def url_secrets(url: str | None) -> set[str]:
         return set()
     pairs = [pair.partition("=") for pair in parts.query.split("&")]
     named = [value for name, _, value in pairs if _NAME_OF_SECRET.search(name)]
+    # Without a name it is a flag such as `readonly`, or a key.
+    named += [name for name, equals, _ in pairs if not equals and not _FLAG.fullmatch(name)]
     unnamed = [part for name, _, value in pairs for part in random_parts(f"{name}/{value}")]
     secrets = {password, *named, *unnamed, *random_parts(parts.path)}
     if password:
