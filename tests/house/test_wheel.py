@@ -61,9 +61,11 @@ def outside(wheel: Path) -> Path:
 def bare(wheel: Path) -> Path:
     """A clean environment with the wheel and what pip installs with it, without any extra."""
     base = ROOT / ".third-party" / "base"
-    if not (base / "installed").is_file():
-        pytest.skip(".third-party/base is missing: `python3 .ci/third_party.py` installs it")
-    return installed(wheel, "bare", [str(path) for path in base.rglob("site-packages")])
+    python = "Lib" if os.name == "nt" else f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    libraries = base / python / "site-packages"
+    if not ((base / "installed").is_file() and libraries.is_dir()):
+        pytest.skip(".third-party/base is missing for this Python: `python3 .ci/third_party.py` installs it")
+    return installed(wheel, "bare", [str(libraries)])
 
 
 def installed(wheel: Path, name: str, libraries: list[str]) -> Path:
