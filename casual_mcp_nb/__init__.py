@@ -105,7 +105,10 @@ if TYPE_CHECKING:
         ModelWait,
         Notice,
         PrefixChanged,
+        QuestionAnswered,
+        QuestionAsked,
         Request,
+        RequestEdited,
         SearchRow,
         ServerLog,
         StepFinished,
@@ -165,8 +168,8 @@ _NAMES = {
     "types.conversation": "Conversation",
     "types.event": (
         "ApprovalAnswered ApprovalAsked ContextTrimmed Event HostedCall ModelRetry ModelWait Notice PrefixChanged "
-        "Request SearchRow ServerLog StepFinished StepStarted TextDelta TextEdited ToolFinished ToolProgress "
-        "ToolStarted ToolsSearched TurnFinished TurnStarted"
+        "QuestionAnswered QuestionAsked Request RequestEdited SearchRow ServerLog StepFinished StepStarted TextDelta "
+        "TextEdited ToolFinished ToolProgress ToolStarted ToolsSearched TurnFinished TurnStarted"
     ),
     "types.plan": "PlannedCall PlannedCalls",
     "types.search": "SearchHit SearchResults",
@@ -244,10 +247,13 @@ __all__ = [
     "PrefixChanged",
     "ProviderError",
     "ProviderTimeout",
+    "QuestionAnswered",
+    "QuestionAsked",
     "RateLimitError",
     "RemoteServerConfig",
     "RepeatedCallError",
     "Request",
+    "RequestEdited",
     "ResourceError",
     "SearchHit",
     "SearchResults",

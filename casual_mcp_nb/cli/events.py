@@ -12,6 +12,8 @@ from casual_mcp_nb.types.event import (
     ModelRetry,
     ModelWait,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -60,6 +62,10 @@ def plain_event(event: Event) -> dict[str, Any] | None:
             return {"event": "approval_asked", "id": event.call_id}
         case ApprovalAnswered():
             return {"event": "approval_answered", "id": event.call_id}
+        case QuestionAsked():
+            return {"event": "question_asked", "id": event.id, "kind": event.kind, "server": event.server}
+        case QuestionAnswered():
+            return {"event": "question_answered", "id": event.id}
         case ModelRetry() | ModelWait():
             kind = "model_retry" if isinstance(event, ModelRetry) else "model_wait"
             return {"event": kind, "step": event.step, "seconds": event.seconds, "reason": event.reason}

@@ -20,6 +20,8 @@ from casual_mcp_nb.types.event import (
     ModelRetry,
     ModelWait,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
     StepFinished,
     TextDelta,
     ToolFinished,
@@ -146,11 +148,11 @@ class Transcript(TurnWriter):
                 self._note(f"waiting {event.seconds:.0f} s: {first(event.reason, _MAX_RESULT)}")
             case Notice():
                 self._note(first(event.text, _MAX_RESULT))
-            case ApprovalAsked():
+            case ApprovalAsked() | QuestionAsked():
                 self.interrupted()
                 # The prompt ends with the line that the person types.
                 self._in_line = self._live
-            case ApprovalAnswered():
+            case ApprovalAnswered() | QuestionAnswered():
                 self._in_line = False
 
     def write_end(self, turn: Turn) -> None:

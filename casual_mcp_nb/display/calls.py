@@ -77,7 +77,7 @@ class ImageBudget:
 def status_of(call: ToolCall) -> Status:
     """Return how a call is: its symbol and word."""
     status = _WAITING if call.waiting else _STATUS[call.status]
-    marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked)) if applies]
+    marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked), ("edited", call.edited)) if applies]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
 
 
@@ -170,22 +170,25 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     blocks: list[Block] = []
     # The question whether it may run shows them complete.
-    if not call.waiting:
+    if not call.needs_approval:
         blocks.append(Text(arguments, label="Arguments", code=True, limit=limit, data=_part(call, "arguments")))
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
-    if call.large is not None:
-        blocks.append(Text(kept_words(call.large)))
+    original: list[Block] = [Text(kept_words(call.large))] if call.large is not None else []
+    if not call.edited:
+        blocks += original
     if call.result:
-        label = "Result" if call.unedited is None else "Result, edited by hand"
+        label = "Result, edited by hand" if call.edited else "Result"
         blocks.append(Text(call.result, label=label, code=True, limit=limit, data=_part(call, "result")))
-    if call.unedited is not None:
-        blocks.append(Text(call.unedited, label="Result before the edit", code=True, limit=limit))
     above = {preview.picture for preview in call.previews} - {None}
     blocks += [part_block(part, call, images) for part in call.content if part.kind != "text" and part.data not in above]
     if call.previews:
         blocks.append(Text(payload_words(call.previews)))
-    return [*blocks, *structured_blocks(call.structured)]
+    original += structured_blocks(call.structured)
+    if not call.edited:
+        return [*blocks, *structured_blocks(call.structured)]
+    before = Text(call.unedited or "", code=True, limit=limit)
+    return [*blocks, Section("Result before the edit", (before, *original), fold="closed")]
 
 
 def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Block]:
@@ -234,7 +237,7 @@ def _value(value: object) -> str:
 
 
 def _result_words(call: ToolCall) -> str:
-    if call.status != "ok":
+    if call.status != "ok" or call.edited:
         return call.result.removeprefix("Error: ")
     if call.large is not None:
         return call.large.what

@@ -10,6 +10,7 @@ from typing import Literal
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.calls import ImageBudget, call_section, call_spans, hosted_section, status_of, tool_words
 from casual_mcp_nb.display.request import change_blocks, miss_words, request_blocks, request_words
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.view import Block, DisplayLimits, Line, Phrase, Section, Span, Status, Text
 from casual_mcp_nb.types.event import (
     ContextTrimmed,
@@ -19,17 +20,26 @@ from casual_mcp_nb.types.event import (
     Notice,
     PrefixCause,
     PrefixChanged,
+    QuestionAnswered,
+    QuestionAsked,
     Request,
+    RequestEdited,
     ServerLog,
     StepStarted,
+    TextEdited,
 )
 from casual_mcp_nb.types.step import Step, with_nested
 from casual_mcp_nb.types.trace import Turn
+from casual_mcp_nb.types.waits import PersonWaits
 
 CUT = Status("✂ cut at the token limit", "bad")
+EDITED = Status("✎ edited by hand", "busy")
+_ASIDE = (Notice, ServerLog, TextEdited, QuestionAsked, QuestionAnswered)
 _FIRST_STEPS = 3
 _FIRST_CALLS = 2
 _NAMED_CALLS = 3
+_NAMED_TOOLS = 12
+_EDIT = 60
 _REQUEST_TEXT = 800
 
 
@@ -59,6 +69,7 @@ class _Timeline:
     running: bool
     now: float
     last: int
+    waits: PersonWaits
     times: dict[int, tuple[float, float]]
     remarks: dict[int, list[Event]]
     calls: int
@@ -83,8 +94,9 @@ def step_sections(
         detail=detail,
         images=images,
         running=turn.running,
-        now=detail.now if detail.now is not None else turn.seconds,
+        now=detail.now if detail.now is not None else turn.trace.last_at,
         last=len(steps) - 1,
+        waits=turn.person_waits,
         times=times,
         remarks=remarks,
         calls=calls,
@@ -104,10 +116,10 @@ def step_sections(
 
 
 def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
-    """Return when each step began and ended, and the notices, retries, waits and logs in it."""
+    """Return when each step began and ended, and the edits before it, and the notices, retries, waits and logs in it."""
     times: dict[int, tuple[float, float]] = {}
     remarks: dict[int, list[Event]] = {}
-    current = 0
+    current, searches = 0, {search.call_id for search in turn.searches}
     for event in turn.trace:
         match event:
             case StepStarted():
@@ -115,9 +127,13 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
                 times[current] = (event.at, event.at)
             case Notice() | ServerLog():
                 remarks.setdefault(current, []).append(event)
-            case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged():
+            case TextEdited() if event.call_id in searches:
+                pass
+            case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged() | TextEdited() | RequestEdited():
                 remarks.setdefault(event.step, []).append(event)
-        if current in times and not isinstance(event, Notice | ServerLog):
+        # What is asked and edited before the next step is not part of this one.
+        is_part = getattr(event, "step", current) == current and not isinstance(event, _ASIDE)
+        if current in times and is_part:
             times[current] = (times[current][0], max(times[current][1], event.at))
     return times, remarks
 
@@ -143,13 +159,13 @@ def _blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block]:
 def _section(step: Step, blocks: list[Block], timeline: _Timeline) -> Section:
     current = timeline.running and step.index == timeline.last
     began, ended = timeline.times[step.index]
-    seconds = max(0.0, (timeline.now if current else ended) - began - sum(call.waited for call in with_nested(step.tool_calls)))
+    seconds = timeline.waits.taken(began, timeline.now if current else ended)
     parts = step.request.tokens
     title = str(step.index + 1)
     return Section(
         Phrase((Span(title, "number"), *_spans(step, timeline.running))),
         tuple(blocks),
-        mark=_mark(step),
+        mark=_mark(step, timeline.remarks.get(step.index, [])),
         fold="open" if current else "closed",
         figures=(f"{words.tokens(parts.total, parts.origin)} in", words.seconds(seconds)),
         look="step",
@@ -174,7 +190,7 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
     return (Span("The answer is not complete" if step.text else "The model did not answer"),)
 
 
-def _mark(step: Step) -> Status | None:
+def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     calls = step.tool_calls
     running = [call for call in with_nested(calls) if call.waiting or call.status == "running"]
     if running:
@@ -183,10 +199,12 @@ def _mark(step: Step) -> Status | None:
     if failed:
         mark = status_of(failed[0])
         return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
-    mocked = next((call for call in with_nested(calls) if call.mocked), None)
-    if mocked is not None:
-        return status_of(mocked)
-    return CUT if step.truncated else None
+    marked = next((call for call in with_nested(calls) if call.mocked or call.edited), None)
+    if marked is not None:
+        return status_of(marked)
+    if step.truncated:
+        return CUT
+    return EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
 
 
 def _model_line(step: Step) -> list[Block]:
@@ -253,6 +271,12 @@ def remark(event: Event) -> Status:
             )
         case ModelWait():
             return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")
+        case TextEdited():
+            what = "Your message" if event.call_id is None else "A result"
+            before, after = (words.quoted(first(text, _EDIT)) for text in (event.before, event.text))
+            return Status(f"✎ {what} was edited by hand: {before} → {after}", "busy")
+        case RequestEdited():
+            return Status(f"✎ Edited by hand, for the rest of the turn: {_changes(event)}", "busy")
         case ContextTrimmed():
             left = f"the oldest {words.count(event.exchanges, 'exchange')} of the conversation"
             window = words.count(event.window, "token")
@@ -262,6 +286,16 @@ def remark(event: Event) -> Status:
             return Status(f"↺ {again}: {_cause(event)}.", "quiet")
         case _:
             return Status("")
+
+
+def _changes(event: RequestEdited) -> str:
+    changes = [
+        f"the system prompt is now {words.quoted(first(event.system, _EDIT))}" if event.system else "",
+        "there is no system prompt" if event.system == "" else "",
+        f"without {words.listed(map(str, event.off), _NAMED_TOOLS)}" if event.off else "",
+        f"with {words.listed(map(str, event.loaded), _NAMED_TOOLS)}" if event.loaded else "",
+    ]
+    return ", ".join(filter(None, changes))
 
 
 _CAUSES: Mapping[PrefixCause, str] = {

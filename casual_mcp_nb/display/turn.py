@@ -10,9 +10,10 @@ from casual_mcp_nb.display.payloads import payload_sections
 from casual_mcp_nb.display.request import message_blocks
 from casual_mcp_nb.display.session import model_words, tool_set_words
 from casual_mcp_nb.display.steps import TurnDetail, step_sections
+from casual_mcp_nb.display.text import first
 from casual_mcp_nb.display.tokens import deferral_rows, step_table
 from casual_mcp_nb.display.view import Block, Cell, DisplayLimits, KeyValues, Line, Section, Status, Text, View, unfolded
-from casual_mcp_nb.types.event import TurnStatus
+from casual_mcp_nb.types.event import ApprovalAsked, QuestionAsked, TurnStatus
 from casual_mcp_nb.types.image import pictures_of
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, text_of, with_nested
@@ -24,9 +25,12 @@ _STATUS: dict[TurnStatus, Status] = {
     "stopped": Status("■ stopped", "quiet"),
     "failed": Status("✗ failed", "bad"),
 }
+_WAITING = Status("… waiting for you", "busy")
 _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
 _MAX_PAYLOADS = 10
+_NAME = 60
+_QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for an answer of the model"}
 _ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
@@ -67,6 +71,8 @@ def turn_mark(turn: Turn) -> Status:
     """Return the status of a turn."""
     if len(turn.trace) and turn.added:
         return _ADDED
+    if turn.running and turn.person_waits.asked:
+        return _WAITING
     return _STATUS[turn.status] if len(turn.trace) else _NOT_STARTED
 
 
@@ -121,7 +127,7 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
         case "stopped":
             return Status(f"■ {turn.error or 'Stopped.'}", "quiet")
         case "running":
-            return None if text else _doing(last)
+            return None if text else doing(turn, last)
     if turn.added:
         return None
     if last is not None and last.truncated:
@@ -129,11 +135,22 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
     return None if text else _NO_TEXT
 
 
-def _doing(step: Step | None) -> Status:
+def doing(turn: Turn, step: Step | None) -> Status:
+    """Return what a running turn is doing, or what it waits for, in words.
+
+    Args:
+        turn: The turn.
+        step: Its last step, if there is one.
+    """
     calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
-    waiting = next((call for call in calls if call.waiting), None)
-    if waiting is not None:
-        return Status(f"Waiting for you to allow {tool_words(waiting)} …", "busy")
+    match next(iter(turn.person_waits.asked), None):
+        case ApprovalAsked(call_id=call_id):
+            names = [tool_words(call) for call in calls if call.id == call_id]
+            return Status(f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy")
+        case QuestionAsked(kind="step"):
+            return Status(f"Waiting for you, before step {step.index + 2 if step else 1} …", "busy")
+        case QuestionAsked(server=server, kind=kind):
+            return Status(f"Waiting for you: server {first(server or '', _NAME)} {_QUESTIONS[kind]} …", "busy")
     return Status(f"Running {words.listed(map(tool_words, calls), 2)} …" if calls else "Waiting for the model …", "quiet")
 
 
@@ -147,7 +164,8 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
     stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)
-    seconds = now if now is not None and turn.running else turn.seconds
+    seconds = turn.person_waits.taken(0.0, now) if now is not None and turn.running else turn.seconds
+    edited = bool(turn.request_edits) or any(edit.call_id is None for edit in turn.edits) or any(call.edited for call in calls)
     counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
     recorded = turn.started.recorded
     figures = [
@@ -157,6 +175,7 @@ def figures_line(turn: Turn, now: float | None = None) -> Line:
         _tokens(stats),
         str(stats.cost) if stats.cost else "",
         words.seconds(seconds) if not turn.added else "",
+        "edited by hand" if edited else "",
         words.count(len(turn.notices), "notice") if turn.notices else "",
     ]
     return Line(turn_mark(turn), tuple(filter(None, figures)), data=(("part", "figures"),))
@@ -200,8 +219,9 @@ def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> 
     users = [text_of(message.content) for message in turn.asked if message.role == "user"]
     # What was attached is a message before the person's own.
     attached = [Section("Attached", (Text(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
-    before = [Text(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None]
-    return (Text(turn.prompt, limit=limit), *attached, *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
+    before = [Text(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
+    prompt = Text(turn.prompt, label="Edited by hand" if before else "", limit=limit)
+    return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.asked), "the prompt", images))
 
 
 def _tools(turn: Turn) -> str:

@@ -50,6 +50,9 @@ class Calls:
         emit: Called with each event.
         now: Returns the seconds since the turn began.
         large_results: Keeps the results of which the model reads only the head.
+
+    Attributes:
+        servers: The server of each call that is running now.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Calls:
         self._large_results = large_results
         self._slots = asyncio.Semaphore(limits.parallel_calls)
         self.repeats = Repeats()
+        self.servers: list[str] = []
 
     async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
         """Run the calls of a step concurrently; those beyond the limit are refused.
@@ -188,6 +192,7 @@ class Calls:
             nonlocal permission
             permission = decided
 
+        self.servers.append(tool.server)
         try:
             async with Nesting(call_id, self._dispatcher.context, partial(self._nested, step), depth):
                 told = CallListener(progress.add, on_approval, on_permission)
@@ -203,6 +208,8 @@ class Calls:
             stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self._now(), permission=permission)
             self._emit(stopped)
             raise
+        finally:
+            self.servers.remove(tool.server)
         progress.close()
         visible = CallOutcome(outcome.status, read(text, outcome), result, outcome.search)
         ended = (visible.status, visible.text, visible.result, self._now(), permission, large)

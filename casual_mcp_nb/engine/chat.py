@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -55,7 +55,7 @@ from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.toolbox.run_here import run_here
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.event import Event, Notice, TurnFinished
+from casual_mcp_nb.types.event import Event, Notice, QuestionKind, TurnFinished
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Approval, Policies, ServerConfig
@@ -151,7 +151,7 @@ class McpToolChat:
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
-        self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add)
+        self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add, partial(self._asking, "sampling"))
         self.tape: Recorder | Replayer | None = None
         self._add_replayed: Callable[[str], None] = lambda name: None
         self._asks = self.consent.approver, self.consent.can_ask
@@ -605,8 +605,19 @@ class McpToolChat:
             self._notify(server, "The server asked something while it ran calls of several clients; that was cancelled.")
             return ElicitResult(action="cancel")
         if askers[0] is None:
-            return await ask(server, message, *request)
+            with self._asking("link" if getattr(request[1], "url", None) else "form", server):
+                return await ask(server, message, *request)
         return await askers[0].elicit(server, message, request[1])
+
+    @contextmanager
+    def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
+        """Record in the turns that call a server that the person is asked something while the body runs."""
+        answered = [run.asked(kind, server) for run in tuple(self._running) if run.is_calling(server)]
+        try:
+            yield
+        finally:
+            for answer in answered:
+                answer()
 
     def _log(self, server: str, level: str, text: str) -> None:
         if isinstance(self.tape, Recorder):

@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,19 +196,22 @@ class Consent:
         scope = decision.scope if by == "person" else ""
         return _decided(request, by, decision.verdict is True, scope, reason[:MAX_REASON])
 
-    async def sampling(self, server: str, arguments: dict[str, Any]) -> Permission:
+    async def sampling(
+        self, server: str, arguments: dict[str, Any], asking: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Permission:
         """Return whether the model may answer messages of a server; each time the person is asked.
 
         Args:
             server: The server.
             arguments: The complete messages, the model and the limit of tokens.
+            asking: Returns what is entered while the person is asked.
         """
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
-            by, decision = await self._answer(
-                self.approver, ApprovalRequest(ToolSpec(server, METHOD), arguments, "always", "sampling")
-            )
+            request = ApprovalRequest(ToolSpec(server, METHOD), arguments, "always", "sampling")
+            with asking():
+                by, decision = await self._answer(self.approver, request)
         except NoOneToAsk:
             return Permission("nobody", False, reason=NO_ONE)
         reason = decision.verdict if isinstance(decision.verdict, str) else ""

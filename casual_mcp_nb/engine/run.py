@@ -16,6 +16,7 @@ Everything that happens is emitted as an event; the trace of these events is the
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -58,7 +59,11 @@ from casual_mcp_nb.types.event import (
     ModelRetry,
     ModelWait,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionKind,
     Request,
+    RequestEdited,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -152,12 +157,29 @@ class Run:
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
+        self._questions = 0
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
 
     def now(self) -> float:
         """Return the seconds since the turn began."""
         return self.clock() - self._start
+
+    def asked(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
+        """Record that the person is asked something; return the function that records the answer.
+
+        Args:
+            kind: What they are asked.
+            server: The server that asks, if any.
+        """
+        self._questions += 1
+        name = f"question-{self._questions}"
+        self.emit(QuestionAsked(name, kind, server, self.now()))
+        return lambda: self.emit(QuestionAnswered(name, self.now()))
+
+    def is_calling(self, server: str) -> bool:
+        """Return whether a call of this server is running."""
+        return server in self._calls.servers
 
     async def run(self) -> None:
         """Run steps until the model calls no more tools.
@@ -204,7 +226,7 @@ class Run:
     async def call_model(self, step: int) -> AssistantMessage:
         """Call the model once and add its response to the conversation."""
         request = self.request(step)
-        if self.gate is not None and (edits := await self.gate(step, request)):
+        if self.gate is not None and (edits := await self._paused(self.gate, step, request)):
             for edit in edits:
                 await self._edit(step, edit)
             request = self.request(step)
@@ -383,22 +405,29 @@ class Run:
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
 
+    async def _paused(self, gate: BeforeModelCall, step: int, request: Request) -> Sequence[RequestEdit] | None:
+        answered: list[Callable[[], None]] = []
+        # A gate that returns without waiting asks nobody.
+        asking = asyncio.get_running_loop().call_soon(lambda: answered.append(self.asked("step")))
+        try:
+            return await gate(step, request)
+        finally:
+            asking.cancel()
+            for answer in answered:
+                answer()
+
     async def _edit(self, step: int, edit: RequestEdit) -> None:
         match edit:
             case MessageEdit():
                 self._edit_text(step, edit)
             case SystemEdit() if edit.text != self.system:
                 self.system, self._system_tokens = edit.text, _prompt_tokens(edit.text)
-                self._notify("The system prompt was edited by hand, for the rest of this turn.")
+                self.emit(RequestEdited(step, system=edit.text, at=self.now()))
             case ToolsEdit() if self.select is not None and (edit.off or edit.loaded):
                 view = edited_view(edit, self.view, self.select)
                 await view.measure()
                 self._use_view(view)
-                names = [
-                    *(f"without {shown(str(name))}" for name in edit.off),
-                    *(f"with {shown(str(name))}" for name in edit.loaded),
-                ]
-                self._notify(f"The tools were changed by hand, for the rest of this turn: {', '.join(names[:_MAX_NAMES])}.")
+                self.emit(RequestEdited(step, off=edit.off, loaded=edit.loaded, at=self.now()))
 
     def _edit_text(self, step: int, edit: MessageEdit) -> None:
         index = index_of(edit, self.messages)
@@ -517,7 +546,6 @@ def _next_step(recorded: Turn | None) -> int:
     return started[-1].step + 1 if started else 0
 
 
-_MAX_NAMES = 12
 _MAX_OVERFLOWS = 1
 
 # A conversation sends the same system prompt in each turn.

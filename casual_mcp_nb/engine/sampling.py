@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.engine.audit import size_of_arguments
@@ -35,6 +37,7 @@ class Sampling:
         consent: Asks the person.
         secrets: Values to redact in errors.
         add: Called with the audit record of each request that a person was to be asked about.
+        asking: Returns what is entered while the person is asked about a server's request.
 
     Attributes:
         choose_model: Returns the model that answers; None for the first one of the config.
@@ -46,7 +49,9 @@ class Sampling:
         consent: Consent,
         secrets: Callable[[], Collection[str]],
         add: Callable[[AuditRecord], None] = lambda _: None,
+        asking: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
+        self._asking = asking
         self._add = add
         self._models = models
         self._consent = consent
@@ -64,7 +69,7 @@ class Sampling:
             messages = [{"role": role, "text": text} for role, text in request.messages]
             system = {"system": request.system} if request.system else {}
             arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}
-            at, permission = time.time(), await self._consent.sampling(server, arguments)
+            at, permission = time.time(), await self._consent.sampling(server, arguments, partial(self._asking, server))
             record = AuditRecord(
                 at, ToolName(server, METHOD), "server", permission, "denied", None, size_of_arguments(arguments), 0
             )

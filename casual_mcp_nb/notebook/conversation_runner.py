@@ -228,7 +228,7 @@ class ConversationRunner:
                 for call in step.tool_calls:
                     text = unloaded(call.result, tool.wire_name)
                     if call.tool.server == SYNTHETIC and text != call.result:
-                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.seconds))
+                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.trace.last_at))
         save(self.saver.current, self.turns)
         self._observers.changes.notify()
 

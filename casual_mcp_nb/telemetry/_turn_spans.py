@@ -20,6 +20,8 @@ from casual_mcp_nb.types.event import (
     Event,
     ModelRetry,
     ModelWait,
+    QuestionAnswered,
+    QuestionAsked,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -196,6 +198,11 @@ class TurnSpans:
                 self._happened(
                     call, "approval.asked" if isinstance(event, ApprovalAsked) else "approval.answered", {}, event.at
                 )
+            case QuestionAsked():
+                kind = {"kind": event.kind, **({"server": event.server} if event.server else {})}
+                self._happened(self._turn, "question.asked", kind, event.at)
+            case QuestionAnswered():
+                self._happened(self._turn, "question.answered", {}, event.at)
             case ToolFinished():
                 self._tool_finished(event)
             case ToolsSearched():

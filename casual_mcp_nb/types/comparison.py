@@ -17,7 +17,7 @@ from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.delivery import DeliverySetting
 from casual_mcp_nb.types.discovery_options import Discovery, Strategy
 from casual_mcp_nb.types.displayable import Displayable, display
-from casual_mcp_nb.types.event import FINDING, SYNTHETIC, ApprovalAnswered, ApprovalAsked, TurnStarted
+from casual_mcp_nb.types.event import FINDING, SYNTHETIC, TurnStarted
 from casual_mcp_nb.types.files import write_text
 from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.stats import StepStats
@@ -139,7 +139,7 @@ class ComparedRun:
             output_tokens=tokens.completion_tokens if answered else None,
             origin=stats.parts.origin,
             reused_origin=reused_origin,
-            seconds=max(0.0, turn.seconds - _waited(turn)),
+            seconds=turn.seconds,
             cost=cost if cost is not None and not cost.unknown_calls and not cost.unknown_hosted else None,
             answer=turn.answer,
             tools=tuple(dict.fromkeys(map(str, used))),
@@ -450,17 +450,6 @@ def _reused(steps: tuple[StepStats, ...]) -> tuple[int | None, Origin]:
     if answered and len(cached) == len(answered):
         return sum(cached), "reported"
     return (sum(step.reused or 0 for step in steps) if steps else None), "estimated"
-
-
-def _waited(turn: Turn) -> float:
-    """Return the seconds in which at least one call waited for the person."""
-    answered = {event.call_id: event.at for event in turn.trace.of(ApprovalAnswered)}
-    waits = sorted((event.at, answered.get(event.call_id, turn.seconds)) for event in turn.trace.of(ApprovalAsked))
-    total = until = 0.0
-    for start, end in waits:
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
 
 
 def _as_text(value: Any) -> Any:

@@ -132,7 +132,7 @@ class TurnStarted:
 
 @dataclass(frozen=True, slots=True)
 class TextEdited:
-    """The person edited what the model was about to read.
+    """The person edited a text that the model was about to read.
 
     Args:
         step: The step whose request contains it.
@@ -145,6 +145,24 @@ class TextEdited:
     call_id: str | None
     text: str
     before: str
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEdited:
+    """The person changed the system prompt or the tools, for the rest of the turn.
+
+    Args:
+        step: The first step whose request is changed.
+        system: The new system prompt; None if it stays as it is.
+        off: Tools that are not offered any more.
+        loaded: Deferred tools whose definitions are sent from now on.
+    """
+
+    step: int
+    system: str | None = None
+    off: tuple[ToolName, ...] = ()
+    loaded: tuple[ToolName, ...] = ()
     at: float = 0.0
 
 
@@ -352,6 +370,34 @@ class ApprovalAnswered:
     at: float = 0.0
 
 
+QuestionKind = Literal["step", "form", "link", "sampling"]
+"""What the person is asked: how to go on at a pause in step mode, or what a server wants to know, shows or requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """The turn started to wait for the person, for another reason than an approval.
+
+    Args:
+        id: Identifies the question in its turn.
+        kind: What the person is asked.
+        server: The server that asks; None for a pause before a model call.
+    """
+
+    id: str
+    kind: QuestionKind
+    server: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered:
+    """The person answered, or nobody did in time."""
+
+    id: str
+    at: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
     """A running call reported progress.
@@ -466,6 +512,7 @@ def as_in_a_file(event: Event) -> Event:
 Event = (
     TurnStarted
     | TextEdited
+    | RequestEdited
     | ContextTrimmed
     | PrefixChanged
     | StepStarted
@@ -476,6 +523,8 @@ Event = (
     | ToolStarted
     | ApprovalAsked
     | ApprovalAnswered
+    | QuestionAsked
+    | QuestionAnswered
     | ToolProgress
     | ToolFinished
     | ToolsSearched

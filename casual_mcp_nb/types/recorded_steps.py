@@ -10,6 +10,9 @@ from casual_mcp_nb.types.event import (
     FINDING,
     Event,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    RequestEdited,
     StepFinished,
     StepStarted,
     TextDelta,
@@ -51,10 +54,10 @@ def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | N
     ended = {event.call_id for event in kept.of(ToolFinished)}
     for started in kept.of(ToolStarted):
         if started.call_id not in ended:
-            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=Turn(kept).seconds)
+            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=kept.last_at)
             kept.append(end)
     for call, new in edits:
-        kept.append(TextEdited(at.index + 1, call.id, new, call.result, Turn(kept).seconds))
+        kept.append(TextEdited(at.index + 1, call.id, new, call.result, kept.last_at))
     return Turn(kept)
 
 
@@ -66,8 +69,11 @@ def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
             step = event.step
         if isinstance(event, ToolStarted) and step < end:
             calls.add(event.call_id)
-        # What was unloaded later stays unloaded.
-        if 0 <= step < end or (isinstance(event, TextEdited) and event.call_id in calls):
+        if isinstance(event, RequestEdited) and event.step >= end:
+            continue
+        # A pause before the first step is no time that it took; what was unloaded later stays unloaded.
+        is_pause = isinstance(event, QuestionAsked | QuestionAnswered) and step < end
+        if 0 <= step < end or is_pause or (isinstance(event, TextEdited) and event.call_id in calls):
             if text is None or step < end - 1:
                 yield event
             elif isinstance(event, StepFinished):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from casual_mcp_nb.types.content import ContentPart
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
-    ApprovalAnswered,
-    ApprovalAsked,
     CallStatus,
     HostedCall,
     Request,
@@ -31,6 +29,7 @@ from casual_mcp_nb.types.payload import PayloadPreview
 from casual_mcp_nb.types.prices import Cost, Price
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import ToolName
+from casual_mcp_nb.types.waits import PersonWaits
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
@@ -60,8 +59,9 @@ class ToolCall(Displayable):
         search: The search, if it was one.
         at: When it started, in seconds since its turn started.
         unedited: The result before the person edited it, if they did.
-        waiting: Whether it is waiting for the person's approval.
-        waited: Seconds that it waited for the person's approval; 0 while it still waits.
+        needs_approval: Whether it is waiting for the person's approval.
+        waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
+        waited: Seconds that it waited for the person.
         payload: What a function of the notebook returned for the person; None in a saved conversation.
         mocked: Whether a stub answered in place of the tool, see `Session.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
@@ -85,6 +85,7 @@ class ToolCall(Displayable):
     search: ToolsSearched | None = None
     at: float = 0.0
     unedited: str | None = None
+    needs_approval: bool = False
     waiting: bool = False
     waited: float = 0.0
     payload: Any = dataclasses.field(default=None, repr=False, compare=False)
@@ -99,8 +100,14 @@ class ToolCall(Displayable):
         return f"<ToolCall: {self.tool}, {self.status}>"
 
     @property
+    def edited(self) -> bool:
+        """Whether the person edited the result before the model read it; `result` is what it read, `unedited` what came."""
+        # A search's result is changed when what it found is unloaded.
+        return self.unedited is not None and self.search is None
+
+    @property
     def value(self) -> Any:
-        """The whole result as a Python value.
+        """The whole result as a Python value, as the tool returned it, even if the person edited what the model read.
 
         Of a function of the notebook, the very object that it returned: of a `ToolOutput` the payload or else the content, of a
         generator the list of what it yielded. Of another tool, made at each access: a pandas DataFrame for a table (a list of
@@ -258,20 +265,17 @@ def step_of(
 def call_of(
     event: ToolStarted,
     end: ToolFinished | None,
-    edit: TextEdited | None,
+    edits: Sequence[TextEdited],
     progress: ToolProgress | None,
     search: ToolsSearched | None,
-    approval: tuple[ApprovalAsked | None, ApprovalAnswered | None] = (None, None),
+    waits: PersonWaits,
     running: bool = True,
     nested: tuple[ToolCall, ...] = (),
 ) -> ToolCall:
     """Build a tool call from its events."""
     call = (event.call_id, event.name, event.tool, event.arguments)
-    started, answered = approval
-    until = answered or end
-    waited = until.at - started.at if started and until else 0.0
+    waited = waits.calls.get(event.call_id, 0.0)
     if end is None:
-        waiting = running and started is not None and answered is None
         status: CallStatus = "running" if running else "unknown"
         return ToolCall(
             *call,
@@ -279,15 +283,16 @@ def call_of(
             progress=progress,
             search=search,
             at=event.at,
-            waiting=waiting,
+            needs_approval=running and event.call_id in waits.approvals,
+            waiting=running and event.call_id in waits.waiting,
             waited=waited,
             nested=nested,
         )
     return ToolCall(
         *call,
         status=end.status,
-        result=edit.text if edit else end.text,
-        unedited=edit.before if edit else None,
+        result=edits[-1].text if edits else end.text,
+        unedited=edits[0].before if edits else None,
         content=end.result.content if end.result else (),
         structured=end.result.structured if end.result else None,
         seconds=end.at - event.at - waited,

@@ -9,7 +9,6 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.counts import count
 from casual_mcp_nb.types.displayable import Displayable
 from casual_mcp_nb.types.event import (
-    ApprovalAnswered,
     ApprovalAsked,
     ContextTrimmed,
     Event,
@@ -17,7 +16,9 @@ from casual_mcp_nb.types.event import (
     ModelWait,
     Notice,
     PrefixChanged,
+    QuestionAsked,
     Request,
+    RequestEdited,
     ServerLog,
     StepFinished,
     StepStarted,
@@ -35,6 +36,7 @@ from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.record import Unread, dump_traces, load_traces
 from casual_mcp_nb.types.stats import ChatStats
 from casual_mcp_nb.types.step import Step, ToolCall, call_of, messages_of, step_of, text_of
+from casual_mcp_nb.types.waits import PersonWaits, person_waits
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -73,6 +75,11 @@ class Trace:
     def since(self, count: int) -> list[Event]:
         """Return the events after the first `count`."""
         return self._events[count:]
+
+    @property
+    def last_at(self) -> float:
+        """When the last event happened, in seconds since the turn began."""
+        return max((event.at for event in self._events), default=0.0)
 
     def of(self, kind: type[E]) -> list[E]:
         """Return the events of one kind, in order."""
@@ -145,8 +152,19 @@ class Turn(Displayable):
 
     @property
     def seconds(self) -> float:
-        """The time it has taken so far."""
-        return max((event.at for event in self.trace), default=0.0)
+        """The time it has taken so far, without `waited`."""
+        return self.person_waits.taken(0.0, self.trace.last_at)
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which it waited for the person and for nothing else: approvals, pauses, and questions of servers."""
+        return self.person_waits.within(0.0, self.trace.last_at)
+
+    @property
+    def person_waits(self) -> PersonWaits:
+        """When it waited for the person, and what the person is asked now."""
+        asked = bool(self.trace.of(ApprovalAsked)) or bool(self.trace.of(QuestionAsked))
+        return person_waits(self.trace) if asked else PersonWaits()
 
     @property
     def prompt(self) -> str:
@@ -179,6 +197,11 @@ class Turn(Displayable):
     def edits(self) -> list[TextEdited]:
         """The edits that the person made before the model read the texts."""
         return self.trace.of(TextEdited)
+
+    @property
+    def request_edits(self) -> list[RequestEdited]:
+        """The changes that the person made to the system prompt and the tools while it ran."""
+        return self.trace.of(RequestEdited)
 
     @property
     def added(self) -> bool:
@@ -308,10 +331,10 @@ class Turn(Displayable):
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
         progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
         searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
-        edits = {event.call_id: event for event in self.edits}
-        requests = {event.call_id: event for event in self.trace.of(ApprovalAsked)}
-        answered = {event.call_id: event for event in self.trace.of(ApprovalAnswered)}
-        running = self.running
+        edits: dict[str | None, list[TextEdited]] = {}
+        for edit in self.edits:
+            edits.setdefault(edit.call_id, []).append(edit)
+        waits, running = self.person_waits, self.running
         started = self.trace.of(ToolStarted)
         ids = {event.call_id for event in started}
         calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
@@ -322,10 +345,10 @@ class Turn(Displayable):
             call = call_of(
                 event,
                 ended.get(name),
-                edits.get(name),
+                edits.get(name, ()),
                 progress.get(name),
                 searches.get(name),
-                (requests.get(name), answered.get(name)),
+                waits,
                 running,
                 tuple(reversed(nested.get(name, ()))),
             )

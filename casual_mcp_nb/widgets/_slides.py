@@ -175,10 +175,10 @@ class _Slides:
             ]
         if call.result:
             row["result"] = self._text(call.result)
-        if call.unedited is not None:
-            row["unedited"] = self._text(call.unedited)
+        if call.edited:
+            row["unedited"] = self._text(call.unedited or "")
         notes = [payload_words(call.previews)] if call.previews else []
-        notes += [kept_words(call.large)] if call.large is not None else []
+        notes += [kept_words(call.large)] if call.large is not None and not call.edited else []
         row |= self._pictures(part_block(part, call, self._images) for part in call.content if part.kind != "text")
         if notes:
             row["notes"] = [*(self._text(note) for note in notes), *row.get("notes", ())]

@@ -11,10 +11,15 @@ from weakref import WeakKeyDictionary
 
 from casual_mcp_nb.display import transcript_html
 from casual_mcp_nb.display.text import first
+from casual_mcp_nb.display.turn import doing
 from casual_mcp_nb.types.event import (
     SYNTHETIC,
     UNKNOWN,
+    ApprovalAnswered,
+    ApprovalAsked,
     Event,
+    QuestionAnswered,
+    QuestionAsked,
     StepStarted,
     TextDelta,
     ToolFinished,
@@ -78,6 +83,9 @@ class Transcript:
                 self.doing = f"Step {event.step + 1}: running {first(_tool(event), 60)} …"
             case ToolFinished():
                 self.doing = f"Step {event.step + 1}: got a result …"
+            case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered():
+                steps = turn.steps
+                self.doing = doing(turn, steps[-1] if steps else None).text
             case TurnFinished():
                 self.doing = ""
                 self.said = f"Turn {number} is {event.status}."
