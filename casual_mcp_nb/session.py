@@ -36,7 +36,6 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
-from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import CassetteMismatchError, TrustRequiredError, UnknownNameError, UsageError
 from casual_mcp_nb.evaluation.comparison import Ways
 from casual_mcp_nb.notebook.callers import FunctionRunner
@@ -56,7 +55,7 @@ from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
 from casual_mcp_nb.notebook.saving import DEFAULT, ConversationSaver, StoreLike, store_of
 from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
 from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine, run, wait
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.tool_service import ToolService
 from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
@@ -713,38 +712,18 @@ class Session(Displayable):
 
     @property
     def tools(self) -> Tools:
-        """All tools and their cost, by number or name. Connects if needed, and blocks meanwhile; see `tools_async`."""
-        return run(self.engine, self._from_view(tools_of))
-
-    async def tools_async(self) -> Tools:
-        """Return `tools`; to be awaited."""
-        return await wait(self.engine, self._from_view(tools_of))
+        """The tools that are known now and their cost, by number or name. Does not connect: `session.connect()` does."""
+        return tools_of(self.tool_service.current_view(), self.tool_service.waiting)
 
     @property
     def toolsets(self) -> ToolSets:
-        """The toolsets of the config by name. Connects if needed, and blocks meanwhile; see `toolsets_async`."""
-        return run(self.engine, self._from_view(self.tool_service.tool_sets_in))
-
-    async def toolsets_async(self) -> ToolSets:
-        """Return `toolsets`; to be awaited."""
-        return await wait(self.engine, self._from_view(self.tool_service.tool_sets_in))
+        """The toolsets of the config by name, with how many of the tools that are known now each includes."""
+        return self.tool_service.tool_sets_in(self.tool_service.current_view())
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the deferred tools, as the model reads it: `str()` returns exactly that text.
-
-        Connects if needed, and blocks meanwhile; see `manifest_async`.
-        """
-        return run(self.engine, self._from_view(manifest_of))
-
-    async def manifest_async(self) -> Manifest:
-        """Return `manifest`; to be awaited."""
-        return await wait(self.engine, self._from_view(manifest_of))
-
-    @property
-    def known_tools(self) -> Tools:
-        """The tools that are currently known. Does not connect and does not wait."""
-        return tools_of(self.tool_service.current_view())
+        """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
+        return manifest_of(self.tool_service.current_view(), self.tool_service.waiting)
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
@@ -772,9 +751,8 @@ class Session(Displayable):
         """The clients of the config, and whether the key of each is set."""
         return clients_of(self.config)
 
-    @property
-    def templates(self) -> list[str]:
-        """The names of the prompt templates that can be used."""
+    def list_templates(self) -> list[str]:
+        """List the names of the prompt templates that can be used."""
         return self._chat.templates.names()
 
     @property
@@ -864,24 +842,35 @@ class Session(Displayable):
 
     @property
     def resources(self) -> Resources:
-        """The resources and templates of all servers. Connects if needed, and blocks meanwhile; see `resources_async`.
+        """The resources and templates of all servers as last listed: `session.list_resources()` asks the servers."""
+        return self.resource_service.known[0]
 
-        A server that could not list its own is in `problems`.
+    @blocking
+    async def list_resources(self) -> Resources:
+        """List the resources and templates of all servers; connect those that are not connected yet.
+
+        Returns:
+            All of them. A server that could not list its own is in `problems`.
         """
-        return run(self.engine, self._on_engine(self.resource_service.resources()))
+        return await self._on_engine(self.resource_service.resources())
 
-    async def resources_async(self) -> Resources:
-        """Return `resources`; to be awaited."""
-        return await wait(self.engine, self._on_engine(self.resource_service.resources()))
+    list_resources_async = awaited(list_resources)
 
     @property
     def prompts(self) -> Prompts:
-        """The prompts of all servers. Connects if needed, and blocks meanwhile; see `prompts_async`."""
-        return run(self.engine, self._on_engine(self.resource_service.prompts()))
+        """The prompts of all servers as last listed: `session.list_prompts()` asks the servers."""
+        return self.resource_service.known[1]
 
-    async def prompts_async(self) -> Prompts:
-        """Return `prompts`; to be awaited."""
-        return await wait(self.engine, self._on_engine(self.resource_service.prompts()))
+    @blocking
+    async def list_prompts(self) -> Prompts:
+        """List the prompts of all servers; connect those that are not connected yet.
+
+        Returns:
+            All of them. A server that could not list its own is in `problems`.
+        """
+        return await self._on_engine(self.resource_service.prompts())
+
+    list_prompts_async = awaited(list_prompts)
 
     @blocking
     async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
@@ -1419,17 +1408,16 @@ class Session(Displayable):
 
     @property
     def conversations(self) -> StoredConversations:
-        """The saved conversations, the last changed one first; `store.find` looks for words in them."""
-        saver = self._runner.saver
-        return saver.store.find() if saver.store else StoredConversations(problem="This session saves no conversations.")
+        """The saved conversations, the last changed one first; read when they are used, see also `store.find`."""
+        store = self._runner.saver.store
+        if store is None:
+            return StoredConversations(problem="This session saves no conversations.")
+        return StoredConversations(find=store.find)
 
     @property
     def conversation_id(self) -> str | None:
         """The id of this conversation; None as long as nothing of it is saved."""
-        saver = self._runner.saver
-        if saver.store is not None:
-            saver.store.flush()
-        return saver.id
+        return self._runner.saver.id
 
     def resume(self, id: str) -> Conversation:
         """Continue a saved conversation, with the model, the system prompt and the selection that it had.
@@ -1629,7 +1617,7 @@ class Session(Displayable):
         from casual_mcp_nb.notebook.doctor import diagnose
 
         notices = (*self.approval_problems, *self.exclusion_problems)
-        return diagnose(self.config, self.servers, self.templates, notices, self.budget)
+        return diagnose(self.config, self.servers, self.list_templates(), notices, self.budget)
 
     def explore(self) -> Explorer:
         """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
@@ -1865,9 +1853,6 @@ class Session(Displayable):
         except TrustRequiredError:
             work.close()
             raise
-
-    async def _from_view(self, read: Callable[[ToolView], T]) -> T:
-        return read(await self._on_engine(self.tool_service.view()))
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
         """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""

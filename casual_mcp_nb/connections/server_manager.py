@@ -320,13 +320,26 @@ class ServerManager:
             async with asyncio.TaskGroup() as group:
                 for connection in stale:
                     group.create_task(_refresh(connection))
-        # Tools that did not change stay the same objects, however often they are listed.
-        lists = [tools for connection in connections if (tools := connection.tools)]
-        if len(lists) != len(self._in_catalog) or not all(map(operator.is_, lists, self._in_catalog)):
+        lists = self._lists()
+        if not self._has_all(lists):
             every = list(itertools.chain.from_iterable(lists))
             catalog = await asyncio.to_thread(Catalog, every) if len(every) > MAX_TOOLS_ON_LOOP else Catalog(every)
             self._catalog, self._in_catalog = catalog, lists
         return self._catalog
+
+    def known_catalog(self) -> Catalog:
+        """Return every tool of every server as last listed; asks no server."""
+        lists = self._lists()
+        if not self._has_all(lists):
+            self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
+        return self._catalog
+
+    def _lists(self) -> list[tuple[ToolSpec, ...]]:
+        return [tools for connection in self._connections.values() if (tools := connection.tools)]
+
+    def _has_all(self, lists: Sequence[tuple[ToolSpec, ...]]) -> bool:
+        # Tools that did not change stay the same objects, however often they are listed.
+        return len(lists) == len(self._in_catalog) and all(map(operator.is_, lists, self._in_catalog))
 
     async def call(
         self,

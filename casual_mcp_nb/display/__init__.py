@@ -7,8 +7,8 @@ shown as text.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import singledispatch
+from collections.abc import Callable, Container, Mapping
+from functools import cache, partial, singledispatch
 from typing import Any, Literal
 
 from casual_mcp_nb.display.calls import call_view
@@ -120,7 +120,14 @@ Detail = Literal["text", "output", "all"]
 """How much of a turn is shown."""
 
 MAX_BYTES = 64 * 1024
-"""The most that one output takes, all its forms together, in bytes of UTF-8."""
+"""The most that one form of an output takes, in bytes of UTF-8."""
+
+Renderers = Mapping[str, Callable[[View], str]]
+"""What draws a view, by media type."""
+
+_FORMS: Renderers = {"text/plain": to_text, "text/markdown": to_markdown, "text/html": to_html}
+_LIVE_FORMS: Renderers = {"text/plain": lambda view: to_text(line_only(view)), "text/html": to_html}
+_BARE_HTML: Renderers = {"text/html": partial(to_html, styled=False)}
 
 WHOLE = DisplayLimits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
 """For files, which need not be small."""
@@ -197,17 +204,24 @@ view_of.register(Subscription, subscription_view)
 view_of.register(Subscriptions, subscriptions_view)
 
 
-def mimebundle(noun: Any) -> dict[str, str]:
-    """Return a noun in all formats that Jupyter may show.
+def mimebundle(noun: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
+    """Return a noun in the formats that Jupyter may show.
 
     Args:
         noun: Any noun of `casual_mcp_nb.types` that has a display.
+        include: The only formats to draw; None for all.
+        exclude: Formats not to draw.
 
     Returns:
-        `text/plain`, `text/markdown` and `text/html`, together at most `MAX_BYTES`. Never raises: what cannot be drawn is
-        shown as its `repr`, and the log says so once.
+        `text/plain`, `text/markdown` and `text/html`, each at most `MAX_BYTES`. Never raises: what cannot be drawn is shown as
+        its `repr`, and the log says so once.
     """
-    return _drawn(noun, _forms)
+    forms = {
+        kind: render
+        for kind, render in _FORMS.items()
+        if (not include or kind in include) and (not exclude or kind not in exclude)
+    }
+    return _drawn(noun, forms)
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
@@ -218,12 +232,12 @@ def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
         detail: `text` for the answer alone, `output` for the usual display, `all` for everything, unfolded, with the requests.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
-    return _drawn(turn, _forms, _detailed(detail, now))
+    return _drawn(turn, _FORMS, _detailed(detail, now))
 
 
 def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
     """Return a bundle for a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
-    return _drawn(turn, _live_forms, _detailed(detail, now))
+    return _drawn(turn, _LIVE_FORMS, _detailed(detail, now))
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
@@ -233,18 +247,18 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
         turn: The turn; it may be running.
         now: Seconds since the turn began, for the time that a running call has taken.
     """
-    forms = _drawn(turn, _bare_html, lambda noun, limits: transcript_view(noun, limits, now))
+    forms = _drawn(turn, _BARE_HTML, lambda noun, limits: transcript_view(noun, limits, now))
     return forms["text/html"]
 
 
 def request_html(request: Request) -> str:
     """Return what is sent to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
-    return _drawn(request, _bare_html, folded_request_view)["text/html"]
+    return _drawn(request, _BARE_HTML, folded_request_view)["text/html"]
 
 
 def page(noun: Any, title: str) -> str:
     """Return a noun as a whole HTML document, in one file, without scripts or network access."""
-    return _drawn(noun, lambda view: {"text/html": to_page(view, title)})["text/html"]
+    return _drawn(noun, {"text/html": lambda view: to_page(view, title)})["text/html"]
 
 
 def document(conversation: Conversation, form: Literal["html", "markdown"], title: str) -> str:
@@ -263,42 +277,28 @@ def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits
             return lambda turn, limits: turn_view(turn, limits, now)
 
 
-def _bare_html(view: View) -> dict[str, str]:
-    return {"text/html": to_html(view, styled=False)}
-
-
-def _live_forms(view: View) -> dict[str, str]:
-    return {"text/plain": to_text(line_only(view)), "text/html": to_html(view)}
-
-
-def _forms(view: View) -> dict[str, str]:
-    return {"text/plain": to_text(view), "text/markdown": to_markdown(view), "text/html": to_html(view)}
-
-
-def _drawn(
-    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, DisplayLimits], View] | None = None
-) -> dict[str, str]:
+def _drawn(noun: Any, forms: Renderers, look: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:
     try:
-        return _within_limits(noun, draw, look or view_of)
+        # The forms differ in size, so each is drawn with as much as fits it; those of one tier share the view.
+        view = cache(lambda tier: fit((look or view_of)(noun, SIZE_TIERS[tier]), SIZE_TIERS[tier]))
+        return {kind: _within_limit(view, render) for kind, render in forms.items()}
     except Exception as error:
         _report(noun, error)
-        return draw(_bare(type(noun).__name__, _repr(noun)))
+        bare = _bare(type(noun).__name__, _repr(noun))
+        return {kind: render(bare) for kind, render in forms.items()}
 
 
-def _within_limits(
-    noun: Any, draw: Callable[[View], dict[str, str]], look: Callable[[Any, DisplayLimits], View]
-) -> dict[str, str]:
+def _within_limit(view: Callable[[int], View], render: Callable[[View], str]) -> str:
     tier = 0
     while tier < len(SIZE_TIERS):
-        limits = SIZE_TIERS[tier]
-        view = fit(look(noun, limits), limits)
-        forms = draw(view)
-        size = sum(len(form.encode()) for form in forms.values())
+        form = render(view(tier))
+        size = len(form.encode())
         if size <= MAX_BYTES:
-            return forms
+            return form
         # Drawing is what takes time, and one tier saves about a third; the first only leaves the requests out.
         tier += 2 if tier and size > 1.4 * MAX_BYTES else 1
-    return draw(_bare(view.title, to_text(view)))
+    least = view(len(SIZE_TIERS) - 1)
+    return render(_bare(least.title, to_text(least)))
 
 
 def _bare(title: str, text: str) -> View:

@@ -55,7 +55,9 @@ def resources_view(resources: Resources, limits: DisplayLimits) -> View:
     templates = sum(resource.is_template for resource in resources)
     counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
     sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
-    return View("resources", "Resources", (*sections, *_problems(resources.problems)) or _none(), note=", ".join(counts))
+    return View(
+        "resources", "Resources", (*sections, *_problems(resources.problems)) or _none(resources), note=", ".join(counts)
+    )
 
 
 def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
@@ -70,7 +72,10 @@ def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
 
     sections = _sections(prompts.by_server, limits, table)
     return View(
-        "prompts", "Prompts", (*sections, *_problems(prompts.problems)) or _none(), note=words.count(len(prompts), "prompt")
+        "prompts",
+        "Prompts",
+        (*sections, *_problems(prompts.problems)) or _none(prompts),
+        note=words.count(len(prompts), "prompt"),
     )
 
 
@@ -185,8 +190,8 @@ def _problems(problems: Mapping[str, str]) -> list[Block]:
     return [Line(Status(f"✗ {problem}", "bad")) for problem in problems.values()]
 
 
-def _none() -> tuple[Block, ...]:
-    return (Text("None."),)
+def _none(offers: Resources | Prompts | None = None) -> tuple[Block, ...]:
+    return (Text("None." if offers is None else offers.not_listed or "None."),)
 
 
 def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget) -> list[Block]:

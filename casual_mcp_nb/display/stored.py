@@ -12,6 +12,7 @@ from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
 
 def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     """Return saved conversations, the last changed one first."""
+    stored = stored.read()
     visible = stored.conversations[: limits.rows]
     rows = tuple(
         (

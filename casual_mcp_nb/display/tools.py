@@ -25,7 +25,7 @@ from casual_mcp_nb.display.view import (
     columns,
 )
 from casual_mcp_nb.types.config import ExcludeSpec
-from casual_mcp_nb.types.session import Manifest, Tools, ToolSets
+from casual_mcp_nb.types.session import Manifest, Tools, ToolSets, not_connected
 from casual_mcp_nb.types.tool import ToolSpec
 
 SUMMARY = 80
@@ -37,8 +37,9 @@ _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
     """Return the tools of each server, with what each costs."""
     groups = tools.catalog.by_server
+    unconnected = _unconnected(tools.unconnected)
     if not groups:
-        return View("tools", "Tools", (Text("None."),))
+        return View("tools", "Tools", unconnected or (Text("None."),))
     each = max(2, limits.rows // len(groups))
     fold: Fold = "open" if len(tools) <= limits.rows else "closed"
     visible = list(itertools.islice(groups.items(), limits.rows))
@@ -47,7 +48,11 @@ def tools_view(tools: Tools, limits: DisplayLimits) -> View:
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
     price = words.tokens(_price(tools), "estimated")
     note = f"{words.count(len(tools), 'tool')} of {words.count(len(groups), 'server')}, {price}"
-    return View("tools", "Tools", tuple(blocks), note=note)
+    return View("tools", "Tools", (*unconnected, *blocks), note=note)
+
+
+def _unconnected(servers: Sequence[str]) -> tuple[Text, ...]:
+    return (Text(not_connected(servers)),) if servers else ()
 
 
 def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
@@ -100,8 +105,9 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     """Return the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
+    unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
-        return View("manifest", "Manifest", (Text("Nothing is deferred, so there is no manifest."),))
+        return View("manifest", "Manifest", unconnected or (Text("Nothing is deferred, so there is no manifest."),))
     finder = (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
     price = (
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
@@ -109,7 +115,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
     )
     text = Text(manifest.text, code=True, limit=limits.document)
-    blocks = (KeyValues(price), Section("As the model reads it", (text,)))
+    blocks: tuple[Block, ...] = (*unconnected, KeyValues(price), Section("As the model reads it", (text,)))
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
 
@@ -120,14 +126,14 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
         (
             Name(name),
             mark if name == tool_sets.selected else "",
-            words.number(tool_sets.sizes.get(name)),
+            "" if tool_sets.unconnected else words.number(tool_sets.sizes.get(name)),
             tool_set.description,
             rule_words(tool_set.servers),
         )
         for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
     ]
     table = Table(columns("Toolset", "State", "Tools #", "Description", "Includes"), tuple(rows), len(tool_sets) - len(rows))
-    blocks: list[Block] = [table if rows else Text("None.")]
+    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), table if rows else Text("None.")]
     if tool_sets.problem:
         blocks.insert(0, Text(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
     in_use = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected

@@ -143,7 +143,7 @@ class Run:
 
     def __post_init__(self) -> None:
         started = self.clock() if self.started is None else self.started
-        self._start = started - (self.recorded.seconds if self.recorded else 0)
+        self._start = started - (self.recorded.trace.last_at if self.recorded else 0)
         self._first_step = _next_step(self.recorded)
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)

@@ -63,6 +63,10 @@ class ChatTools:
         else:
             self.changes.update(catalog)
 
+    async def update_known(self) -> None:
+        """Update the tools to what was last listed: those of the notebook have changed. Asks no server."""
+        self.changes.update(self._server_manager.known_catalog())
+
     async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
         """Connect the servers that a selection needs, and return what the model sees under it.
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.store import ConversationStore
     from casual_mcp_nb.types.delivery import DeliverySetting
     from casual_mcp_nb.types.discovery_options import Strategy
+    from casual_mcp_nb.types.resource import Prompts, Resources
     from casual_mcp_nb.types.selection import Mode
-    from casual_mcp_nb.types.session import SessionStatus
+    from casual_mcp_nb.types.session import SessionStatus, Tools
     from casual_mcp_nb.types.step import Step
 
 
@@ -64,11 +65,34 @@ def search(session: Session, line: str) -> Any:
     return session.search(" ".join(words), all_tools=all_tools)
 
 
-def listed(command: str) -> Callable[[Session, str], Any]:
-    """Return the command that shows a list of all servers, or what one server has in it."""
+def connected(session: Session) -> Session:
+    """Return a session whose servers are connected: properties show only what is known."""
+    session.connect()
+    return session
+
+
+def _tools(session: Session) -> Tools:
+    return connected(session).tools
+
+
+def _resources(session: Session) -> Resources:
+    return session.list_resources()
+
+
+def _prompts(session: Session) -> Prompts:
+    return session.list_prompts()
+
+
+def listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
+    """Return the command that shows a list of all servers, or what one server has in it.
+
+    Args:
+        command: Its name.
+        read: Returns the list.
+    """
 
     def show(session: Session, line: str) -> Any:
-        everything = getattr(session, command)
+        everything = read(session)
         if not line:
             return everything
         name = one_word(command, line, "server", "time")
@@ -88,9 +112,9 @@ def toolset(session: Session, line: str) -> Any:
     """Choose a toolset, or all tools."""
     if line:
         name = one_word("toolset", line, "toolset", "all")
-        _check("toolset", name, [*session.toolsets, "all"])
+        _check("toolset", name, [*connected(session).toolsets, "all"])
         session.selection.tool_set = None if name == "all" else name
-    return session.toolsets
+    return connected(session).toolsets
 
 
 def model(session: Session, line: str) -> Any:
@@ -355,7 +379,7 @@ def _reconnect(session: Session, line: str) -> Any:
 
 
 def _tool(session: Session, line: str) -> Any:
-    return session.tools[one_word("tool", line, "tool", "math__add")]
+    return connected(session).tools[one_word("tool", line, "tool", "math__add")]
 
 
 def _server(session: Session, line: str) -> Any:
@@ -472,9 +496,16 @@ COMMANDS: dict[str, Command] = {
     "status": Command(_LOOK, "the session at a glance (also `%mcp` alone)", run=lambda session, _: session.status),
     "servers": Command(_LOOK, "each server: state, tools, tokens", run=_servers),
     "server": Command(_LOOK, "one server: its features and messages", "SERVER", "%mcp server math", "servers", _server),
-    "tools": Command(_LOOK, "all tools and their cost in tokens", "[SERVER]", "%mcp tools math", "servers", listed("tools")),
+    "tools": Command(
+        _LOOK,
+        "all tools and their cost in tokens",
+        "[SERVER]",
+        "%mcp tools math",
+        "servers",
+        listed("tools", _tools),
+    ),
     "tool": Command(_LOOK, "one tool: parameters, schema", "TOOL", "%mcp tool math__add", "tools", _tool),
-    "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: session.manifest),
+    "manifest": Command(_LOOK, "what the model reads about deferred tools", run=lambda session, _: connected(session).manifest),
     "preview": Command(_LOOK, "the system prompt", "[TEMPLATE]", "%mcp preview teacher", "templates", preview),
     "models": Command(_LOOK, "the models, and whether their keys are set", run=lambda session, _: session.models),
     "clients": Command(_LOOK, "the providers behind the models", run=lambda session, _: session.clients),
@@ -493,7 +524,7 @@ COMMANDS: dict[str, Command] = {
         set_mode("deferred"),
     ),
     "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "%mcp off files", "servers", set_mode("off")),
-    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: session.toolsets),
+    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: connected(session).toolsets),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "%mcp toolset reading", "tool_sets", toolset),
     "option": Command(
         _CHOOSE,
@@ -538,7 +569,12 @@ COMMANDS: dict[str, Command] = {
         run=audit,
     ),
     "resources": Command(
-        _TRY, "what servers offer to read", "[SERVER]", "%mcp resources files", "servers", listed("resources")
+        _TRY,
+        "what servers offer to read",
+        "[SERVER]",
+        "%mcp resources files",
+        "servers",
+        listed("resources", _resources),
     ),
     "read": Command(
         _TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "%mcp read docs:readme", "resources", read
@@ -549,7 +585,14 @@ COMMANDS: dict[str, Command] = {
     "unsubscribe": Command(
         _TRY, "end the reports about a resource", "URI", "%mcp unsubscribe docs://readme", "resources", unsubscribe
     ),
-    "prompts": Command(_TRY, "the prompts that servers offer", "[SERVER]", "%mcp prompts files", "servers", listed("prompts")),
+    "prompts": Command(
+        _TRY,
+        "the prompts that servers offer",
+        "[SERVER]",
+        "%mcp prompts files",
+        "servers",
+        listed("prompts", _prompts),
+    ),
     "prompt": Command(
         _TRY,
         "the messages of a prompt, filled in",

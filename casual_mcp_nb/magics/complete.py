@@ -72,10 +72,10 @@ class Names:
             },
             conversations=[each.id for each in session.conversations] if _NEEDS_CONVERSATIONS.match(text) else (),
             servers=list(session.servers),
-            tools=[tool.wire_name for tool in session.known_tools],
+            tools=[tool.wire_name for tool in session.tools],
             tool_sets=list(session.config.tool_sets),
             models=list(session.config.models),
-            templates=[name.removesuffix(".j2") for name in session.templates],
+            templates=[name.removesuffix(".j2") for name in session.list_templates()],
             variables=own,
             cases=sorted(path.name for path in Path.cwd().glob("*.jsonl")),
         )

@@ -72,23 +72,37 @@ class ResourceService:
         self._tools = tools
         self._questions = questions
         self._turns = turns
+        self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
 
     async def resources(self) -> Resources:
-        """Return the resources of all servers, see `Session.resources`."""
+        """Return the resources of all servers, see `Session.list_resources`."""
         await self._tools.view()
-        return await self._chat.server_manager.list_resources()
+        return await self._list_resources()
 
     async def prompts(self) -> Prompts:
-        """Return the prompts of all servers, see `Session.prompts`."""
+        """Return the prompts of all servers, see `Session.list_prompts`."""
         await self._tools.view()
-        return await self._chat.server_manager.list_prompts()
+        return await self._list_prompts()
+
+    async def _list_resources(self) -> Resources:
+        self._last_resources = await self._chat.server_manager.list_resources()
+        return self._last_resources
+
+    async def _list_prompts(self) -> Prompts:
+        self._last_prompts = await self._chat.server_manager.list_prompts()
+        return self._last_prompts
 
     @property
     def known(self) -> tuple[Resources, Prompts]:
         """The resources and prompts as last listed. Does not connect and does not wait."""
         known = [server.known for server in self._chat.server_manager.resources.values()]
         resources = tuple(resource for listed, _ in known for resource in listed)
-        return Resources(resources), Prompts(tuple(prompt for _, listed in known for prompt in listed))
+        prompts = tuple(prompt for _, listed in known for prompt in listed)
+        before, asked = self._last_resources, self._last_prompts
+        return (
+            Resources(resources, before.problems, listed=before.listed),
+            Prompts(prompts, asked.problems, listed=asked.listed),
+        )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
         """Return what is known, after giving the servers that are connected a moment to list it.
@@ -103,8 +117,7 @@ class ResourceService:
 
     async def list_connected(self) -> tuple[Resources, Prompts]:
         """Return the resources and prompts of the servers that are connected; the others are not waited for."""
-        manager = self._chat.server_manager
-        return await asyncio.gather(manager.list_resources(), manager.list_prompts())
+        return await asyncio.gather(self._list_resources(), self._list_prompts())
 
     def add_pending(self, attachment: ResourceContents | PromptMessages) -> None:
         """Keep an attachment for the next message that is sent in a panel."""

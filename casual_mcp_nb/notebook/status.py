@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -32,23 +32,36 @@ def server_mode(selection: Selection, server: str) -> Mode:
     return "deferred" if selection.defer_all and server not in selection.always_loaded else mode
 
 
-def tools_of(view: ToolView) -> Tools:
-    """Return all tools with their modes."""
+def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
+    """Return all tools with their modes.
+
+    Args:
+        view: What the model sees.
+        unconnected: The servers whose tools are not known yet.
+    """
     modes: dict[str, Mode] = dict.fromkeys(view.loaded_by_name, "loaded")
     modes.update(dict.fromkeys(view.deferred_by_name, "deferred"))
-    return Tools(view.catalog, {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}, view.excluded)
+    by_tool = {tool.tool_name: modes.get(tool.wire_name, "off") for tool in view.catalog}
+    return Tools(view.catalog, by_tool, view.excluded, unconnected)
 
 
-def manifest_of(view: ToolView) -> Manifest:
-    """Return the manifest of the deferred tools."""
-    return Manifest(view.manifest, len(view.deferred), view.undeferred_tokens - view.loaded_tokens, view.search_tool_tokens)
+def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
+    """Return the manifest of the deferred tools.
+
+    Args:
+        view: What the model sees.
+        unconnected: The servers whose tools are not known yet.
+    """
+    tokens = view.undeferred_tokens - view.loaded_tokens
+    return Manifest(view.manifest, len(view.deferred), tokens, view.search_tool_tokens, tuple(unconnected))
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
     """Return the toolsets with the number of tools that each includes."""
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
-    return ToolSets(chat.tool_sets, tool_set_name(view.selection), sizes, _refusal(chat, view))
+    selected, waiting = tool_set_name(view.selection), chat.server_manager.waiting
+    return ToolSets(chat.tool_sets, selected, sizes, "" if waiting else _refusal(chat, view), waiting)
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:

@@ -115,6 +115,11 @@ class ToolService:
         return self._chat.server_manager.status_of(name)
 
     @property
+    def waiting(self) -> list[str]:
+        """The servers that are not connected yet and would be by `connect`."""
+        return self._chat.server_manager.waiting
+
+    @property
     def servers(self) -> Servers:
         """The servers with the modes that the selection gives them."""
         return servers_of(self._chat)
@@ -336,8 +341,10 @@ class ToolService:
         return self._chat.mocks.add(stubs)
 
     def _tools_changed(self) -> None:
-        # A turn that runs takes it from there.
-        self._engine.submit(self._chat.tools.update())
+        # A turn that runs takes it from there, and the next line of the cell may look at it.
+        future, _ = self._engine.submit(self._chat.tools.update_known())
+        if not self._engine.is_current:
+            future.result()
 
     async def remove_server(self, name: str) -> None:
         """End a server and forget it, see `Session.remove_server`."""

@@ -67,7 +67,7 @@ class SavedTurns:
         forked_from: Where it was forked from.
 
     Attributes:
-        id: The id of the conversation; None until something was saved.
+        id: The id of the conversation; None until there is something to save.
     """
 
     store: ConversationStore
@@ -88,6 +88,9 @@ class SavedTurns:
             turns: All turns of the conversation; those that are saved already and are not among them are deleted.
         """
         self._turns = tuple(turns)
+        if self._turns and self.id is None and not self._deleted:
+            # Known before it is written, so that nobody has to wait for that.
+            self.id = _new_id()
         self.store.request(self)
 
     def write(self, connection: sqlite3.Connection) -> int | None:
@@ -142,9 +145,10 @@ class SavedTurns:
                     for table in ("parts", "events", "turns"):
                         connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (self.id,))
                 return
-            # Another process continues it: ours becomes a separate one.
-            self._written, self._writer = [], EventWriter()
-        self.id, now = _new_id(), _now()
+            if row is not None:
+                # Another process continues it: ours becomes a separate one.
+                self._written, self._writer, self.id = [], EventWriter(), _new_id()
+        self.id, now = self.id or _new_id(), _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
         connection.execute(
             "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?, ?, ?, ?, ?, '{}')",

@@ -12,8 +12,8 @@ T = TypeVar("T")
 class Display(Protocol):
     """Renders displayable values."""
 
-    def mimebundle(self, noun: Any, /) -> dict[str, str]:
-        """Return `text/plain`, `text/markdown` and `text/html` of a value."""
+    def mimebundle(self, noun: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return `text/plain`, `text/markdown` and `text/html` of a value, or only those that are requested."""
         ...
 
     def page(self, noun: Any, title: str, /) -> str:
@@ -54,16 +54,16 @@ class Displayable:
     __slots__ = ()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return display().mimebundle(self)
+        return display().mimebundle(self, include, exclude)
 
     def _repr_html_(self) -> str:
-        return self._repr_mimebundle_()["text/html"]
+        return self._repr_mimebundle_({"text/html"})["text/html"]
 
     def _repr_markdown_(self) -> str:
-        return self._repr_mimebundle_()["text/markdown"]
+        return self._repr_mimebundle_({"text/markdown"})["text/markdown"]
 
     def __str__(self) -> str:
-        return self._repr_mimebundle_()["text/plain"]
+        return self._repr_mimebundle_({"text/plain"})["text/plain"]
 
 
 class DisplayableList(Sequence[T], Displayable):

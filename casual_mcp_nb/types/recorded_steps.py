@@ -71,7 +71,7 @@ def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
             calls.add(event.call_id)
         if isinstance(event, RequestEdited) and event.step >= end:
             continue
-        # A pause before the first step is no time that it took; what was unloaded later stays unloaded.
+        # A pause before the first step does not count as time taken; what was unloaded later stays unloaded.
         is_pause = isinstance(event, QuestionAsked | QuestionAnswered) and step < end
         if 0 <= step < end or is_pause or (isinstance(event, TextEdited) and event.call_id in calls):
             if text is None or step < end - 1:

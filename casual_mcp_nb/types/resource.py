@@ -109,13 +109,20 @@ class _Offers(DisplayableList[O], Generic[O]):
     Args:
         offers: All of them.
         problems: Why a server could not list its own, by server.
+        listed: Whether the servers were asked; if not, what they offer is not known.
     """
 
     noun = ""
 
-    def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None) -> None:
+    def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
         self._offers = offers
         self.problems = dict(problems or {})
+        self.listed = listed
+
+    @property
+    def not_listed(self) -> str:
+        """That the servers were not asked yet, and how to ask them; empty if they were."""
+        return "" if self.listed else f"Not listed yet. To ask the servers: session.list_{self.noun}s()"
 
     @property
     def _items(self) -> tuple[O, ...]:
@@ -147,7 +154,8 @@ class _Offers(DisplayableList[O], Generic[O]):
         if matches:
             servers = ", ".join(shown(offer.server) for offer in matches[:10])
             raise UsageError(f"Several servers have a {self.noun} {shown(name)}: {servers}.", hint="Write server:name.")
-        raise UnknownNameError(self.noun, name, [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]])
+        names = [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]]
+        raise UnknownNameError(self.noun, name, names, hint=self.not_listed)
 
     def _names(self, offer: O) -> tuple[str, ...]:
         return offer.name, f"{offer.server}:{offer.name}"
@@ -164,7 +172,7 @@ class Resources(_Offers[Resource]):
     def of_server(self, name: str) -> Resources:
         """Return those of one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return Resources(tuple(resource for resource in self if resource.server == name), problems)
+        return Resources(tuple(resource for resource in self if resource.server == name), problems, listed=self.listed)
 
     def _names(self, offer: Resource) -> tuple[str, ...]:
         return offer.uri, offer.name, f"{offer.server}:{offer.name}"
@@ -178,7 +186,7 @@ class Prompts(_Offers[ServerPrompt]):
     def of_server(self, name: str) -> Prompts:
         """Return those of one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return Prompts(tuple(prompt for prompt in self if prompt.server == name), problems)
+        return Prompts(tuple(prompt for prompt in self if prompt.server == name), problems, listed=self.listed)
 
 
 @dataclass(frozen=True)

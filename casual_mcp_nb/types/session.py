@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Never, overload
 
-from casual_mcp_nb.errors import ConnectError, UsageError
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.counts import count
@@ -17,6 +17,7 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 _MAX_REASON = 500
+_MAX_NAMES = 12
 
 ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
 
@@ -101,6 +102,12 @@ class Servers(DisplayableMapping[ServerStatus]):
         return f"<Servers: {', '.join(f'{name} {status.state}' for name, status in self.items())}>"
 
 
+def not_connected(servers: Sequence[str]) -> str:
+    """Return that servers are not connected yet, and how to connect them."""
+    names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (", …" if len(servers) > _MAX_NAMES else "")
+    return f"Not connected yet: {names}. To connect: session.connect()"
+
+
 def _brief_reason(error: str | None) -> str:
     return " ".join((error or "no reason was given").split())[:_MAX_REASON]
 
@@ -112,26 +119,43 @@ class Tools(Sequence[ToolSpec], Displayable):
         catalog: All tools.
         modes: The mode of each tool: sent with every request (`loaded`), found by search (`deferred`), or never offered
             (`off`).
+        excluded: The tools that the config excludes.
+        unconnected: The servers that were not connected yet, so that their tools are not known.
     """
 
-    def __init__(self, catalog: Catalog, modes: Mapping[ToolName, Mode], excluded: frozenset[ToolName] = frozenset()) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        modes: Mapping[ToolName, Mode],
+        excluded: frozenset[ToolName] = frozenset(),
+        unconnected: Sequence[str] = (),
+    ) -> None:
         self.catalog = catalog
         self.modes = dict(modes)
         self.excluded = excluded
+        self.unconnected = tuple(unconnected)
 
     @overload
     def __getitem__(self, key: int | str) -> ToolSpec: ...
     @overload
     def __getitem__(self, key: slice) -> tuple[ToolSpec, ...]: ...
     def __getitem__(self, key: int | str | slice) -> ToolSpec | tuple[ToolSpec, ...]:
-        return self.catalog.resolve(key) if isinstance(key, str) else self.catalog[key]
+        if not isinstance(key, str):
+            return self.catalog[key]
+        try:
+            return self.catalog.resolve(key)
+        except UnknownNameError:
+            if not self.unconnected:
+                raise
+            raise UnknownNameError("tool", key, (), hint=not_connected(self.unconnected)) from None
 
     def __len__(self) -> int:
         return len(self.catalog)
 
     def of_server(self, name: str) -> Tools:
         """Return the tools of one server."""
-        return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes)
+        unconnected = tuple(each for each in self.unconnected if each == name)
+        return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:
         """Return the mode of a tool."""
@@ -150,12 +174,14 @@ class Manifest(Displayable):
         tools: Number of deferred tools.
         undeferred_tokens: Tokens of their definitions, for comparison.
         finder_tokens: Tokens of the search or browsing tools, without the manifest in them.
+        unconnected: The servers that were not connected yet, so that their tools are not in it.
     """
 
     text: str
     tools: int = 0
     undeferred_tokens: int = 0
     finder_tokens: int = 0
+    unconnected: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -174,15 +200,22 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
         selected: Name of the selected one, `custom` if it has no name; None for all tools.
         sizes: How many tools each includes.
         problem: Why the selected one cannot be used, so that a turn would refuse it; empty if it can.
+        unconnected: The servers that were not connected yet, so that their tools are not counted.
     """
 
     def __init__(
-        self, tool_sets: Mapping[str, ToolSetConfig], selected: str | None, sizes: Mapping[str, int], problem: str = ""
+        self,
+        tool_sets: Mapping[str, ToolSetConfig],
+        selected: str | None,
+        sizes: Mapping[str, int],
+        problem: str = "",
+        unconnected: Sequence[str] = (),
     ) -> None:
         super().__init__(tool_sets)
         self.selected = selected
         self.sizes = dict(sizes)
         self.problem = problem
+        self.unconnected = tuple(unconnected)
 
     def __repr__(self) -> str:
         return f"<ToolSets: {', '.join(self) or 'none'}>"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from casual_mcp_nb.types.displayable import Displayable, DisplayableList
@@ -79,18 +80,30 @@ class StoredConversation(Displayable):
 class StoredConversations(DisplayableList[StoredConversation]):
     """Saved conversations, the last changed one first.
 
+    Those with `find` are read from their file when they are first counted, gone through or displayed.
+
     Args:
         conversations: The conversations.
         place: Where they are saved; empty if nothing is saved.
         problem: Why they cannot be read or written; empty if they can.
         total: How many there are, with those that a limit leaves out.
+        find: Reads them; None if these are they.
     """
 
     conversations: tuple[StoredConversation, ...] = ()
     place: str = ""
     problem: str = ""
     total: int = 0
+    find: Callable[[], StoredConversations] | None = field(default=None, repr=False, compare=False)
+
+    def read(self) -> StoredConversations:
+        """Return them as they were when they were first read."""
+        return self._read if self.find is not None else self
+
+    @cached_property
+    def _read(self) -> StoredConversations:
+        return self.find() if self.find is not None else self
 
     @property
     def _items(self) -> tuple[StoredConversation, ...]:
-        return self.conversations
+        return self.read().conversations

@@ -1,4 +1,4 @@
-"""When a turn waited for the person and for nothing else, which is no time that it took."""
+"""When a turn waited for the person and for nothing else. No time that is shown includes it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class SearchState(ToolsState):
 
         def explained() -> dict[str, Any]:
             explanation = results.why_not(name)
-            html: str = mimebundle(explanation)["text/html"]
+            html: str = mimebundle(explanation, {"text/html"})["text/html"]
             return {"tool": explanation.tool.wire_name, "verdict": explanation.verdict, "html": html}
 
         return await asyncio.to_thread(explained)

@@ -389,7 +389,7 @@ class SelectionState(ToolsState):
 
 
 def _html(made: DirectCall) -> str:
-    return mimebundle(made.call)["text/html"]
+    return mimebundle(made.call, {"text/html"})["text/html"]
 
 
 def _turn_costs(costs: TurnCosts) -> dict[str, int]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
 
 from casual_mcp_nb.display import MAX_BYTES, live_bundle, mimebundle
+from casual_mcp_nb.display.html import to_html
+from casual_mcp_nb.display.markdown import to_markdown
+from casual_mcp_nb.display.plain import to_text
 from casual_mcp_nb.types.content import ContentPart, ToolResult
+from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import (
     Event,
     Request,
@@ -18,9 +26,10 @@ from casual_mcp_nb.types.event import (
     ToolFinished,
     ToolsSearched,
     ToolStarted,
+    TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.types.session import Manifest, Servers, ServerStatus, Tools
+from casual_mcp_nb.types.session import Manifest, ModelRow, Models, Servers, ServerStatus, Tools
 from casual_mcp_nb.types.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.types.trace import Trace, Turn
@@ -32,7 +41,7 @@ ADD = ToolName("math", "add")
 def size(noun: Any) -> int:
     bundle = mimebundle(noun)
     assert "cmn-bare" not in bundle["text/html"], "it was shown as its repr"
-    return sum(len(form.encode()) for form in bundle.values())
+    return max(len(form.encode()) for form in bundle.values())
 
 
 def turn_html(turn: Turn) -> str:
@@ -80,7 +89,7 @@ def test_tools_beyond_the_limit_are_counted() -> None:
 def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: Any, parse: Any, kind: str) -> None:
     noun = make(kind, lambda said: said + "<&\"'" * (MEGABYTE // 4))
     bundle = mimebundle(noun)
-    assert sum(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
+    assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
     assert "characters in all" in bundle["text/plain"]
     assert "cmn-bare" not in bundle["text/html"]
     parse(bundle["text/html"])
@@ -139,3 +148,61 @@ def test_a_manifest_of_usual_size_is_shown_whole() -> None:
 def test_a_text_of_many_lines_is_cut_by_lines() -> None:
     tool = ToolSpec("s", "t", "\n" * 1_900)
     assert mimebundle(tool)["text/plain"].count("\n") < 200
+
+
+def short_turn(number: int) -> Turn:
+    text = f"Question {number:04}"
+    turn = long_turn(2, text=text)
+    turn.trace.append(TurnFinished("done", None, 3.0))
+    return turn
+
+
+GROWING: dict[str, Callable[[int], Any]] = {
+    "conversation": lambda count: Conversation([short_turn(number) for number in range(count)]),
+    "turn": lambda count: long_turn(count),
+    "stats": lambda count: Conversation([short_turn(number) for number in range(count)]).stats,
+    "tools": lambda count: many_tools(count, 3),
+    "servers": lambda count: Servers({f"s{number:04}": ServerStatus(f"s{number:04}", "ready") for number in range(count)}, {}),
+    "models": lambda count: Models(tuple(ModelRow(f"m{number:04}", "c", "openai", "gpt", "set") for number in range(count))),
+    "manifest": lambda count: Manifest("\n".join(f"- s{number:04} (1 tool): a" for number in range(count)), count),
+    "search": lambda count: turn_with_hits(count),
+}
+
+
+def turn_with_hits(count: int) -> Turn:
+    rows = tuple(SearchRow(ToolName("math", f"tool_{number:04}"), 1.0, True) for number in range(count))
+    events = [*long_turn(1).trace]
+    call = next(event for event in events if isinstance(event, ToolStarted))
+    return Turn(Trace([*events, ToolsSearched(0, call.call_id, "sum", rows, count, 1.0)]))
+
+
+@pytest.mark.defect("F13")
+@pytest.mark.parametrize("kind", GROWING)
+def test_what_grows_never_has_a_shorter_text_or_markdown(kind: str) -> None:
+    for form in ("text/plain", "text/markdown"):
+        sizes = [len(mimebundle(GROWING[kind](count), {form})[form].encode()) for count in (1, 4, 10, 25, 50)]
+        assert sizes == sorted(sizes), form
+        assert sizes[-1] < MAX_BYTES, "the limit would be what makes it shorter"
+
+
+@pytest.mark.defect("F13")
+def test_each_form_is_drawn_only_when_it_is_wanted(make: Any, kind: str) -> None:
+    noun = make(kind)
+    draws = {"str": to_text, "_repr_markdown_": to_markdown, "_repr_html_": to_html}
+    files = {draw.__code__: name for name, draw in draws.items()}
+    for name in draws:
+        drawn: Counter[str] = Counter()
+
+        def count(frame: FrameType, event: str, _: Any, drawn: Counter[str] = drawn) -> None:
+            if event == "call" and frame.f_code in files:
+                drawn[files[frame.f_code]] += 1
+
+        sys.setprofile(count)
+        try:
+            str(noun) if name == "str" else getattr(noun, name)()
+        finally:
+            sys.setprofile(None)
+        # The manifest and the system prompt are a text themselves.
+        assert drawn.keys() <= {name}
+        assert drawn.total() <= 1
+    assert mimebundle(noun, exclude={"text/html"}).keys() == {"text/plain", "text/markdown"}

@@ -65,12 +65,12 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
     with closing(Session.from_config(file)) as session:
         report = session.trust()
         assert (report.required, [entry.state for entry in report]) == (True, ["new"])
-        for use in (session.connect, lambda: session.tools, lambda: session.chat("x"), lambda: session.reconnect("shop")):
+        for use in (session.connect, lambda: session.chat("x"), lambda: session.reconnect("shop")):
             with pytest.raises(TrustRequiredError):
                 use()
         for use in (
-            lambda: session.resources,
-            lambda: session.prompts,
+            session.list_resources,
+            session.list_prompts,
             lambda: session.plan("x"),
             lambda: session.search("x"),
             lambda: session.call_tool("x"),

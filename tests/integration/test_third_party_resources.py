@@ -22,7 +22,7 @@ VALUES = {
 
 
 def test_every_resource_is_read(session: Session) -> None:
-    resources = session.resources
+    resources = session.list_resources()
     assert resources.problems == {}
     assert {"everything", "memory", "database"} <= resources.by_server.keys()
     for resource in resources:
@@ -36,7 +36,7 @@ def test_every_resource_is_read(session: Session) -> None:
 
 
 def test_every_prompt_is_filled_in(session: Session) -> None:
-    prompts = session.prompts
+    prompts = session.list_prompts()
     assert prompts.problems == {}
     assert {"everything", "fetch", "database"} <= prompts.by_server.keys()
     for prompt in prompts:

@@ -171,7 +171,7 @@ def test_unloading_closes_the_session_and_takes_the_magics_away() -> None:
         kernel.run("from casual_mcp_nb import Session\nsession = Session.from_config({})")
         assert kernel.run("%unload_ext casual_mcp_nb").status == "ok"
         assert kernel.run("%mcp").status != "ok" or "not found" in kernel.run("%mcp").text()
-        assert "closed" in kernel.run("session.tools").text()
+        assert "closed" in kernel.run("session.connect()").text()
 
 
 def test_an_error_in_a_loop_over_pauses_and_an_interrupt_stop_the_turn(kernel: Kernel) -> None:

@@ -156,7 +156,7 @@ def test_a_chat_that_is_given_a_selection_checks_it_too() -> None:
 def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(session: Session) -> None:
     session.selection.tool_set = "numbers"
     session._chat.tool_sets.pop("numbers")
-    shown = [session.status, session.tools, session.toolsets, session.manifest, session.known_tools, session]
+    shown = [session.status, session.tools, session.toolsets, session.manifest, session]
     assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
     assert Names.of(session).tool_sets
     assert any("numbers" in note for note in session.status.notes)

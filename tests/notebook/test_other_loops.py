@@ -82,7 +82,7 @@ def test_a_dask_task_makes_a_session_of_its_own_and_a_session_says_why_it_cannot
                 print(client.gather(client.map(task, range(3))))
                 session = Session.from_config(CONFIG)
                 try:
-                    client.submit(lambda: session.tools).result()
+                    client.submit(lambda: session.connect()).result()
                 except Exception as error:
                     while error is not None:
                         print(type(error).__name__, "from_config" in str(error))

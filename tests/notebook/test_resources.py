@@ -76,7 +76,7 @@ def session(shared_session: Session) -> Session:
 
 
 def test_all_servers_are_listed_and_one_that_failed_costs_nothing(session: Session) -> None:
-    resources, prompts = session.resources, session.prompts
+    resources, prompts = session.list_resources(), session.list_prompts()
     assert {server: len(group) for server, group in resources.by_server.items()} == {"docs": 10, "more": 1}
     (template,) = [resource for resource in resources if resource.is_template]
     assert (template.uri, template.parameters) == ("docs://tides/{port}/{day}", ("port", "day"))
@@ -219,7 +219,7 @@ def test_a_limit_of_zero_is_none_for_attachments_too() -> None:
 
 
 def test_pictures_are_parts_of_the_message_and_other_bytes_are_named(session: Session) -> None:
-    links = [resource for resource in session.resources if resource.uri in ("docs://photo", "docs://archive")]
+    links = [resource for resource in session.list_resources() if resource.uri in ("docs://photo", "docs://archive")]
     turn = session.chat("Look", model=scripted_model("A picture."), attach=links, echo="none")
     assert [picture.data for picture in pictures_of(turn.asked)] == [PNG]
     assert "1,004 bytes: not shown to you" in text_of(turn.asked[0].content)
@@ -241,7 +241,7 @@ async def test_submitted_and_streamed_turns_take_attachments_too(session: Sessio
 
 
 def test_displays_name_what_is_there_and_escape_it(session: Session) -> None:
-    resources = (session.resources)._repr_mimebundle_()
+    resources = session.list_resources()._repr_mimebundle_()
     assert "docs://tides/{port}/{day}" in resources["text/plain"]
     assert "Read &lt;me&gt;" in resources["text/html"]
     hostile = (session.read("hostile"))._repr_mimebundle_()
@@ -253,7 +253,7 @@ def test_displays_name_what_is_there_and_escape_it(session: Session) -> None:
     assert "application/zip" in archive["text/plain"]
     assert len(archive["text/html"]) < 20_000
     shown: list[Callable[[], str]] = [
-        (session.prompts).__str__,
+        session.list_prompts().__str__,
         session.prompts[0].__str__,
         (session.prompt("only")).__str__,
         (session.complete("docs:compare", "first")).__str__,

@@ -173,7 +173,7 @@ def test_closing_twice_is_harmless_and_use_afterwards_is_a_clear_error(session: 
     with pytest.raises(ClosedError, match="closed"):
         session.chat("x")
     with pytest.raises(ClosedError):
-        _ = session.tools
+        session.connect()
     assert session.turns == [turn]
 
 

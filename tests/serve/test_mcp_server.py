@@ -336,7 +336,7 @@ async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Sessio
     with session.serve_mcp() as endpoint:
         config = {"servers": {"far": {"url": endpoint.url}}}
         async with Session(config, in_process={}, quiet=True, name="near") as near:
-            assert [str(tool.tool_name) for tool in near.known_tools] == ["far:search_tools"]
+            assert [str(tool.tool_name) for tool in near.tools] == ["far:search_tools"]
             await near.call_tool_async("far:search_tools", query="add two numbers")
             assert (await near.call_tool_async("far:desk__add", a=1, b=2)).structured == {"sum": 3}
     assert endpoint.closed

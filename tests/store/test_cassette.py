@@ -219,7 +219,7 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
     session = opened()
     with session.cassette(file):
         first = _berth(session), _berth(session)
-        listed = [each.uri for each in session.resources], [each.name for each in session.prompts]
+        listed = [each.uri for each in session.list_resources()], [each.name for each in session.list_prompts()]
         rules, arrival = session.read("harbour://rules").text, session.prompt("harbour:arrival", ship="Fram").text
     assert first[0] != first[1]
     with replayed(file) as again:

@@ -28,7 +28,7 @@ def test_hits_are_those_of_the_search_of_the_session_with_the_next_ones_behind_t
 ) -> None:
     session.selection.max_search_results = 2
     answer = do(state, "search", query="numbers", whole=True)
-    assert (answer["query"], answer["cut"], answer["searched"]) == ("numbers", 2, len(session.known_tools))
+    assert (answer["query"], answer["cut"], answer["searched"]) == ("numbers", 2, len(session.tools))
     assert [hit["wire_name"] for hit in answer["hits"][:2]] == [hit.tool.wire_name for hit in session.search("numbers")]
     assert [hit["rank"] for hit in answer["hits"]] == list(range(1, 2 + BEHIND_THE_CUT + 1))
     assert answer["hits"][0]["share"] == 1.0
