@@ -7,12 +7,16 @@ from datetime import datetime
 
 from casual_mcp_nb.display import format as words
 from casual_mcp_nb.display.view import DisplayLimits, Name, Table, Text, View, columns
+from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.types.stored import StoredConversation, StoredConversations
 
 
 def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     """Return saved conversations, the last changed one first."""
-    stored = stored.read()
+    try:
+        stored = stored.read()
+    except UsageError as error:
+        stored = StoredConversations(problem=str(error))
     visible = stored.conversations[: limits.rows]
     rows = tuple(
         (

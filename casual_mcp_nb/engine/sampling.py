@@ -83,7 +83,9 @@ class Sampling:
             # What went wrong at a provider is none of the server's business.
             raise SamplingRefused("the model could not answer", details) from None
         usage = response.usage
-        took = f": {usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens" if usage else ""
+        counts = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")] if usage else []
+        known = " + ".join(f"{count:,} tokens {way}" for count, way in counts if count is not None)
+        took = f": {known}" if known else ""
         cost = model.price.of(usage) if model.price else None
         note = f"Model {shown(model.name)} answered messages of this server{took}{f', {cost}' if cost else ''}."
         return SamplingAnswer(text_of(response.message.content), model.model, response.truncated, note)

@@ -61,7 +61,7 @@ def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
     tools = [tool for tool in view.catalog if tool.restriction is None]
     sizes = {name: len(filter_tools(tools, tool_set)) for name, tool_set in chat.tool_sets.items()}
     selected, waiting = tool_set_name(view.selection), chat.server_manager.waiting
-    return ToolSets(chat.tool_sets, selected, sizes, "" if waiting else _refusal(chat, view), waiting)
+    return ToolSets(chat.tool_sets, selected, sizes, _refusal(chat, view), waiting)
 
 
 def _refusal(chat: McpToolChat, view: ToolView) -> str:

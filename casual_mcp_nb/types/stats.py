@@ -47,10 +47,10 @@ class TokenUsageStats:
 
     @property
     def total_tokens(self) -> int | None:
-        """Input and output together, or None if neither is known."""
-        if self.prompt_tokens is None and self.completion_tokens is None:
+        """Input and output together, or None if one of them is unknown."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
             return None
-        return (self.prompt_tokens or 0) + (self.completion_tokens or 0)
+        return self.prompt_tokens + self.completion_tokens
 
     def model_dump(self) -> dict[str, int | None]:
         """Return the counts as a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""

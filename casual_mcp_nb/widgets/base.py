@@ -40,8 +40,15 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
             if part := merge_patch(before, value):
                 patch[key] = part
         elif value != before:
-            patch[key] = value
+            patch[key] = without_none(value)
     return patch
+
+
+def without_none(value: Any) -> Any:
+    """Return a value as the front end knows it, where what is None is absent: there, null would be taken for 0."""
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ def _running_cell() -> _CellRun:
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
-    return widget.shown
+    shown: dict[str, Any] = without_none(widget.shown)
+    return shown
 
 
 class SessionWidget(anywidget.AnyWidget):

@@ -226,7 +226,7 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
         assert (_berth(again), _berth(again)) == first
         # All recorded ones were made: the last one counts.
         assert _berth(again) == first[1]
-        assert ([each.uri for each in again.resources], [each.name for each in again.prompts]) == listed
+        assert ([each.uri for each in again.list_resources()], [each.name for each in again.list_prompts()]) == listed
         assert again.read("harbour://rules").text == rules
         assert again.prompt("harbour:arrival", ship="Fram").text == arrival
         with pytest.raises(CassetteMismatchError) as raised:
