@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import time
+
 import pytest
+from kit.growth import PART, assert_growth_of
 
 PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices &amp; more</h1>
 <script>alert("x")</script><p>One<br>two</p><ul><li>a</li><li>b</li></ul><noscript>no</noscript></body></html>"""
@@ -80,9 +83,19 @@ async def test_two_texts_are_compared(call) -> None:
         ("csv_to_markdown", {"text": "a,b\n" * 40_000}),
     ],
 )
+@pytest.mark.defect("F20")
 @pytest.mark.timeout(30)
-async def test_a_hostile_text_is_answered_in_seconds(call, tool: str, arguments: dict) -> None:
-    await call("text", tool, **arguments)
+async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str, arguments: dict) -> None:
+    shorter = {name: value[: len(value) // PART] if len(value) > 1_000 else value for name, value in arguments.items()}
+    seconds = []
+    # What the first call imports is no work for the text.
+    for given in (shorter, shorter, shorter, arguments):
+        start = time.process_time()
+        await call("text", tool, **given)
+        seconds.append(time.process_time() - start)
+    before, after = min(seconds[:3]), seconds[3]
+    # Comparing texts takes the square of their lines, which are limited.
+    assert_growth_of(before, after, power=2 if tool == "diff_texts" else 1)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, ToolResultMessage, UserMessage
 from kit import fuzz, marks, message_rules, option_rules, processes, secrets
+from kit.growth import PART, assert_growth
 from kit.history import assert_valid
 from kit.option_rules import Rules
 from kit.pictures import DOT
@@ -293,3 +294,13 @@ def test_damaged_values_are_all_different_from_the_value_the_same_for_a_seed_and
     assert damaged == list(fuzz.broken(before, 1, 200))
     assert any(each.endswith(b"}") for each in damaged)
     assert any(not each.endswith(b"}") for each in damaged)
+
+
+@pytest.mark.defect("F20")
+def test_work_that_grows_with_the_square_of_the_length_is_noticed() -> None:
+    def compare(length: int) -> None:
+        assert not any(one == other + 0.5 for one in range(length) for other in range(length))
+
+    assert_growth(lambda: compare(1_200 // PART), lambda: compare(1_200), power=2)
+    with pytest.raises(AssertionError, match="times as much work"):
+        assert_growth(lambda: compare(1_200 // PART), lambda: compare(1_200))
