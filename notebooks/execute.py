@@ -1,11 +1,12 @@
 """Execute notebooks from top to bottom: `python notebooks/execute.py NOTEBOOK … [--html FOLDER] [--show TAGS] [--write]`.
 
 `--html` writes each as HTML into a folder; `--show` prints the text output of cells with these tags; `--write` stores the
-outputs in the notebook itself.
+outputs in the notebook itself, unless the machine was too busy: then the times in them would say nothing.
 """
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
+
+MAX_STARTUP_SECONDS = 8.0
+"""What a server of a lesson may take to start; on two idle cores the demo's take about three."""
 
 # What is executed here is nobody's conversation.
 os.environ["MCP_STORE"] = "off"
@@ -48,6 +52,13 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         if show & set(cell.metadata.get("tags", ())):
             print("\n".join(filter(None, map(text_of, cell.outputs))), end="\n\n")
     if write:
+        slow = [seconds for cell in book.cells for output in cell.get("outputs", ()) for seconds in startup_seconds(output)]
+        if slow and max(slow) > MAX_STARTUP_SECONDS:
+            print(
+                f"{path.name}: not written. A server took {max(slow)} s to start: execute it on a quiet machine.",
+                file=sys.stderr,
+            )
+            return 1
         nbformat.write(book, path)
     if html is not None:
         html.mkdir(exist_ok=True)
@@ -55,6 +66,12 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         page.write_text(HTMLExporter().from_notebook_node(book)[0], encoding="utf-8")
         print(f"{path.name}: every cell ended well. As HTML: {page}")
     return 0
+
+
+def startup_seconds(output: nbformat.NotebookNode) -> list[float]:
+    """The startup times of servers in an output, in seconds."""
+    rows = [line for line in text_of(output).splitlines() if "✓ ready" in line]
+    return [float(found[1]) for row in rows if (found := re.search(r" ([\d.]+) s$", row.rstrip()))]
 
 
 def text_of(output: nbformat.NotebookNode) -> str:

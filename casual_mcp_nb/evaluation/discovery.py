@@ -109,7 +109,7 @@ def _bar(total: int, shown: bool) -> Iterator[_Advance]:
     """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a notebook."""
     from tqdm import tqdm
 
-    with tqdm(total=total, unit="case", leave=False, disable=not shown) as bar:
+    with tqdm(total=total, unit="case", leave=False, delay=1.0, disable=not shown) as bar:
         yield bar.update
 
 

@@ -141,7 +141,7 @@ def _bar(comparing: Comparing, *, shown: bool) -> Iterator[None]:
     """Show a bar on stderr if that is a terminal."""
     from tqdm import tqdm
 
-    with tqdm(total=len(comparing.runs), unit="run", leave=False, disable=None if shown else True) as bar:
+    with tqdm(total=len(comparing.runs), unit="run", leave=False, delay=1.0, disable=None if shown else True) as bar:
 
         def on_change() -> None:
             waiting = sum(run.status in ("waiting", "running") for run in comparing.runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
 import subprocess
@@ -108,3 +109,59 @@ def test_the_lesson_of_evaluation_repairs_a_description() -> None:
     shares = [int(share) for share in re.findall(r"(\d+)% of the needs met", printed(lesson["limit"]))]
     assert len(shares) == 5
     assert shares == sorted(shares)
+
+
+NAMES = [path.name for path in sorted(LESSONS.glob("*.ipynb"))]
+TOOLS = re.compile(r"\b(\d+) (?:deferred |loaded )?(?:tools|definitions|of them)\b")
+SHARES = re.compile(r"\b(\d+)%")
+LABELS = re.compile(r"(?<![*\w])\*([A-Z][A-Za-z ]{2,30})\*(?![*\w])")
+PACKAGE = LESSONS.parent / "casual_mcp_nb"
+
+
+def prose(name: str) -> str:
+    return "\n".join(cell.source for cell in cells(name).values() if cell.cell_type == "markdown")
+
+
+def outputs(name: str) -> list[Any]:
+    return [output for cell in cells(name).values() for output in cell.get("outputs", ())]
+
+
+def output_text(name: str) -> str:
+    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs(name))
+
+
+@functools.cache
+def labels() -> str:
+    """Every text of the front ends, of displays, and of the titles of guides."""
+    sources = (*(PACKAGE / "widgets" / "frontend" / "src").rglob("*.ts*"), *(PACKAGE / "display").glob("*.py"))
+    guides = (LESSONS.parent / "docs" / "guides").glob("*.md")
+    return "\n".join([*(path.read_text() for path in sources), *(path.read_text().splitlines()[0] for path in guides)])
+
+
+@pytest.mark.defect("F17")
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_and_labels_in_a_lesson_are_those_of_its_outputs_and_of_the_pages(name: str) -> None:
+    text, shown = prose(name), output_text(name)
+    for count in TOOLS.findall(text):
+        assert re.search(rf"\b{count}\b", shown), f"{count} tools are in no output"
+    for share in SHARES.findall(text):
+        assert f"{share}%" in shown
+    for label in LABELS.findall(text):
+        assert re.search(rf"\b{label}\b", labels(), re.IGNORECASE), f"nothing is labelled {label}"
+
+
+@pytest.mark.defect("F17")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_leaves_no_box_of_errors(name: str) -> None:
+    assert [output for output in outputs(name) if output.get("name") == "stderr"] == []
+
+
+@pytest.mark.defect("F17")
+def test_outputs_of_a_busy_machine_are_not_written() -> None:
+    execute = runpy.run_path(str(LESSONS / "execute.py"))
+    table = (
+        "Server  State\n  math    ✓ ready  deferred  13  ≈ 1,160  stdio  24.8 s\n  time    ✓ ready  off  1  ≈ 1  stdio  0.31 s"
+    )
+    output = nbformat.from_dict({"output_type": "display_data", "data": {"text/plain": table}})  # type: ignore[no-untyped-call]
+    assert execute["startup_seconds"](output) == [24.8, 0.31]
+    assert execute["MAX_STARTUP_SECONDS"] < 24.8
