@@ -39,7 +39,7 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
 
 def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
     shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
-    bars = tuple(Bar(f"{share:.2f}", share) for share in shares)
+    bars = tuple(Bar(f"{share:.2f}", share, narrow=True) for share in shares)
     return (Name(score.name), *bars, words.about(round(score.loaded_tokens), "estimated"), words.number(len(score.misses)))
 
 

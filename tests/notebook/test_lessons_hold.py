@@ -13,7 +13,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from casual_mcp_nb import Session
+from casual_mcp_nb import Case, Session, ToolName
+from casual_mcp_nb.display import view_of
+from casual_mcp_nb.display.view import SIZE_TIERS, Bar, Table
 
 pytestmark = pytest.mark.defect("C7")
 LESSONS = Path(__file__).resolve().parents[2] / "notebooks"
@@ -165,3 +167,14 @@ def test_outputs_of_a_busy_machine_are_not_written() -> None:
     output = nbformat.from_dict({"output_type": "display_data", "data": {"text/plain": table}})  # type: ignore[no-untyped-call]
     assert execute["startup_seconds"](output) == [24.8, 0.31]
     assert execute["MAX_STARTUP_SECONDS"] < 24.8
+
+
+@pytest.mark.defect("F17")
+def test_a_table_with_many_columns_of_bars_is_narrow_enough_for_a_page() -> None:
+    with Session.from_config(CONFIG) as session:
+        evaluation = session.evaluate([Case("add", (frozenset([ToolName("math", "add")]),))], progress=False)
+    (table,) = [block for block in view_of(evaluation, SIZE_TIERS[0]).blocks if isinstance(block, Table)]
+    for row in table.rows:
+        bars = [cell for cell in row if isinstance(cell, Bar)]
+        assert len(bars) > 3
+        assert all(bar.narrow for bar in bars)

@@ -155,9 +155,10 @@ def test_a_call_that_runs_while_another_waits_keeps_its_time() -> None:
         wait_until(lambda: session.turns[-1].tool_calls[1].status == "ok", "the other call has ended")
         question.approve()
         turn = future.result(30)
-    ended = next(index for index, event in enumerate(turn.trace) if getattr(event, "call_id", "") == turn.tool_calls[1].id)
+    other = turn.tool_calls[1].id
+    ended = next(index for index, each in enumerate(turn.trace) if isinstance(each, ToolFinished) and each.call_id == other)
     events = [
-        dataclasses.replace(event, at=event.at + (0 if index <= ended else 7.0)) for index, event in enumerate(slow(turn).trace)
+        dataclasses.replace(event, at=event.at + (0 if index < ended else 7.0)) for index, event in enumerate(slow(turn).trace)
     ]
     late = Turn(Trace(events))
     assert 7 < late.seconds < 9, "the tool ran for seven seconds of the wait"
