@@ -337,7 +337,7 @@ class ServerManager:
     def _lists(self) -> list[tuple[ToolSpec, ...]]:
         return [tools for connection in self._connections.values() if (tools := connection.tools)]
 
-    def _has_all(self, lists: Sequence[tuple[ToolSpec, ...]]) -> bool:
+    def _has_all(self, lists: list[tuple[ToolSpec, ...]]) -> bool:
         # Tools that did not change stay the same objects, however often they are listed.
         return len(lists) == len(self._in_catalog) and all(map(operator.is_, lists, self._in_catalog))
 

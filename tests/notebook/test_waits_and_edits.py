@@ -29,6 +29,7 @@ from casual_mcp_nb.types.event import (
     QuestionAsked,
     RequestEdited,
     StepStarted,
+    ToolFinished,
 )
 from casual_mcp_nb.types.trace import Trace, Turn
 from casual_mcp_nb.types.waits import PersonWaits
