@@ -603,9 +603,9 @@ class Session(Displayable):
             self.observers.closing.clear()
         await self._chat.close()
         if self.store is not None:
-            # At the end of the process the store waits itself.
+            # At the end of the process the store closes itself.
             with contextlib.suppress(RuntimeError):
-                await asyncio.to_thread(self.store.flush)
+                await asyncio.to_thread(self.store.close)
 
     def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; later use is an error that says why."""

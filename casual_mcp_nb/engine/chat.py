@@ -473,6 +473,7 @@ class McpToolChat:
         plan_only: bool = False,
         kept: bool = False,
         asked_at: float | None = None,
+        ahead: Callable[[], Awaitable[None]] | None = None,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -487,6 +488,7 @@ class McpToolChat:
             plan_only: End it with the first response that calls tools, and run only searches for tools.
             kept: Whether the turn becomes part of the conversation, so that a cassette that records has it as a turn.
             asked_at: When the person asked, by `time.monotonic()`; None for now. The turn's time counts from then.
+            ahead: Awaited before each request to the model, when its event was emitted: what came before is saved then.
 
         Returns:
             The turn. An error of the model, or a limit, makes it `failed` and is not raised; see `Turn.raise_for_status`.
@@ -512,6 +514,7 @@ class McpToolChat:
         if plan_only:
             # Nor does the provider run anything.
             run.plan_only, run.model = True, run.model.without_hosted_tools()
+        run.ahead = ahead
         self._last_turn = turn
         self._running.add(run)
         try:

@@ -112,6 +112,7 @@ class Run:
         deliveries: Chooses how the model gets what searches find.
         prefix: Compares each request with the one before.
         recorded: The steps that the turn begins with; `messages` has theirs.
+        ahead: Awaited before each call of the model, after its event; None for nothing.
         plan_only: Whether the first response with calls ends it, none of which is run; searches for tools do not count.
         repair_calls: Whether calls of offered tools that the model writes as text are run.
     """
@@ -138,6 +139,7 @@ class Run:
     deliveries: Deliveries = field(default_factory=Deliveries)
     prefix: PromptPrefix = field(default_factory=PromptPrefix)
     recorded: Turn | None = None
+    ahead: Callable[[], Awaitable[None]] | None = None
     plan_only: bool = False
     repair_calls: bool = False
 
@@ -235,6 +237,8 @@ class Run:
             self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
         self._last_sent = request
+        if self.ahead is not None:
+            await self.ahead()
         response = await self._complete(step, request)
         self._overflowed = ()
         self.context.calibration.learn(request.tokens.total, response.usage)

@@ -114,7 +114,7 @@ class ConversationRunner:
 
         try:
             before = turns[:index][-1] if turns[:index] else None
-            return await self._chat.run(
+            ran = await self._chat.run(
                 await begin(),
                 options,
                 history=history,
@@ -124,7 +124,11 @@ class ConversationRunner:
                 recorded=recorded,
                 kept=True,
                 asked_at=asked_at,
+                ahead=saved.store.written if saved is not None else None,
             )
+            if saved is not None:
+                await saved.store.written()
+            return ran
         except asyncio.CancelledError:
             if self._ended is None and self._stopped is not self._running:
                 raise

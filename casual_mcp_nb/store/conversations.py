@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import logging
@@ -10,13 +11,15 @@ import secrets
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.store._database import connect
@@ -34,8 +37,13 @@ MAX_TITLE = 80
 MAX_LISTED = 200
 UNTITLED = "Untitled"
 FLUSH_SECONDS = 10.0
-GATHER_SECONDS = 0.02
-"""How long events are gathered, so that a step is one write; what a killed process can lose."""
+GATHER_SECONDS = 0.005
+"""How long events are gathered, so that those that nobody waits for are one write: what a killed process can lose of calls
+while others of the same step still run. Before a model is asked, everything is written."""
+AHEAD_SECONDS = 1.0
+"""How long a model is not asked because what came before is not on file yet: another process may be writing."""
+CHECKPOINT_SECONDS = 0.5
+"""How long closing waits for other processes that read."""
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 8
 _COLUMNS = "id, title, status, created, changed, head, turns, tokens, estimated, cost, currency"
@@ -203,6 +211,9 @@ class SavedTurns:
 class ConversationStore:
     """Saved conversations in an SQLite file. What is saved is written by a separate thread; all else blocks shortly.
 
+    Use it as a context manager, or call `close`; it opens again where it is used after that. A session closes the one that it
+    uses, and the end of the process those that are left.
+
     Args:
         path: The file; created with the first conversation.
     """
@@ -211,12 +222,14 @@ class ConversationStore:
         self.path = path
         self.problem = ""
         self._begin()
+        _stores.add(self)
 
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._requests: SimpleQueue[SavedTurns | threading.Event] = SimpleQueue()
+        self._requests: SimpleQueue[SavedTurns | Callable[[], object]] = SimpleQueue()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -226,23 +239,59 @@ class ConversationStore:
         with _opening:
             return _open.setdefault(file, cls(file))
 
+    def close(self) -> None:
+        """Write what is left, and close the file: all of it is in the one file then, unless another process has it open."""
+        self.flush()
+        if self._pid != os.getpid():
+            return
+        with self._starting:
+            if self._thread is not None:
+                self._requests.put(_end)
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(sqlite3.Error):
+                    connection.execute(f"PRAGMA busy_timeout = {CHECKPOINT_SECONDS * 1_000:.0f}")
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
     def request(self, saved: SavedTurns) -> None:
         """Have a conversation written soon."""
         self._check_process()
-        self._requests.put(saved)
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="casual-mcp-store", daemon=True)
-                    self._thread.start()
+        with self._starting:
+            self._requests.put(saved)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="casual-mcp-store", daemon=True)
+                self._thread.start()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
         """Wait until everything requested so far is written; return whether it is."""
         if self._thread is None or self._pid != os.getpid():
             return True
         done = threading.Event()
-        self._requests.put(done)
+        self._requests.put(done.set)
         return done.wait(seconds) and not self.problem
+
+    async def written(self) -> None:
+        """Wait until everything requested so far is written, or cannot be for a second."""
+        if self._thread is None or self._pid != os.getpid():
+            return
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        self._requests.put(lambda: loop.call_soon_threadsafe(done.set))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
     def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
         """Return saved conversations, the last changed ones first.
@@ -431,13 +480,20 @@ class ConversationStore:
             requests = [self._requests.get()]
             deadline = time.monotonic() + GATHER_SECONDS
             with suppress(Empty):
-                while not isinstance(requests[-1], threading.Event):
+                while isinstance(requests[-1], SavedTurns):
                     requests.append(self._requests.get(timeout=max(0, deadline - time.monotonic())))
             # Several requests for one conversation are one.
             self._write(list(dict.fromkeys(each for each in requests if isinstance(each, SavedTurns))))
-            for request in requests:
-                if isinstance(request, threading.Event):
-                    request.set()
+            last = requests[-1]
+            if last is _end:
+                with self._starting:
+                    if self._requests.empty():
+                        self._thread = None
+                        return
+            elif not isinstance(last, SavedTurns):
+                with suppress(RuntimeError):
+                    # The loop that waits for it may be closed by now.
+                    last()
 
     def _write(self, conversations: list[SavedTurns]) -> None:
         for saved in conversations:
@@ -455,18 +511,25 @@ class ConversationStore:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            # A forked child: thread, lock and connection are the parent's.
+            # A forked child: thread, lock and connection are the parent's, and closing the latter would harm it.
+            _inherited.append(self._connection)
             self._begin()
+
+
+def _end() -> None:
+    """End the thread that writes."""
 
 
 _opening = threading.Lock()
 _open: dict[Path, ConversationStore] = {}
+_stores: weakref.WeakSet[ConversationStore] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection | None] = []
 
 
 @atexit.register
-def _flush_all() -> None:
-    for store in _open.values():
-        store.flush()
+def _close_all() -> None:
+    for store in list(_stores):
+        store.close()
 
 
 def _stored(row: Sequence[Any]) -> StoredConversation:

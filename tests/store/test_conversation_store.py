@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import FastMCP
 from kit.scripts import run_script
+from kit.waiting import wait_until
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
@@ -387,3 +392,48 @@ def test_two_processes_write_one_file(file: Path) -> None:
     assert other.communicate(timeout=100)[0] == "True\n"
     stored = ConversationStore(file).find()
     assert [each.turns for each in stored] == [5] * 8
+
+
+@pytest.mark.defect("F15")
+def test_the_file_is_whole_and_closed_once_its_sessions_are(file: Path) -> None:
+    def asked(session: Session, text: str) -> None:
+        session.chat(text, model=scripted_model("ok"), echo="none")
+
+    first, second = (Session({}, store=file, quiet=True, name=name) for name in ("first", "second"))
+    store = first.store
+    assert store is second.store is not None
+    asked(first, "One")
+    asked(second, "Two")
+    first.close()
+    # The other one opens it again.
+    asked(second, "Three")
+    second.close()
+    assert not list(file.parent.glob(f"{file.name}-*"))
+    wait_until(lambda: not any(thread.name == "casual-mcp-store" for thread in threading.enumerate()), "the thread's end")
+    copy = file.with_name("copy.db")
+    shutil.copy(file, copy)
+    with ConversationStore(copy) as copied:
+        assert sorted(each.turns for each in copied.find()) == [1, 2]
+        assert len(copied.find("Three")) == 1
+    # Closed twice, used again, and dropped without a word.
+    store.close()
+    assert len(store.find()) == 2
+    store.close()
+    dropped = ConversationStore(copy)
+    assert len(dropped.find()) == 2
+    del dropped
+    # Python 3.13 would warn.
+    gc.collect()
+
+
+@pytest.mark.defect("F15")
+def test_an_open_reader_elsewhere_does_not_keep_anything_out_of_the_file(file: Path) -> None:
+    file.parent.mkdir()
+    with closing(sqlite3.connect(file)) as reader:
+        with Session({}, store=file, quiet=True) as session:
+            session.chat("One", model=scripted_model("ok"), echo="none")
+        assert reader.execute("SELECT count(*) FROM conversations").fetchone() == (1,)
+        copy = file.with_name("copy.db")
+        shutil.copy(file, copy)
+    with ConversationStore(copy) as copied:
+        assert [each.turns for each in copied.find()] == [1]

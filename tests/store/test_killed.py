@@ -18,6 +18,7 @@ from kit.scripts import run_script
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.store import ConversationStore
 
 KILLS = int(os.environ.get("MCP_KILLS", "12"))
 SHIPS = 16
@@ -56,8 +57,6 @@ with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True)
     session.observe(lambda turn, event: pass_by("event"))
 
     def answer(messages, tools):
-        # A model takes longer to answer than the store to write, and has read what finished.
-        store.flush()
         for message in messages:
             if message.role == "tool":
                 os.write(log, f"read {{message.content}}\\n".encode())
@@ -116,3 +115,37 @@ def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None
         assert finished | set(later) == {f"ship {n}" for n in range(SHIPS)}
         assert session.store is not None
         assert session.store.load(session.conversation_id or "").to_json() == session.conversation.to_json()
+
+
+AT_ONCE = """
+import os, signal
+from fastmcp import FastMCP
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers.scripted import call, scripted_model
+
+server = FastMCP("harbour")
+server.tool(lambda ship: ship, name="berth")
+
+def killed(messages, tools):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True) as session:
+    answers = [*[call("harbour__berth", ship="Fram")] * {steps}, killed]
+    session.chat("Where is Fram?", model=scripted_model(*answers), echo="none")
+"""
+
+
+@pytest.mark.defect("F15")
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_what_a_model_is_asked_is_on_file_before_also_in_a_first_conversation(tmp_path: Path, steps: int) -> None:
+    file = tmp_path / "conversations.db"
+    assert run_script(AT_ONCE.format(file=str(file), steps=steps)).returncode == -9
+    with ConversationStore(file) as store:
+        (saved,) = store.find()
+        conversation = store.load(saved.id)
+    (turn,) = conversation
+    assert turn.prompt == "Where is Fram?"
+    assert [each.result for each in turn.tool_calls] == ["Fram"] * steps
+    assert len(turn.steps) == steps + 1
+    assert conversation.repairs == ()
+    assert_valid(conversation.messages)
