@@ -22,6 +22,8 @@ from casual_mcp_nb.store.interaction import (
     Kind,
     Plain,
     checked_event,
+    checked_message,
+    checked_turn,
     model_request,
     model_response,
     plain_result,
@@ -372,7 +374,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             keep = request.pop("keep", 0)
             if not isinstance(keep, int) or not 0 <= keep <= len(before) or not isinstance(request["messages"], list):
                 raise ValueError("Messages that are not there.")
-            messages = [*before[:keep], *request["messages"]]
+            messages = [*before[:keep], *map(checked_message, request["messages"])]
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")
@@ -382,9 +384,12 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
             if found:
                 request["found"] = found
             before = _continued(messages, row.get("response"))
+        elif row["kind"] == "turn":
+            checked_turn(request)
         # Earlier versions left out a list without an entry.
         nothing: Plain = [] if row["kind"] in ("resources", "prompts", "read") else None
-        interaction = Interaction(row["kind"], request, row.get("response", nothing), row.get("error"))
+        error = row.get("error") if row["kind"] != "turn" else None
+        interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
         interaction.events = list(map(checked_event, row.get("events", ())))
         interaction.pace = [int(ms) for ms in row.get("pace", ())]
         if interaction.error is None:

@@ -10,16 +10,19 @@ from pathlib import Path
 
 from casual_mcp_nb.errors import CassetteError, shown
 from casual_mcp_nb.store.interaction import Plain
+from casual_mcp_nb.types.record import TOO_DEEP
 from casual_mcp_nb.types.secret import MASK, Mask, mask_of
 
 ELEMENT_ID = "cassette"
 """The id of the element of an HTML file that has a cassette in it."""
+MAX_DEPTH = 150
+"""Maximum nesting of lists and objects in the file."""
 MAX_LINE = 120
 """How long a list or an object in the file may be to be written on one line."""
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Return a JSON value with secrets masked, in keys and numbers too, and as text what JSON cannot have.
+    """Return a JSON value with secrets masked, in keys and numbers too, and as text what JSON lacks or is nested too deep.
 
     Args:
         value: The value.
@@ -28,14 +31,16 @@ def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
     return _scrubbed(value, mask_of(secrets))
 
 
-def _scrubbed(value: Plain, mask: Mask) -> Plain:
+def _scrubbed(value: Plain, mask: Mask, depth: int = MAX_DEPTH) -> Plain:
     match value:
         case str():
             return mask(value)
-        case Mapping():
-            return {mask(str(key)): _scrubbed(item, mask) for key, item in value.items()}
-        case list() | tuple():
-            return [_scrubbed(item, mask) for item in value]
+        case Mapping() if depth:
+            return {mask(str(key)): _scrubbed(item, mask, depth - 1) for key, item in value.items()}
+        case list() | tuple() if depth:
+            return [_scrubbed(item, mask, depth - 1) for item in value]
+        case Mapping() | list() | tuple():
+            return TOO_DEEP
         case int() | float() if not isinstance(value, bool) and str(value) in mask.plain:
             return MASK
         case float() if not math.isfinite(value):

@@ -15,6 +15,7 @@ from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, Serv
 from casual_mcp_nb.types.content import ContentPart, ToolResult
 from casual_mcp_nb.types.event import HostedCall, ToolProgress, TurnStarted
 from casual_mcp_nb.types.model_response import ModelResponse
+from casual_mcp_nb.types.record import bounded
 from casual_mcp_nb.types.resource import Completions, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.types.tokens import TokenUsage
 from casual_mcp_nb.types.tool import ToolSpec
@@ -228,6 +229,8 @@ def _parts(plain: Any) -> tuple[ContentPart, ...]:
 
 def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
     usage = plain.get("usage")
+    if plain["message"]["role"] != "assistant":
+        raise ValueError("Not the message of a model.")
     return ModelResponse(
         _assistant(plain["message"]),
         validated(TokenUsage, usage) if usage is not None else None,
@@ -309,6 +312,32 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
     return UserMessage(content=text)
 
 
+def checked_message(plain: Any) -> dict[str, Plain]:
+    """Return a message of a request if it is one.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: It is not.
+    """
+    if plain["role"] not in ("system", "user", "assistant", "tool"):
+        raise ValueError("Not a message.")
+    if plain["role"] != "system":
+        conversation_message(plain)
+    return dict(plain)
+
+
+def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
+    """Return what the person sent, if that is what it is.
+
+    Raises:
+        ValueError: It is not.
+    """
+    kinds: dict[str, Any] = {"after": int, "recorded": int, "selection": Mapping, "options": Mapping, "servers": list}
+    kinds |= {"model": str, "system": str, "tool_set": str}
+    if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):
+        raise ValueError("Not a turn.")
+    return request
+
+
 def turn_request(started: TurnStarted, system: str | None = None) -> dict[str, Plain]:
     """Return what the person sent as plain values.
 
@@ -346,7 +375,11 @@ def validated(kind: Any, fields: Any) -> Any:
 
 def dumped(kind: Any, value: Any) -> dict[str, Plain]:
     """Return the fields of a value of a kind that are not the default, as plain values."""
-    fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
+    try:
+        fields: dict[str, Plain] = _adapter(kind).dump_python(value, mode="json", exclude_defaults=True)
+    except ValueError:
+        # Nested deeper than pydantic writes.
+        fields = _adapter(kind).dump_python(bounded(value), mode="json", exclude_defaults=True)
     return fields
 
 

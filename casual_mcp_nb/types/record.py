@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,6 +36,7 @@ FORMAT = "casual-mcp-nb conversation"
 VERSION = 2
 MAX_DEPTH = 100
 """Maximum nesting of lists and objects within an event; deeper values are written as text."""
+TOO_DEEP = "[nested too deeply]"
 
 _KINDS: Mapping[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 _PARTS = {"format", "version", "messages", "tools", "turns"}
@@ -82,13 +84,10 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
         traces: One for each turn.
         more: Further fields of the document.
     """
-    from pydantic_core import to_json
-
     messages, tools = NumberedValues(), NumberedValues()
     turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
     document = {"format": FORMAT, "version": VERSION, **(more or {}), "messages": messages.rows, "tools": tools.rows}
-    # Ten times as fast as `json`, whose indenting encoder is in Python.
-    return to_json(_plain({**document, "turns": turns}), indent=1).decode()
+    return _json({**document, "turns": turns}, indent=1)
 
 
 class EventWriter:
@@ -104,13 +103,11 @@ class EventWriter:
 
     def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
         """Return an event as JSON, and the messages and definitions that are new in it, each with its number and as JSON."""
-        from pydantic_core import to_json
-
         tables = self._messages, self._tools
         known = [len(table.rows) for table in tables]
-        text = to_json(_plain(_written(event, *tables))).decode()
+        text = _json(_written(event, *tables))
         messages, tools = (
-            [(number, to_json(_plain(dict(row))).decode()) for number, row in enumerate(table.rows[start:], start)]
+            [(number, _json(dict(row))) for number, row in enumerate(table.rows[start:], start)]
             for table, start in zip(tables, known, strict=True)
         )
         return text, messages, tools
@@ -151,14 +148,18 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
         text = f"This conversation has version {shown(str(version))}, and this package reads versions up to {VERSION}."
         raise UsageError(text, hint=_NEWER)
     try:
+        if _SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
+            # Half a character, which no provider takes.
+            document = _plain(document)
         messages = [read_message(row) for row in document.get("messages", ())]
-        tools = document.get("tools", [])
+        tools = [_checked(row, Mapping) for row in document.get("tools", ())]
         traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
     return traces, {name: value for name, value in document.items() if name not in _PARTS}
 
 
+_SURROGATE = re.compile(r"(?i)\\ud[89a-f]")
 _HINT = "Use a .json file written by session.export."
 _NEWER = "A later version of casual_mcp_nb wrote it: update the package."
 
@@ -201,7 +202,7 @@ def _fields(event: Event) -> dict[str, Any]:
         (fields,) = adapter.dump_python((event,), mode="json", exclude=exclude)
     except ValueError:
         # Nested deeper than pydantic writes.
-        (fields,) = adapter.dump_python((_bounded(event),), mode="json", exclude=exclude)
+        (fields,) = adapter.dump_python((bounded(event),), mode="json", exclude=exclude)
     return dict(fields)
 
 
@@ -232,7 +233,10 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
         fields["messages"] = tuple(_messages(fields["messages"], messages))
     elif kind is StepFinished:
         written = fields["message"]
-        (fields["message"],) = _messages([written] if isinstance(written, Mapping) else written, messages)
+        (message,) = _messages([written] if isinstance(written, Mapping) else written, messages)
+        if message.role != "assistant":
+            raise ValueError("The answer of a model that is another's message.")
+        fields["message"] = message
     event: Event
     (event,) = _adapter(kind).validate_python((fields,))
     return event
@@ -275,16 +279,34 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return adapter
 
 
-def _bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
+def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return `value` with anything nested deeper than `depth` as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {field.name: _bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **changed)
     if isinstance(value, Mapping):
-        return {key: _bounded(item, depth - 1) for key, item in value.items()} if depth else "[nested too deeply]"
+        return {key: bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     if isinstance(value, list | tuple):
-        return type(value)(_bounded(item, depth - 1) for item in value) if depth else "[nested too deeply]"
+        return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
     return value
+
+
+def _checked(value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError("A value of another kind.")
+    return value
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Return a document, or a part of one, as JSON."""
+    from pydantic_core import to_json
+
+    # Ten times as fast as `json`, whose indenting encoder is in Python.
+    try:
+        return to_json(_plain(value), indent=indent).decode()
+    except ValueError:
+        # What this version does not know can be nested deeper than pydantic writes.
+        return to_json(_plain(bounded(value)), indent=indent).decode()
 
 
 def _plain(value: Any) -> Any:

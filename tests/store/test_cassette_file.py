@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
+from kit.fuzz import broken, mutations
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.errors import CassetteError, ServerError
-from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.errors import CassetteError, CasualMcpError, RateLimitError, ServerError
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.store import Cassette
 
 CONFIG: dict[str, Any] = {
@@ -133,3 +135,36 @@ def test_an_error_is_one_of_ours_whatever_the_file_names(cassette: Cassette) -> 
     with pytest.raises(ServerError) as raised:
         Cassette.from_json(json.dumps(document)).interactions[2].answer()
     assert (type(raised.value), raised.value.args, raised.value.server) == (ServerError, ("x",), "harbour")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A cassette with an interaction of each kind that a session makes."""
+    server: FastMCP[Any] = FastMCP("harbour", instructions="Ships have no article.")
+    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    server.resource("harbour://rules", mime_type="text/plain")(lambda: "No swimming.")
+    server.prompt(lambda ship: f"{ship} arrives.", name="arrival")
+    path = tmp_path_factory.mktemp("fuzz") / "cassette.json"
+    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassette(path):
+        berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
+        session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
+        session.read("harbour://rules")
+        session.prompt("arrival", ship="Fram")
+        session.chat("And now?", model=scripted_model(call("harbour__nothing"), RateLimitError("Later.")), echo="none")
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+@pytest.mark.defect("F16")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_cassette_is_refused_or_replayed(document: dict[str, Any], seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.json"
+    texts = [json.dumps(mutation).encode() for mutation in mutations(document, seed, 125)]
+    for text in (*texts, *broken(json.dumps(document), seed, 25)):
+        with contextlib.suppress(CasualMcpError):
+            cassette = Cassette.from_json(text)
+            again = Cassette.from_json(cassette.to_json())
+            assert len(again.interactions) == len(cassette.interactions)
+            path.write_bytes(text)
+            with Session.from_cassette(path, quiet=True, store=None) as session:
+                session.replay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -15,8 +16,13 @@ from casual_llm.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from fastmcp import FastMCP
+from kit.fuzz import broken, mutations
 from kit.history import assert_valid
 
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.types.conversation import Conversation
 from casual_mcp_nb.types.event import (
     Event,
@@ -173,3 +179,43 @@ def test_a_file_of_the_first_version_is_read() -> None:
     turn = Conversation.from_json(json.dumps(old))[0]
     assert turn.messages == [UserMessage(content="hi"), AssistantMessage(content="Hello.")]
     assert turn.steps[0].request.tools == ({"name": "t"},)
+
+
+def fuzzed() -> dict[str, Any]:
+    """A document with a system prompt, calls that share a step, an unknown tool and a search."""
+    server: FastMCP[Any] = FastMCP("harbour")
+    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    with Session({}, in_process={"harbour": server}, system="Be brief.", quiet=True) as session:
+        berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
+        session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
+        session.chat("And now?", model=scripted_model(call("harbour__nothing"), "Still there."), echo="none")
+        document: dict[str, Any] = json.loads(session.conversation.to_json())
+    return document
+
+
+def check_document(text: str | bytes) -> None:
+    """Load a document: it is refused in our own words, or repaired, and then it is valid, can be shown, and saved again."""
+    with contextlib.suppress(UsageError):
+        conversation = Conversation.from_json(text)
+        assert_valid(conversation.messages)
+        assert Conversation.from_json(conversation.to_json()).messages == conversation.messages
+        assert str(conversation)
+        assert conversation.stats.llm_calls >= 0
+
+
+@pytest.mark.defect("F16")
+def test_a_second_system_message_at_the_front_is_refused_in_our_own_words() -> None:
+    document = fuzzed()
+    document["messages"].insert(0, {"role": "system", "content": "Be kind."})
+    with pytest.raises(UsageError):
+        Conversation.from_json(json.dumps(document))
+
+
+@pytest.mark.defect("F16")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_conversation_is_refused_or_repaired(seed: int) -> None:
+    document = fuzzed()
+    for mutation in mutations(document, seed, 150):
+        check_document(json.dumps(mutation))
+    for data in broken(json.dumps(document), seed, 25):
+        check_document(data)
