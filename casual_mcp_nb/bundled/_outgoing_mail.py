@@ -11,11 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email import message_from_bytes
-from email.header import decode_header, make_header
+from email.header import Header, decode_header, make_header
 from email.headerregistry import Address
-from email.message import EmailMessage, Message
-from email.policy import SMTP
-from email.utils import getaddresses
+from email.message import Message
+from email.mime.text import MIMEText
+from email.policy import compat32
+from email.utils import formataddr, getaddresses
 from typing import Any
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -24,7 +25,6 @@ _MAILBOX = re.compile(rf"""(?P<name>[^<>"]*|"[^"<>\\]*")<(?P<named>{_ADDRESS})>|
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
 _ENCODED = "=?"
 _FIELDS = {"to": "To", "cc": "Cc", "bcc": "Bcc"}
-_BODY = ("content-type", "content-transfer-encoding", "mime-version")
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,20 @@ def compose(
         raise ValueError("A mail needs a recipient.")
     if (problem := unprintable(subject)) is not None:
         raise ValueError(f"The subject {problem}.")
-    mail = EmailMessage(policy=SMTP)
+    try:
+        # Not `EmailMessage`: where it folds long headers, it does not end with some texts, before Python 3.13.
+        mail = MIMEText(re.sub(r"\r\n?|\n", "\r\n", text), "plain", "utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("The text has half of a surrogate pair in it, which no mail can have.") from None
     for field, name in _FIELDS.items():
         if addresses[field]:
-            mail[name] = addresses[field]
-    mail["Subject"] = subject
+            mail[name] = ", ".join(map(_written, addresses[field]))
+    mail["Subject"] = Header(subject, None if subject.isascii() else "utf-8", header_name="Subject").encode()
     ids = [each for each in (*references[-20:], in_reply_to) if _is_message_id(each)]
     if _is_message_id(in_reply_to):
         mail["In-Reply-To"] = in_reply_to
         mail["References"] = " ".join(ids)
-    try:
-        mail.set_content(text)
-        raw = mail.as_bytes()
-    except UnicodeEncodeError:
-        raise ValueError("The text has half of a surrogate pair in it, which no mail can have.") from None
+    raw = mail.as_bytes(policy=compat32.clone(linesep="\r\n"))
     finished = _read_back(raw, [name.casefold() for name in mail])
     wanted = {field: tuple(map(_letters, map(str, each))) for field, each in addresses.items() if each}
     same = {field: tuple(map(_letters, each)) for field, each in finished.recipients.items()} == wanted
@@ -122,6 +122,13 @@ def _checked(address: str) -> Address:
     if match is None or unprintable(address.strip()) is not None:
         raise ValueError(f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada <ada@example.com>.")
     return Address((match["name"] or "").strip().strip('"'), addr_spec=match["named"] or match["plain"])
+
+
+def _written(address: Address) -> str:
+    name = address.display_name
+    if name.isascii():
+        return formataddr((name, address.addr_spec))
+    return f"{Header(name, 'utf-8').encode()} <{address.addr_spec}>"
 
 
 def _is_message_id(text: str) -> bool:
