@@ -28,100 +28,75 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overl
 
 from pydantic import BaseModel, SecretStr
 
-from casual_mcp_nb.config import Settings, load_config, read_environment
-from casual_mcp_nb.config.prices import read_prices
-from casual_mcp_nb.config.quick import model_sections, quick_config
-from casual_mcp_nb.config.server_entry import ServerLike
-from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.signatures import spelled_out
-from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
-from casual_mcp_nb.errors import CassetteMismatchError, TrustRequiredError, UnknownNameError, UsageError
-from casual_mcp_nb.evaluation.comparison import Ways
-from casual_mcp_nb.notebook.callers import FunctionRunner
-from casual_mcp_nb.notebook.cassettes import CassetteInUse, CassetteService, config_of
-from casual_mcp_nb.notebook.comparing import ComparisonService
-from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.demo import demo_config
-from casual_mcp_nb.notebook.extract import extract
-from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.interaction.pending import Questions
-from casual_mcp_nb.notebook.live import Echo
-from casual_mcp_nb.notebook.log import show_log
-from casual_mcp_nb.notebook.loop import OTHER_PROCESS, engine_thread
-from casual_mcp_nb.notebook.observers import Observation, Observers
-from casual_mcp_nb.notebook.pauses import Pauses
-from casual_mcp_nb.notebook.resource_service import Readable, ResourceService
-from casual_mcp_nb.notebook.saving import DEFAULT, ConversationSaver, StoreLike, store_of
-from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier, unregister
-from casual_mcp_nb.notebook.status import clients_of, manifest_of, models_of, status_of, tools_of
-from casual_mcp_nb.notebook.sync_and_async import awaited, blocking, on_engine
-from casual_mcp_nb.notebook.tool_service import ToolService
-from casual_mcp_nb.notebook.trust import TrustGate
-from casual_mcp_nb.notebook.turn_service import Prompt, TurnService, checked_system
-from casual_mcp_nb.store import Cassette, ConversationStore
-from casual_mcp_nb.telemetry import OpenTelemetry
+from casual_mcp_nb.notebook.saving import DEFAULT
+from casual_mcp_nb.notebook.sync_and_async import awaited, blocking
 from casual_mcp_nb.toolbox.fields import ToolFields
-from casual_mcp_nb.toolbox.mocks import Mock
-from casual_mcp_nb.types.audit import Audit
-from casual_mcp_nb.types.budget import Budget
-from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
-from casual_mcp_nb.types.comparison import Comparison
-from casual_mcp_nb.types.config import Config, ToolSetConfig
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.diagnosis import Diagnosis
-from casual_mcp_nb.types.direct_call import DirectCalls
+from casual_mcp_nb.types.cassette import MATCH_ON
 from casual_mcp_nb.types.displayable import Displayable
-from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
-from casual_mcp_nb.types.event import Event, Notice
 from casual_mcp_nb.types.model_options import ModelOptions
-from casual_mcp_nb.types.plan import PlannedCalls
-from casual_mcp_nb.types.resource import (
-    Completions,
-    PromptMessages,
-    Prompts,
-    ResourceContents,
-    Resources,
-    Subscriptions,
-)
-from casual_mcp_nb.types.search import SearchResults
-from casual_mcp_nb.types.selection import Selection
-from casual_mcp_nb.types.server import Policies
-from casual_mcp_nb.types.server_records import Messages, ServerLog
-from casual_mcp_nb.types.service import TOKEN_VARIABLE, ServeLimits
-from casual_mcp_nb.types.session import (
-    Clients,
-    Manifest,
-    Models,
-    Servers,
-    ServerStatus,
-    SessionStatus,
-    SystemPrompt,
-    Tools,
-    ToolSets,
-)
-from casual_mcp_nb.types.stats import ChatStats
-from casual_mcp_nb.types.step import ToolCall
-from casual_mcp_nb.types.stored import ConversationHead, StoredConversations
-from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.types.trace import Turn
-from casual_mcp_nb.types.trust import Trust
 
 if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
+    from casual_mcp_nb.config.server_entry import ServerLike
     from casual_mcp_nb.discovery import SyntheticTool
     from casual_mcp_nb.evaluation import Strategy as SearchStrategy
     from casual_mcp_nb.evaluation.comparison import Check
+    from casual_mcp_nb.notebook.cassettes import CassetteInUse
+    from casual_mcp_nb.notebook.live import Echo
+    from casual_mcp_nb.notebook.observers import Observation
+    from casual_mcp_nb.notebook.pauses import Pauses
+    from casual_mcp_nb.notebook.resource_service import Readable
+    from casual_mcp_nb.notebook.saving import StoreLike
+    from casual_mcp_nb.notebook.turn_service import Prompt
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
     from casual_mcp_nb.serve.mcp_questions import HostApproval
     from casual_mcp_nb.serve.service import Service
+    from casual_mcp_nb.store import ConversationStore
+    from casual_mcp_nb.telemetry import OpenTelemetry
+    from casual_mcp_nb.toolbox.mocks import Mock
+    from casual_mcp_nb.types.audit import Audit
+    from casual_mcp_nb.types.budget import Budget
+    from casual_mcp_nb.types.cassette import CassetteMode, CassetteState, MatchOn
+    from casual_mcp_nb.types.comparison import Comparison
+    from casual_mcp_nb.types.config import Config, ToolSetConfig
+    from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.delivery import DeliverySetting
+    from casual_mcp_nb.types.diagnosis import Diagnosis
+    from casual_mcp_nb.types.direct_call import DirectCalls
     from casual_mcp_nb.types.discovery_options import Discovery, Strategy
+    from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
+    from casual_mcp_nb.types.event import Event, Notice
+    from casual_mcp_nb.types.plan import PlannedCalls
+    from casual_mcp_nb.types.resource import Completions, PromptMessages, Prompts, ResourceContents, Resources, Subscriptions
+    from casual_mcp_nb.types.search import SearchResults
+    from casual_mcp_nb.types.selection import Selection
+    from casual_mcp_nb.types.server import Policies
+    from casual_mcp_nb.types.server_records import Messages, ServerLog
+    from casual_mcp_nb.types.service import ServeLimits
+    from casual_mcp_nb.types.session import (
+        Clients,
+        Manifest,
+        Models,
+        Servers,
+        ServerStatus,
+        SessionStatus,
+        SystemPrompt,
+        Tools,
+        ToolSets,
+    )
+    from casual_mcp_nb.types.stats import ChatStats
+    from casual_mcp_nb.types.step import ToolCall
+    from casual_mcp_nb.types.stored import StoredConversations
+    from casual_mcp_nb.types.tool import ToolChange, ToolName, ToolSpec
+    from casual_mcp_nb.types.trace import Turn
+    from casual_mcp_nb.types.trust import Trust
     from casual_mcp_nb.widgets.explorer import Explorer
     from casual_mcp_nb.widgets.panel import Panel
 
@@ -189,6 +164,24 @@ class Session(Displayable):
         quiet: bool = False,
         store: StoreLike = DEFAULT,
     ) -> None:
+        from casual_mcp_nb.config import Settings, load_config, read_environment
+        from casual_mcp_nb.config.prices import read_prices
+        from casual_mcp_nb.engine.chat import McpToolChat
+        from casual_mcp_nb.notebook.callers import FunctionRunner
+        from casual_mcp_nb.notebook.cassettes import CassetteService
+        from casual_mcp_nb.notebook.comparing import ComparisonService
+        from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
+        from casual_mcp_nb.notebook.interaction.pending import Questions
+        from casual_mcp_nb.notebook.log import show_log
+        from casual_mcp_nb.notebook.loop import engine_thread
+        from casual_mcp_nb.notebook.observers import Observers
+        from casual_mcp_nb.notebook.resource_service import ResourceService
+        from casual_mcp_nb.notebook.saving import ConversationSaver, store_of
+        from casual_mcp_nb.notebook.session_registry import close_in_background, replace_earlier
+        from casual_mcp_nb.notebook.tool_service import ToolService
+        from casual_mcp_nb.notebook.trust import TrustGate
+        from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
+
         try:
             self.config = load_config(config)
         finally:
@@ -269,6 +262,8 @@ class Session(Displayable):
             super().__setattr__(name, value)
 
     def _check_attribute(self, name: str) -> None:
+        from casual_mcp_nb.errors import UnknownNameError
+
         if name not in self.__dict__ and not hasattr(type(self), name):
             settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
             raise UnknownNameError("attribute of a session", name, settable)
@@ -340,6 +335,8 @@ class Session(Displayable):
             ProviderError: The provider's key or its SDK is missing; the message says which.
             ConfigError: An entry of a server is wrong.
         """
+        from casual_mcp_nb.config.quick import quick_config
+
         try:
             config, in_process = quick_config(model, servers, base_url=base_url)
         finally:
@@ -384,6 +381,11 @@ class Session(Displayable):
         Raises:
             CassetteError: The file does not exist, or is not a cassette.
         """
+        from casual_mcp_nb.notebook.cassettes import config_of
+        from casual_mcp_nb.store import Cassette
+        from casual_mcp_nb.types.selection import Selection
+        from casual_mcp_nb.types.stored import ConversationHead
+
         file = Path(path).expanduser().absolute()
         cassette = Cassette.load(file)
         system = cassette.session.system
@@ -400,6 +402,9 @@ class Session(Displayable):
         Args:
             model: As of `quick`; None for the offline planner: no key, no network.
         """
+        from casual_mcp_nb.config.quick import model_sections
+        from casual_mcp_nb.notebook.demo import demo_config
+
         return cls({**demo_config(), **model_sections(model)})
 
     @blocking
@@ -569,6 +574,8 @@ class Session(Displayable):
         Raises:
             UnknownNameError: There is no such server.
         """
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+
         await on_engine(lambda _: self.tool_service.remove_server(name))
 
     remove_server_async = awaited(remove_server)
@@ -580,12 +587,16 @@ class Session(Displayable):
         The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
         parent's servers alone.
         """
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+
         if not self.engine.inherited:
             await on_engine(lambda _: self._close())
 
     close_async = awaited(close)
 
     async def _close(self) -> None:
+        from casual_mcp_nb.notebook.session_registry import unregister
+
         self._finalizer.detach()
         unregister(self)
         try:
@@ -609,17 +620,23 @@ class Session(Displayable):
 
     def close_replaced(self, why: str) -> Future[None]:
         """Close in the background, from any thread; later use is an error that says why."""
+        from casual_mcp_nb.notebook.session_registry import close_in_background
+
         self._runner.end(why)
         return close_in_background(self.engine, self._close)
 
     def abandon(self) -> None:
         """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
+        from casual_mcp_nb.notebook.loop import OTHER_PROCESS
+
         self._finalizer.detach()
         self.observers.clear()
         self._runner.end(OTHER_PROCESS)
         self._chat.abandon()
 
     def __reduce__(self) -> Never:
+        from casual_mcp_nb.errors import UsageError
+
         raise UsageError(
             "A session cannot be pickled or copied: it belongs to the process that opened it.",
             hint="Open one where it is used, from the same config: Session.from_config(…).",
@@ -713,6 +730,8 @@ class Session(Displayable):
     @property
     def tools(self) -> Tools:
         """The tools that are known now and their cost, by number or name. Does not connect: `session.connect()` does."""
+        from casual_mcp_nb.notebook.status import tools_of
+
         return tools_of(self.tool_service.current_view(), self.tool_service.waiting)
 
     @property
@@ -723,6 +742,8 @@ class Session(Displayable):
     @property
     def manifest(self) -> Manifest:
         """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
+        from casual_mcp_nb.notebook.status import manifest_of
+
         return manifest_of(self.tool_service.current_view(), self.tool_service.waiting)
 
     @property
@@ -744,11 +765,15 @@ class Session(Displayable):
     @property
     def models(self) -> Models:
         """The models of the config."""
+        from casual_mcp_nb.notebook.status import models_of
+
         return models_of(self.config, self.model)
 
     @property
     def clients(self) -> Clients:
         """The clients of the config, and whether the key of each is set."""
+        from casual_mcp_nb.notebook.status import clients_of
+
         return clients_of(self.config)
 
     def list_templates(self) -> list[str]:
@@ -768,6 +793,8 @@ class Session(Displayable):
     @property
     def status(self) -> SessionStatus:
         """An overview of the session. Does not connect."""
+        from casual_mcp_nb.notebook.status import status_of
+
         status = status_of(self._chat, self.config, self.model, len(self.turns), self.budget, self._runner.saver.note)
         return replace(status, closed=True) if self.closed else status
 
@@ -1108,6 +1135,8 @@ class Session(Displayable):
             UsageError: A name does not exist, there are too many runs, or a turn is running; nothing was sent.
             ConnectError: No server could be connected.
         """
+        from casual_mcp_nb.evaluation.comparison import Ways
+
         ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
         return await self._comparisons.compare(
             prompt, ways, options, check, repeats=repeats, max_runs=max_runs, progress=progress
@@ -1169,6 +1198,8 @@ class Session(Displayable):
             UsageError: An option or a name does not exist; nothing was sent.
             KeyboardInterrupt: It was interrupted; the turn is in `turns`, marked as stopped, and the conversation stays valid.
         """
+        from casual_mcp_nb.notebook.images import with_images
+
         return await self.turn_service.chat(with_images(prompt, images), options, echo)
 
     chat_async = awaited(chat)
@@ -1193,6 +1224,8 @@ class Session(Displayable):
             UsageError: An option or a name does not exist; nothing was sent.
             ProviderError: The model failed.
         """
+        from casual_mcp_nb.notebook.images import with_images
+
         return await self.turn_service.plan(with_images(prompt, images), options)
 
     plan_async = awaited(plan)
@@ -1212,6 +1245,8 @@ class Session(Displayable):
         Raises:
             UsageError: A name does not exist, or another turn is running; nothing was sent.
         """
+        from casual_mcp_nb.notebook.images import with_images
+
         async with aclosing(self.turn_service.stream(with_images(prompt, images), options)) as events:
             async for event in events:
                 yield event
@@ -1230,6 +1265,8 @@ class Session(Displayable):
         Returns:
             A future of the turn; cancelling it stops the turn.
         """
+        from casual_mcp_nb.notebook.images import with_images
+
         return self._kept(self.turn_service.submit(with_images(prompt, images), options))
 
     @spelled_out(ChatOptions)
@@ -1248,6 +1285,9 @@ class Session(Displayable):
         Returns:
             What to iterate over, once; its `turn` is complete after the loop. The turn begins with the loop.
         """
+        from casual_mcp_nb.notebook.images import with_images
+        from casual_mcp_nb.notebook.pauses import Pauses
+
         return Pauses(
             self.turn_service,
             self.engine,
@@ -1294,6 +1334,8 @@ class Session(Displayable):
         Raises:
             UsageError: They are not valid, and the error says which is not; or a turn is running. Nothing was added.
         """
+        from casual_mcp_nb.types.conversation import Conversation
+
         return Conversation(self._runner.add(messages))
 
     @property
@@ -1373,6 +1415,10 @@ class Session(Displayable):
                 planner, which cannot extract.
             ProviderError: The model failed.
         """
+        from casual_mcp_nb.notebook.extract import extract
+        from casual_mcp_nb.notebook.images import with_images
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+
         messages = with_images(prompt, images)
         return await on_engine(lambda _: extract(self.turn_service, messages, schema, model, conversation, options))
 
@@ -1409,6 +1455,8 @@ class Session(Displayable):
     @property
     def conversations(self) -> StoredConversations:
         """The saved conversations, the last changed one first; read when they are used, see also `store.find`."""
+        from casual_mcp_nb.types.stored import StoredConversations
+
         store = self._runner.saver.store
         if store is None:
             return StoredConversations(problem="This session saves no conversations.")
@@ -1560,6 +1608,10 @@ class Session(Displayable):
             CassetteError: No cassette is replayed.
             CassetteMismatchError: A request differs from the recorded one; the message says how.
         """
+        from casual_mcp_nb.errors import CassetteMismatchError
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+        from casual_mcp_nb.types.conversation import Conversation
+
         turns, selection = [], self.selection.model_dump(mode="json")
         for recorded in self.cassettes.recorded_turns():
             await on_engine(lambda _, turn=recorded: self.cassettes.set_up(turn, selection))  # type: ignore[misc]
@@ -1680,6 +1732,7 @@ class Session(Displayable):
             MissingDependencyError: The extra `serve` is not installed.
         """
         from casual_mcp_nb.serve.service import Served, open_service
+        from casual_mcp_nb.types.service import ServeLimits
 
         token = await self._before_serving(host, port, token)
         with self.tool_service.start_shown():
@@ -1739,6 +1792,7 @@ class Session(Displayable):
             UsageError: The address, the token or an option cannot be used.
             TrustRequiredError: You have not accepted the config.
         """
+        from casual_mcp_nb.engine.tool_client import tool_options
         from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
@@ -1785,6 +1839,8 @@ class Session(Displayable):
             UnknownNameError: There is no such toolset.
             TrustRequiredError: You have not accepted the config.
         """
+        from casual_mcp_nb.engine.tool_client import tool_options
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
         from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
@@ -1804,6 +1860,9 @@ class Session(Displayable):
         Returns:
             What ends the subscription: by `close`, as a context manager, or when called.
         """
+        from casual_mcp_nb.notebook.observers import Observation
+        from casual_mcp_nb.telemetry import OpenTelemetry
+
         if isinstance(listener, OpenTelemetry):
             saver = self._runner.saver
             spans = listener.listener(self.config.models.get, self._all_secrets, lambda: saver.id)
@@ -1847,6 +1906,9 @@ class Session(Displayable):
 
     async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the engine thread do work for which servers may have to start, which is shown."""
+        from casual_mcp_nb.errors import TrustRequiredError
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+
         try:
             with self.tool_service.start_shown():
                 return await on_engine(lambda _: work)
@@ -1856,6 +1918,10 @@ class Session(Displayable):
 
     async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
         """End what is served at an address, forget what has ended, and return the token, from the environment if not given."""
+        from casual_mcp_nb.config import read_environment
+        from casual_mcp_nb.notebook.sync_and_async import on_engine
+        from casual_mcp_nb.types.service import TOKEN_VARIABLE
+
         self.check_open()
         for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
             await on_engine(endpoint.end)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
-from casual_mcp_nb.extract.json_text import json_values
 from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
 from casual_mcp_nb.providers import OfflineClient
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -123,6 +122,8 @@ def _wants_format(options: TurnOptions) -> bool:
 
 def read_as(schema: type[T], text: str) -> T | str:
     """Return the first JSON value in a text that the class accepts, or a description of what is wrong with the first value."""
+    from casual_mcp_nb.extract.json_text import json_values
+
     problem = "there is no JSON in it" if text.strip() else "it is empty"
     for number, value in enumerate(json_values(text)):
         try:

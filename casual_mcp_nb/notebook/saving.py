@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from casual_mcp_nb.errors import ConfigError, UsageError, shown
 from casual_mcp_nb.notebook.shell import notebook_shell
-from casual_mcp_nb.store import ConversationStore, SavedTurns, store_path
-from casual_mcp_nb.types.config import Config
-from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.stored import ConversationHead, ForkedFrom
-from casual_mcp_nb.types.trace import Turn
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.store import ConversationStore, SavedTurns
+    from casual_mcp_nb.types.config import Config
+    from casual_mcp_nb.types.conversation import Conversation
+    from casual_mcp_nb.types.stored import ConversationHead
+    from casual_mcp_nb.types.trace import Turn
 
 STORE_VARIABLE = "MCP_STORE"
 """The variable of the environment that names the file, or with `off` has nothing saved."""
 DEFAULT = "default"
 _OFF = ("off", "none", "no", "false", "0")
 
-StoreLike = ConversationStore | str | Path | None
+StoreLike: TypeAlias = "ConversationStore | str | Path | None"
 """Where conversations are saved: a store, the path of its file, or None for nowhere. `default` is as the environment and the
 config say; where they say nothing, the user's data folder in a notebook, and nowhere in a script."""
 
@@ -34,6 +37,8 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
     Raises:
         ConfigError: A config file names a file outside its folder.
     """
+    from casual_mcp_nb.store import ConversationStore, store_path
+
     if store is None or isinstance(store, ConversationStore):
         return store
     if store != DEFAULT:
@@ -69,6 +74,8 @@ class ConversationSaver:
     """
 
     def __init__(self, store: ConversationStore | None) -> None:
+        from casual_mcp_nb.types.stored import ConversationHead
+
         self.store = store
         self.head: Callable[[], ConversationHead] = ConversationHead
         self.current: SavedTurns | None = None
@@ -85,6 +92,8 @@ class ConversationSaver:
         Args:
             private: Whether it is not saved.
         """
+        from casual_mcp_nb.store import SavedTurns
+
         self.current = SavedTurns(self.store, lambda: self.head()) if self.store and not private else None
 
     def fork(self, turn: int, step: int | None = None) -> None:
@@ -94,6 +103,8 @@ class ConversationSaver:
             turn: The index of its last turn that is taken over.
             step: The index of the step of that turn from which it goes on; None for the whole turn.
         """
+        from casual_mcp_nb.types.stored import ForkedFrom
+
         if self.store is None or self.current is None:
             return
         self.store.flush()
@@ -109,6 +120,8 @@ class ConversationSaver:
             UsageError: Nothing is saved here.
             UnknownNameError: There is none of that id.
         """
+        from casual_mcp_nb.store import SavedTurns
+
         store = self.required
         saved = SavedTurns(store, lambda: self.head())
         conversation = store.open(id, saved)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from docstring_parser import parse
-
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.toolbox.context import ToolContext
 from casual_mcp_nb.toolbox.parameters import read_parameters, unwrapped
@@ -76,6 +74,8 @@ def read_tool(
     Raises:
         UsageError: It cannot be a tool; the message says why.
     """
+    from docstring_parser import parse
+
     if inspect.isclass(target) and _is_made_first(target):
         target = target()
     if isinstance(target, Tool) and not inspect.isroutine(target) and not inspect.isclass(target):

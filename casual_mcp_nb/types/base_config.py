@@ -90,7 +90,7 @@ class BaseConfig(BaseModel):
     `{"secrets": "masked"}` is for a dump that is only looked at.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     # As a factory, because pydantic copies a default deeply for each instance, and options are made for each request.
     _origin: ConfigOrigin = PrivateAttr(default_factory=lambda: _IN_PYTHON)

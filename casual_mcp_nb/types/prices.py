@@ -54,7 +54,7 @@ class Price(BaseModel):
         currency: The currency of all prices.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     input: _Amount
     output: _Amount

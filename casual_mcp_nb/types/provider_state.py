@@ -23,7 +23,7 @@ class ProviderState(BaseModel):
             "fields", "fields": ...}` for fields of the whole answer, and the provider's own.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     wire: str
     model: str

@@ -115,7 +115,7 @@ class Selection(Displayable, DiscoveryOptions):
         instructions: Whether servers' instructions go into the system prompt.
     """
 
-    model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
     tool_set: str | ToolSetConfig | None = None
     servers: Annotated[

@@ -22,7 +22,7 @@ def test_after_the_demo_the_first_question_imports_next_to_nothing() -> None:
         assert "5" in kernel.printed("%%mcp\nWhat is 2 + 3?")
         imported = kernel.printed("print(*sorted(set(sys.modules) - before))").split()
     assert len(imported) <= MAX_MODULES, imported
-    assert all(name.startswith("casual_mcp_nb.types.") for name in imported)
+    assert all(name.startswith("casual_mcp_nb.") for name in imported)
 
 
 def test_the_time_of_a_turn_counts_its_preparation() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.notebook.interaction.form import FormField, checked, fields_of
 from casual_mcp_nb.notebook.interaction.questions import Channel, Question
 
@@ -16,6 +15,8 @@ class Elicitation(Question):
     """A question of a server to the person; the answer goes to that server."""
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
+        from casual_mcp_nb.display.text import clean, cut
+
         super().__init__(channel, server)
         self.message = clean(cut(message, MAX_MESSAGE))
 
@@ -82,6 +83,8 @@ class UrlElicitation(Elicitation):
     kind = "link"
 
     def __init__(self, channel: Channel, server: str, message: str, address: str) -> None:
+        from casual_mcp_nb.display.text import clean
+
         super().__init__(channel, server, message)
         self.address = clean(address)
 

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.display.text import clean, cut, one_line
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.types.schema import SchemaReader
 
@@ -91,7 +90,7 @@ def _field(name: str, part: SchemaReader, required: bool) -> FormField:
     low, high = ("minLength", "maxLength") if kind == "text" else ("minimum", "maximum")
     field = FormField(
         name=name,
-        title=_words(part.text("title"), 100) or one_line(cut(name, 100)),
+        title=_words(part.text("title"), 100) or _label(name),
         kind=kind,
         description=_words(part.description, MAX_NOTE),
         required=required,
@@ -124,11 +123,13 @@ def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
     # A choice with labels is written as options that each allow one value.
     titled = [(value, option.text("title") or value) for option in part.options for value in option.choices[:1]]
     pairs = list(zip(part.choices, labels, strict=True)) or titled
-    return tuple((str(value), one_line(cut(str(label), 100))) for value, label in pairs[:MAX_CHOICES])
+    return tuple((str(value), _label(str(label))) for value, label in pairs[:MAX_CHOICES])
 
 
 def _default(field: FormField, value: Any) -> Any:
     """Return a default if it can be sent as it is; nobody would see what is sent if it has invisible characters."""
+    from casual_mcp_nb.display.text import clean
+
     match field.kind, value:
         case "boolean", bool():
             return value
@@ -150,7 +151,15 @@ def _default(field: FormField, value: Any) -> Any:
 
 
 def _words(text: str, limit: int) -> str:
+    from casual_mcp_nb.display.text import clean, cut
+
     return clean(cut(text, limit))
+
+
+def _label(text: str) -> str:
+    from casual_mcp_nb.display.text import cut, one_line
+
+    return one_line(cut(text, 100))
 
 
 def _value(field: FormField, given: Any) -> Any:

@@ -6,7 +6,6 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 
-from casual_mcp_nb.display.text import first
 from casual_mcp_nb.engine.approval import ONE_BY_ONE
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.interaction.elicitation import FormQuestion, UrlElicitation
@@ -103,6 +102,8 @@ def _prompt(field: FormField) -> str:
         FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
         ", ".join(label for _, label in field.choices),
     ]
+    from casual_mcp_nb.display.text import first
+
     default = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
     hints += [f"Enter: {default}" if field.default is not None else "", "" if field.required else "optional"]
     about = f" - {field.description}" if field.description else ""

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, ClassVar, Literal
 
-from casual_mcp_nb.display.request import request_words
-from casual_mcp_nb.display.text import clean, cut
 from casual_mcp_nb.engine.approval import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
 from casual_mcp_nb.engine.before_model_call import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
@@ -152,6 +150,8 @@ class ApprovalQuestion(Question):
     @property
     def difference(self) -> str:
         """How the tool's definition has changed: the server's claims, then old and new text. Empty if it has not."""
+        from casual_mcp_nb.display.text import clean, cut
+
         if self.change is None:
             return ""
         before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
@@ -245,6 +245,8 @@ class StepQuestion(Question):
     @property
     def summary(self) -> str:
         """What is about to be sent, in one line."""
+        from casual_mcp_nb.display.request import request_words
+
         return request_words(self.request)
 
     @property

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.offline.planner import plan
 from casual_mcp_nb.providers.spec import ProviderSpec
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.options import OPTION_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from casual_llm import ChatOptions, StreamChunk, Usage
     from casual_llm.messages import AssistantMessage, ChatMessage
+
+    from casual_mcp_nb.offline.planner import PlannedCall
 
 
 class OfflineClient:
@@ -40,7 +41,7 @@ class OfflineClient:
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
         # On another thread, because long messages are slow.
-        planned, reply = await asyncio.to_thread(plan, messages, options.extra.get("tools", ()))
+        planned, reply = await asyncio.to_thread(_plan, messages, options.extra.get("tools", ()))
         first = 1 + sum(len(getattr(message, "tool_calls", None) or ()) for message in messages)
         calls = [
             AssistantToolCall(
@@ -62,6 +63,13 @@ class OfflineClient:
 
         answer = await self.answer(model, messages, options)
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
+
+
+def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[list[PlannedCall], str]:
+    # Reads as much as the rest of the package.
+    from casual_mcp_nb.offline.planner import plan
+
+    return plan(messages, tools)
 
 
 SPEC = ProviderSpec(
