@@ -66,7 +66,7 @@ def compose(
     if (problem := unprintable(subject)) is not None:
         raise ValueError(f"The subject {problem}.")
     try:
-        # Not `EmailMessage`: where it folds long headers, it does not end with some texts, before Python 3.13.
+        # Not `EmailMessage`: before Python 3.13 it changes some long headers where it folds them, so they would be refused.
         mail = MIMEText(re.sub(r"\r\n?|\n", "\r\n", text), "plain", "utf-8")
     except UnicodeEncodeError:
         raise ValueError("The text has half of a surrogate pair in it, which no mail can have.") from None
