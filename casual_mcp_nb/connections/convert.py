@@ -200,8 +200,13 @@ def has_structured(result: CallToolResult) -> bool:
 
 def is_small(result: CallToolResult) -> bool:
     """Return whether a result is small enough to be converted on the event loop."""
-    holders = [getattr(block, "resource", block) for block in result.content or ()]
-    size = sum(len(getattr(holder, name, None) or "") for holder in holders for name in ("text", "data", "blob"))
+    size = 0
+    for block in result.content or ():
+        if block.type == "text":
+            size += len(block.text)
+        else:
+            holder = getattr(block, "resource", block)
+            size += sum([len(getattr(holder, name, None) or "") for name in ("text", "data", "blob")])
     return size < SMALL_CHARACTERS and has_few_values(result.structured_content)
 
 

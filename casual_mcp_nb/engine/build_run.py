@@ -30,6 +30,7 @@ from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import CALL_TOOL, Event, Notice, StepStarted, TurnStarted
 from casual_mcp_nb.types.history import repaired
 from casual_mcp_nb.types.nesting import check_parts
@@ -116,7 +117,8 @@ async def build_run(
     # Also what was found in a conversation that is given as a whole.
     found = discovered_in(so_far, view.catalog, own)
     discovered = {tool.wire_name: tool for tool in found if tool.wire_name in view.deferred_by_name}
-    dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog))
+    delivery = chat.deliveries.of(view, model)
+    dispatcher = build_dispatcher(chat, view, discovered, options, used_in(so_far, view.catalog), delivery)
     model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
@@ -141,6 +143,7 @@ async def build_run(
         large_results=chat.large_results,
         history=chat.notice_history,
         deliveries=chat.deliveries,
+        delivery=delivery,
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
     dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
@@ -164,7 +167,12 @@ async def build_run(
 
 
 def build_dispatcher(
-    chat: Chat, view: ToolView, discovered: dict[str, ToolSpec], options: TurnOptions, used: Iterable[ToolName] = ()
+    chat: Chat,
+    view: ToolView,
+    discovered: dict[str, ToolSpec],
+    options: TurnOptions,
+    used: Iterable[ToolName] = (),
+    delivery: Delivery | None = None,
 ) -> Dispatcher:
     """Return what runs the calls of a turn.
 
@@ -174,12 +182,13 @@ def build_dispatcher(
         discovered: The tools that searches have loaded, by wire name.
         options: The options of the turn.
         used: The tools that the conversation has called.
+        delivery: How the model gets what it finds; None for what follows from the selection alone.
     """
     used = set(used)
     return Dispatcher(
         view,
         discovered,
-        view.synthetic_tools((tool.tool_name for tool in discovered.values()), used=used),
+        view.synthetic_tools([tool.tool_name for tool in discovered.values()], delivery, used),
         chat.server_manager,
         chat.consent,
         options.given.get("meta"),

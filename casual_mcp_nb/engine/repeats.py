@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from typing import Any
@@ -18,22 +17,28 @@ END_AFTER = 5
 _MAX_REASON = 200
 _MAX_RESULT = 300
 
+_Identity = tuple[str, str, str]
+"""Tool, arguments, and result or error."""
+
 
 class Repeats:
     """The calls of one turn that were made again.
 
     Calls are the same if tool, arguments and result or error are. Within a step they count once: the model has read nothing in
     between.
-
-    Attributes:
-        last_useful: The last call that succeeded, with the beginning of its result; empty if none did.
     """
 
     def __init__(self) -> None:
-        self._steps: dict[str, set[int]] = defaultdict(set)
+        self._steps: dict[_Identity, set[int]] = defaultdict(set)
         self._error: RepeatedCallError | None = None
-        self._told: set[str] = set()
-        self.last_useful = ""
+        self._told: set[_Identity] = set()
+        self._last_success = "", ""
+
+    @property
+    def last_useful(self) -> str:
+        """The last call that succeeded, with the beginning of its result; empty if none did."""
+        name, text = self._last_success
+        return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
 
     def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
         """Count a call that succeeded.
@@ -48,7 +53,7 @@ class Repeats:
             What to add to the result for the model, and the first time a notice for the person; else empty.
         """
         if not name.startswith(f"{SYNTHETIC}:"):
-            self.last_useful = f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}"
+            self._last_success = name, text
         call, times = self._count(step, name, arguments, text)
         if times < WARN_AFTER:
             return "", ""
@@ -62,10 +67,10 @@ class Repeats:
             notice,
         )
 
-    def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, int]:
+    def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
         """Return the identity of a call, and in how many steps it was made."""
-        call = json.dumps([name, arguments, text], sort_keys=True, default=str)
-        identity = hashlib.sha256(call.encode("utf-8", "replace")).hexdigest()
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
+        identity = (name, written, text)
         self._steps[identity].add(step)
         return identity, len(self._steps[identity])
 

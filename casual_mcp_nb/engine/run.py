@@ -53,6 +53,7 @@ from casual_mcp_nb.engine.written_calls import written_calls
 from casual_mcp_nb.errors import ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.base import RequestAdapted
 from casual_mcp_nb.providers.limits import RateLimitWait
+from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.event import (
     READ_RESULT,
     Event,
@@ -92,12 +93,13 @@ class Run:
     Args:
         model: The model.
         view: What the model sees at the start.
-        dispatcher: Runs single calls; shares `discovered` with this run.
+        dispatcher: Runs single calls; shares `discovered` with this run. Its synthetic tools were made for `delivery`.
         messages: The conversation so far, with the new message and without a system message; grows.
         discovered: The tools that searches in this conversation have loaded, by wire name; grows.
         system: The system prompt; empty for none.
         limits: The limits of the turn.
         emit: Called with each event.
+        delivery: How the model gets what searches find.
         stream: Whether the model's text is received in pieces.
         gate: Awaited before each model call; None for no pause.
         clock: Returns seconds, from any start.
@@ -125,6 +127,7 @@ class Run:
     system: str
     limits: TurnLimits
     emit: Callable[[Event], None]
+    delivery: Delivery = "definitions"
     stream: bool = True
     gate: BeforeModelCall | None = None
     clock: Callable[[], float] = time.monotonic
@@ -160,8 +163,7 @@ class Run:
         self._last_sent: Request | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = 0
-        self.delivery = self.deliveries.of(self.view, self.model)
-        self._make_synthetic()
+        self._offer_reader(self.messages)
 
     def now(self) -> float:
         """Return the seconds since the turn began."""
@@ -259,25 +261,23 @@ class Run:
 
     def request(self, step: int = 0) -> Request:
         """Return the next request; an event reports any part of the conversation that is left out."""
-        from casual_llm.messages import SystemMessage
-
-        tokens = self._tokens()
-        trimmed = self.context.trim(self.messages, tokens.total)
+        defined, found = self._delivered()
+        tools_tokens = self._tools_tokens(defined, found)
+        trimmed = self.context.trim(self.messages, self._system_tokens + self.view.manifest_tokens + tools_tokens)
         for event in self.context.events(step, trimmed, self.now()):
             self.emit(event)
         if trimmed.left_out:
-            tokens = self._tokens(trimmed.left_out)
-        defined, found = self._delivered(trimmed.left_out)
+            defined, found = self._delivered(trimmed.left_out)
+            tools_tokens = self._tools_tokens(defined, found)
         read_on = [READ_ON] if self._can_read_on else []
         last = [tool.definition for tool in defined]
         # What searches add comes last where the rest is to stay the same.
         added = (*last, *read_on) if self.delivery == "definitions" else (*read_on, *last)
         tools = (*self.view.definitions, *added)
-        system = [SystemMessage(content=self.system)] if self.system else []
         request = Request(
-            messages=(*system, *self.messages[trimmed.left_out :]),
+            messages=(*_system_messages(self.system), *self.messages[trimmed.left_out :]),
             tools=tools,
-            tokens=replace(tokens, history=trimmed.history, results=trimmed.results),
+            tokens=TokenParts(self._system_tokens, self.view.manifest_tokens, tools_tokens, trimmed.history, trimmed.results),
             left_out=trimmed.left_out,
             options=self._sent_model.sendable(tools=bool(tools)).options.shown(),
             delivery=self.delivery,
@@ -514,21 +514,13 @@ class Run:
         if response.usage and (notice := self.context.cut_by_server(request.tokens.total, response.usage.prompt_tokens)):
             self._notify_once(notice)
 
-    def _tokens(self, left_out: int = 0) -> TokenParts:
-        """Return the tokens of everything in a request except the conversation.
+    def _tools_tokens(self, defined: Sequence[ToolSpec], found: Sequence[ToolSpec]) -> int:
+        """Return the tokens of the definitions in a request, those that the provider adds to the conversation included.
 
-        What a provider adds to the conversation counts too: it is billed as if it were defined with the others.
-
-        Args:
-            left_out: How many messages are not sent.
+        It bills these as if they were defined with the others.
         """
-        defined, found = self._delivered(left_out)
-        tools = self.view.loaded_tokens + self.view.search_tool_tokens + sum(tool.tokens for tool in (*defined, *found))
-        return TokenParts(
-            system=self._system_tokens,
-            manifest=self.view.manifest_tokens,
-            tools=tools + (READ_ON_TOKENS if self._can_read_on else 0),
-        )
+        tools = self.view.loaded_tokens + self.view.search_tool_tokens + (READ_ON_TOKENS if self._can_read_on else 0)
+        return tools + sum([tool.tokens for tool in (*defined, *found)])
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
         """Return the estimated tokens of some of the definitions of a request."""
@@ -554,3 +546,10 @@ _MAX_OVERFLOWS = 1
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)
+
+
+@lru_cache(maxsize=8)
+def _system_messages(system: str) -> tuple[ChatMessage, ...]:
+    from casual_llm.messages import SystemMessage
+
+    return (SystemMessage(content=system),) if system else ()

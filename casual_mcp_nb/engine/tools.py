@@ -101,8 +101,7 @@ class ChatTools:
 
     async def relist(self) -> None:
         """List the tools again that servers have changed; wait a few seconds at most."""
-        await self._relisting.wait()
-        if self._server_manager.fresh:
+        if await self._relisting.wait():
             # Also what changed without a listing, such as the functions of the notebook.
             await self.update()
 
@@ -204,17 +203,23 @@ class Relisting:
         self._relist = relist
         self._task: asyncio.Future[None] | None = None
 
-    async def wait(self) -> None:
-        """Wait until the lists are up to date, a few seconds at most; only once for a server that does not answer."""
+    async def wait(self) -> bool:
+        """Wait until the lists are up to date, a few seconds at most; only once for a server that does not answer.
+
+        Returns:
+            Whether they are.
+        """
         # A notification that came with a result is read by another task, just after it.
         for _ in range(_LOOP_ITERATIONS):
             await asyncio.sleep(0)
         if self._task is not None and not self._task.done():
-            return
-        if not self._is_fresh():
-            self._task = asyncio.ensure_future(self._relist())
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.wait({self._task}, timeout=RELIST_SECONDS)
+            return self._is_fresh()
+        if self._is_fresh():
+            return True
+        self._task = asyncio.ensure_future(self._relist())
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.wait({self._task}, timeout=RELIST_SECONDS)
+        return self._is_fresh()
 
     def close(self) -> None:
         """Cancel a listing in progress."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers.base import Retries
-from casual_mcp_nb.types.options import RequestOptions
+from casual_mcp_nb.types.options import NO_OPTIONS, RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
@@ -80,7 +80,7 @@ class BoundModel:
         self.template = template
         self.context_window = context_window
         self.default_options = default_options
-        self.options = self.own_options = options or RequestOptions()
+        self.options = self.own_options = options or NO_OPTIONS
         self.key_places = key_places
         self.timeout = timeout
         self.retries = retries or Retries()

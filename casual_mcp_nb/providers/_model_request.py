@@ -26,7 +26,7 @@ from casual_mcp_nb.providers._refused_options import SMALL_SERVERS_LACK, Refusal
 from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import spec_of
 from casual_mcp_nb.types.model_response import ModelResponse
-from casual_mcp_nb.types.options import RequestOptions
+from casual_mcp_nb.types.options import NO_OPTIONS
 from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
@@ -76,13 +76,14 @@ class ModelRequest:
         self._on_event = on_event
         self._wire = wire_of(model.client)
         self._known = learned(model.client, model.model)
+        self._spec = spec_of(self._wire.name)
         self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
         self._streamed_nothing = False
         self._reconnected = False
         self._heard = False
         self._lacked: tuple[str, ...] = ()
         self._without: tuple[str, ...] = ()
-        self._sent = RequestOptions()
+        self._sent = NO_OPTIONS
         self._known.options.room = None
         self._attempts = 0
         self._limit: asyncio.Timeout | None = None
@@ -251,14 +252,14 @@ class ModelRequest:
         options = chat_options(self._wire.name, base, self._sent, self._offer())
         for name, value in self._diagnosis().items():
             options.extra.setdefault(name, value)
-        think, effort = spec_of(self._wire.name).think, self._sent.reasoning_effort
+        think, effort = self._spec.think, self._sent.reasoning_effort
         if think is not None and effort is not None:
             self._think(options.extra, effort, await think(self._model.client, self._model.model, effort))
         return options
 
     def _diagnosis(self) -> dict[str, Any]:
         """Return the fields that ask why the cache was missed: at the provider's own address, and where the config says so."""
-        model, spec = self._model, spec_of(self._wire.name)
+        model, spec = self._model, self._spec
         fields = spec.diagnose(model.client, model.model, self._before)
         if not fields:
             return fields

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.registry import not_sent, spec_of
-from casual_mcp_nb.types.options import RequestOptions
+from casual_mcp_nb.types.options import NO_OPTIONS, RequestOptions
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
 
     from casual_mcp_nb.providers._refused_options import LearnedOptions
 
-_NONE = RequestOptions()
 _OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
@@ -35,13 +34,13 @@ class Sendable:
 def options_of(chat: ChatOptions | None) -> RequestOptions:
     """Return the options set in casual-llm's own, for a model that the user created with it."""
     if chat is None:
-        return _NONE
+        return NO_OPTIONS
     names = ("temperature", "max_tokens", "top_p", "seed", "tool_choice")
     values = {name: value for name in names if (value := getattr(chat, name)) is not None}
     if chat.stop:
         values["stop"] = tuple(chat.stop)
     # Not validated: the user's own may be wrong in ways that only the provider knows.
-    return _NONE.model_copy(update=values) if values else _NONE
+    return NO_OPTIONS.model_copy(update=values) if values else NO_OPTIONS
 
 
 def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool) -> Sendable:

@@ -77,8 +77,11 @@ class RequestOptions(RemoteConfig):
         Raises:
             UsageError: A name or a value is not valid; the error lists the valid values.
         """
+        given = {name: value for name, value in options.items() if value is not None}
+        if not given:
+            return NO_OPTIONS
         try:
-            return cls.model_validate({name: value for name, value in options.items() if value is not None})
+            return cls.model_validate(given)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False, include_input=False)
         # Raised outside the handler, because pydantic's error contains the input.
@@ -125,6 +128,7 @@ class RequestOptions(RemoteConfig):
         return super()._high_confidence_secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
 
 
+NO_OPTIONS = RequestOptions()
 OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
 """The names of the options, in display order."""
 

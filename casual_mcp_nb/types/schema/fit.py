@@ -39,7 +39,7 @@ def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
     steps[0] -= 1
     if steps[0] < 0 or depth > MAX_DEPTH or not isinstance(schema, dict) or len(schema) > MAX_DEPTH:
         return False
-    return all(word in _SAYS_NOTHING or _follows(word, schema, value, steps, depth + 1) for word in schema)
+    return all(_follows(word, schema, value, steps, depth + 1) for word in schema if word not in _SAYS_NOTHING)
 
 
 def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], depth: int) -> bool:
