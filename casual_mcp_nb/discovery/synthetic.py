@@ -13,7 +13,7 @@ from casual_mcp_nb.types.event import CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESUL
 from casual_mcp_nb.types.tool import Catalog, ToolName, ToolSpec
 
 if TYPE_CHECKING:
-    from casual_llm.messages import AssistantToolCallFunction, ChatMessage
+    from casual_llm.messages import ChatMessage
 
 BUILT_IN = FINDING | {READ_RESULT}
 """The names of the synthetic tools of this package, all of them harmless."""
@@ -118,15 +118,15 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
         messages: The conversation.
         catalog: The tools available now; others are left out.
     """
-    calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
-    tools = (_called(call.function, catalog) for call in calls)
-    return {tool.tool_name for tool in tools if tool is not None}
-
-
-def _called(function: AssistantToolCallFunction, catalog: Catalog) -> ToolSpec | None:
-    if function.name == CALL_TOOL:
-        return catalog.get(read_call(function.name, function.arguments).name)
-    return catalog.by_wire_name.get(function.name)
+    used: set[ToolName] = set()
+    for message in messages:
+        for call in (message.role == "assistant" and message.tool_calls) or ():
+            name = call.function.name
+            bridged = name == CALL_TOOL
+            tool = catalog.get(read_call(name, call.function.arguments).name) if bridged else catalog.by_wire_name.get(name)
+            if tool is not None:
+                used.add(tool.tool_name)
+    return used
 
 
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:

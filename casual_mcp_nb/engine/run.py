@@ -156,8 +156,8 @@ class Run:
         self.logs = ServerLogs(self.emit, self.now)
         self.dispatcher.refresh = self._refresh_tools
         self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results)
-        calls = (call for message in self.messages if message.role == "assistant" for call in message.tool_calls or ())
-        self._names = CallNames((call.id for call in calls), self.dispatcher.wire_name)
+        ids = [call.id for each in self.messages if each.role == "assistant" for call in each.tool_calls or ()]
+        self._names = CallNames(ids, self.dispatcher.wire_name)
         self._reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None

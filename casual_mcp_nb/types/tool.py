@@ -61,9 +61,10 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
 def _wire_part(text: str) -> str:
     # The hash covers the rest: a name of a megabyte costs no more than a short one.
-    beginning = unicodedata.normalize("NFKD", text[:_MAX_READ])
-    latin = "".join(c for c in beginning if not unicodedata.combining(c))
-    return _NOT_ON_THE_WIRE.sub("_", latin)
+    beginning = text[:_MAX_READ]
+    if not beginning.isascii():
+        beginning = "".join(c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c))
+    return _NOT_ON_THE_WIRE.sub("_", beginning)
 
 
 @dataclass(frozen=True, slots=True)
