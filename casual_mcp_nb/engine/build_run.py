@@ -122,6 +122,7 @@ async def build_run(
     model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
+    max_steps = options.given.get("max_steps")
     run = Run(
         model=model,
         view=view,
@@ -131,7 +132,7 @@ async def build_run(
         started=asked_at,
         discovered=discovered,
         system=with_instructions(system, view, chat.server_manager),
-        limits=replace(chat.limits, max_steps=options.given.get("max_steps") or chat.limits.max_steps),
+        limits=replace(chat.limits, max_steps=max_steps) if max_steps else chat.limits,
         emit=emit,
         stream=options.given.get("stream") is not False,
         repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),

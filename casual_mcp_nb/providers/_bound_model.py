@@ -12,8 +12,10 @@ from casual_mcp_nb.types.options import NO_OPTIONS, RequestOptions
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
 
+    from casual_mcp_nb.providers._learned import Learned
     from casual_mcp_nb.providers._options import Sendable
     from casual_mcp_nb.providers.limits import ClientLimits
+    from casual_mcp_nb.providers.spec import ProviderAdapter
     from casual_mcp_nb.store.recorder import Recorder
     from casual_mcp_nb.store.replayer import Replayer
     from casual_mcp_nb.types.prices import Price
@@ -94,6 +96,20 @@ class BoundModel:
         self.tape: Recorder | Replayer | None = None
 
     @cached_property
+    def wire(self) -> ProviderAdapter:
+        """How requests are made with its client."""
+        from casual_mcp_nb.providers._adapter import wire_of
+
+        return wire_of(self.client)
+
+    @cached_property
+    def facts(self) -> Learned:
+        """What has been learnt about the model; all that are bound to the same client share it."""
+        from casual_mcp_nb.providers._learned import learned
+
+        return learned(self.client, self.model)
+
+    @cached_property
     def wanted(self) -> RequestOptions:
         """The requested options, wherever they were set."""
         from casual_mcp_nb.providers._options import options_of
@@ -117,9 +133,6 @@ class BoundModel:
         Raises:
             UsageError: A value can never be sent to this provider.
         """
-        from casual_mcp_nb.providers._adapter import wire_of
-        from casual_mcp_nb.providers._learned import learned
         from casual_mcp_nb.providers._options import sendable
 
-        api = wire_of(self.client).name or self.provider
-        return sendable(api, self.model, self.wanted, learned(self.client, self.model).options, tools=tools)
+        return sendable(self.wire.name or self.provider, self.model, self.wanted, self.facts.options, tools=tools)

@@ -16,11 +16,10 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers import _reading as reading
-from casual_mcp_nb.providers._adapter import wire_of
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._deferral import refuses_deferral
 from casual_mcp_nb.providers._failures import RequestContext, explained
-from casual_mcp_nb.providers._learned import adapted, learned
+from casual_mcp_nb.providers._learned import adapted
 from casual_mcp_nb.providers._options import chat_options
 from casual_mcp_nb.providers._refused_options import SMALL_SERVERS_LACK, Refusal
 from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
@@ -74,8 +73,8 @@ class ModelRequest:
         self._before = before
         self._definitions = [*tools, *(found or ())]
         self._on_event = on_event
-        self._wire = wire_of(model.client)
-        self._known = learned(model.client, model.model)
+        self._wire = model.wire
+        self._known = model.facts
         self._spec = spec_of(self._wire.name)
         self._stream = self._wire.stream if stream and on_event is not None and self._known.streams else None
         self._streamed_nothing = False

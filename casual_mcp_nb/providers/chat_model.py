@@ -136,11 +136,9 @@ class ChatModel(BoundModel):
         That depends on the model's name at the provider's own address; elsewhere, on `native_deferral` of the client. It is
         false once the model has refused.
         """
-        from casual_mcp_nb.providers._adapter import wire_of
-        from casual_mcp_nb.providers._learned import learned
         from casual_mcp_nb.providers._reading import is_at_home
 
-        if wire_of(self.client).offer_found is None or learned(self.client, self.model).refuses_deferral:
+        if self.wire.offer_found is None or self.facts.refuses_deferral:
             return False
         if self.native_deferral is not None:
             return self.native_deferral

@@ -13,7 +13,6 @@ from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError
 from casual_mcp_nb.providers._building import key_places
 from casual_mcp_nb.providers._error_bodies import limit_error_bodies
 from casual_mcp_nb.providers._hosted import hosted_tools
-from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers.base import Retries
@@ -130,10 +129,9 @@ class ModelFactory:
                 await asyncio.to_thread(self._first, name)
             return self.chat_model(name)
         model = self.chat_model(name)
-        facts = learned(model.client, model.model)
-        if not facts.touched:
+        if not model.facts.touched:
             await asyncio.to_thread(touch, model.provider, model.client)
-            facts.touched = True
+            model.facts.touched = True
         return model
 
     async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
