@@ -358,7 +358,8 @@ class Run:
         if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
             return False
         self.context.shrink(self.model, sent.tokens.total, error.tokens)
-        if self.context.trim(self.messages, self._tokens(sent.left_out).total).left_out <= sent.left_out:
+        other_tokens = self._system_tokens + self.view.manifest_tokens + self._tools_tokens(*self._delivered(sent.left_out))
+        if self.context.trim(self.messages, other_tokens).left_out <= sent.left_out:
             return False
         stated = f", which reads {error.window:,} tokens" if error.window else ""
         self._notify_once(
