@@ -43,7 +43,7 @@ CELLS = [
     "from casual_mcp_nb import Session\nSession.from_config('broken.json')",
     "session.config.clients['desk'], dict(session.config.servers['raw'])",
     "%mcp close",
-    "session.tools",
+    "session.connect()",
 ]
 
 
@@ -88,7 +88,7 @@ def test_a_saved_notebook_of_failing_cells_holds_no_secret(
     assert "credentials were not accepted" in saved.read_text()
     assert f"refused {MASK}" in saved.read_text()
     failed = {cell.source for cell in notebook.cells if any(output.output_type == "error" for output in cell.outputs)}
-    assert {"%%mcp\nhello", "turn.raise_for_status()", "session.tools", "session.call_tool('raw__fail')"} <= failed
+    assert {"%%mcp\nhello", "turn.raise_for_status()", "session.connect()", "session.call_tool('raw__fail')"} <= failed
     assert not failed & {"%mcp connect config.json", "session", "turn", "%mcp close"}
 
 
