@@ -215,7 +215,7 @@ async def test_a_planned_call_is_that_of_the_tool(chat: McpToolChat) -> None:
     (planned,) = planned_calls(turn, chat.catalog, (), chat.server_manager.worker)
     assert planned.tool is not None
     assert (str(planned.tool.tool_name), planned.arguments) == ("weather:forecast", {"city": "Oslo"})
-    (made,) = await run_planned(chat, [planned], TurnOptions(), lambda event: None)
+    (made,) = await run_planned(chat, [planned], TurnOptions(), 1, lambda event: None)
     assert made.result == "1 sunny in Oslo"
 
 
