@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import takewhile
 
@@ -23,6 +23,16 @@ _MAX_REMEMBERED = 4_000_000
 
 Entries = tuple[Ints, Floats]
 """Numbers, in order, each with a value."""
+_NO_NUMBERS, _NO_VALUES = np.zeros(0, np.intp), np.zeros(0)
+
+
+def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
+    """Return for each number the total of its weighted values, in one pass: a long query has many entries."""
+    entries = list(weighted)
+    numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
+    values = np.concatenate([_NO_VALUES, *(values if weight == 1 else weight * values for (_, values), weight in entries)])
+    totals: Floats = np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
+    return totals
 
 
 class TermCache:
@@ -64,11 +74,7 @@ class Lookup:
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
         """Return the score of each document for weighted terms."""
-        scores = np.zeros(self._bm25.corpus_size)
-        for term, weight in weights.items():
-            documents, values = self.entries(term)
-            scores[documents] += values if weight == 1 else weight * values
-        return scores
+        return added(((self.entries(term), weight) for term, weight in weights.items()), self._bm25.corpus_size)
 
     def entries(self, term: str) -> Entries:
         """Return the documents that contain a term or one of its expansions, each with the best value among them."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from casual_mcp_nb.discovery._bm25 import Floats, Ints
-from casual_mcp_nb.discovery._lookup import Entries, Lookup, TermCache
+from casual_mcp_nb.discovery._lookup import Entries, Lookup, TermCache, added
 
 SERVER = 0.4
 """What a server's match adds to its tools, as a fraction of their own score."""
@@ -43,10 +43,7 @@ class ServerRanker:
         Args:
             weights: The terms of the request.
         """
-        fit = np.zeros(self._count)
-        for term, weight in weights.items():
-            servers, values = self._memory.of(term, self._entries)
-            fit[servers] += weight * values
+        fit = added(((self._memory.of(term, self._entries), weight) for term, weight in weights.items()), self._count)
         best = float(fit.max())
         part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]
         return part

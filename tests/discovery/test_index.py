@@ -7,11 +7,13 @@ import pickle
 import random
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.text import MAX_CLAUSES
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.types.search import Explanation
 from casual_mcp_nb.types.tool import ToolSpec
@@ -591,3 +593,24 @@ def test_importing_the_index_loads_neither_numpy_nor_rank_bm25() -> None:
 def test_an_index_can_be_sent_to_another_process() -> None:
     copy = pickle.loads(pickle.dumps(INDEX))
     assert found("send an email", index=copy) == found("send an email")
+
+
+@pytest.mark.defect("G12")
+def test_a_long_query_adds_its_terms_in_a_few_passes_whatever_the_size_of_the_index() -> None:
+    words = " ".join(f"{each.name} {each.description}." for each in TOOLS).replace("_", " ")
+    passes = []
+    for copies in (1, 50):
+        index = ToolSearchIndex(
+            [tool(f"{each.server}{n}", each.name, each.description) for n in range(copies) for each in TOOLS]
+        )
+        index.search(words)
+        calls: Counter[str] = Counter()
+        sys.setprofile(lambda frame, event, _, calls=calls: calls.update([frame.f_code.co_name] if event == "call" else []))
+        try:
+            index.search(f"{words} again")
+        finally:
+            sys.setprofile(None)
+        # One for the whole query, one for the servers, and one for each part of the request.
+        assert 0 < calls["added"] <= 2 + MAX_CLAUSES
+        passes.append(calls["added"])
+    assert passes[0] == passes[1]
