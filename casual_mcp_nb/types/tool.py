@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -87,6 +87,9 @@ class ToolAnnotations:
             "open-world": self.open_world,
         }
         return tuple(word for word, holds in claims.items() if holds)
+
+
+_CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
 
 
 class Risk(IntEnum):
@@ -190,9 +193,7 @@ class ToolSpec(Displayable):
             "description": self.description,
             "parameters": self.input_schema,
             "result": self.output_schema,
-            "annotations": {
-                name: claim for name, claim in asdict(self.annotations or ToolAnnotations()).items() if claim is not None
-            },
+            "annotations": {name: claim for name in _CLAIMS if (claim := getattr(self.annotations, name, None)) is not None},
         } | {name: value for name in ("restriction", "tags", "always_load") if (value := getattr(self, name))}
 
     @property

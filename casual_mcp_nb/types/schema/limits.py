@@ -13,6 +13,7 @@ MAX_PROPERTY_DESCRIPTION = 4_000
 MAX_PARAMETERS = 200_000
 MAX_DEPTH = 100
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
@@ -22,8 +23,9 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
     Args:
         schema: A JSON schema.
     """
-    names = {node[key] for node, _ in _schemas(schema) for key in ("$id", "$anchor") if isinstance(node.get(key), str)}
-    for node, depth in _schemas(schema):
+    nodes = list(_schemas(schema))
+    names = {node[key] for node, _ in nodes for key in ("$id", "$anchor") if isinstance(node.get(key), str)}
+    for node, depth in nodes:
         if depth > MAX_DEPTH:
             return f"its input schema is nested over {MAX_DEPTH} levels deep"
         reference = node.get("$ref")
@@ -82,4 +84,7 @@ def _schemas(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int
             inner = [value for key, value in node.items() if key not in _DATA] if depth <= MAX_DEPTH else []
         else:
             inner = list(node)
-        waiting += [(value, depth + 1) for value in inner if isinstance(value, Mapping | list)]
+        # Most values are plain, and a catalog of thousands of tools has hundreds of thousands.
+        waiting += [
+            (value, depth + 1) for value in inner if type(value) not in _PLAIN and isinstance(value, (dict, list, Mapping))
+        ]
