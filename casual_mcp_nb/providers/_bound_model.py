@@ -102,7 +102,7 @@ class BoundModel:
 
         return wire_of(self.client)
 
-    @cached_property
+    @property
     def facts(self) -> Learned:
         """What has been learnt about the model; all that are bound to the same client share it."""
         from casual_mcp_nb.providers._learned import learned
