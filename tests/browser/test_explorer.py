@@ -41,6 +41,22 @@ IN_ORDER = """([selector, order]) => {
     const keys = texts.map(text => order === "falling" ? -Number(text) : text.split(":")[1]);
     return keys.length > 10 && keys.every((key, index) => index === 0 || keys[index - 1] <= key);
 }"""
+# Types a text in the filter, with what is done first, and returns how many rows became elements.
+TYPE = """async ([text, first]) => {
+    const list = document.querySelector("[data-testid=tools]");
+    const filter = document.querySelector("[data-testid=filter]");
+    let added = 0;
+    const observer = new MutationObserver(changes => changes.forEach(({ addedNodes }) => {
+        added += [...addedNodes].filter(node => node.role === "row").length;
+    }));
+    observer.observe(list, { childList: true, subtree: true });
+    if (first) list.querySelector(first).click();
+    filter.value = text;
+    filter.dispatchEvent(new Event("input", { bubbles: true }));
+    await new Promise(done => setTimeout(done));
+    observer.disconnect();
+    return added;
+}"""
 SETUP = f"""
 import sys
 sys.path.insert(0, {TESTS!r})
@@ -231,6 +247,34 @@ def test_the_list_is_filtered_and_sorted(page: Any) -> None:
     sync_api.expect(page.locator(".cmn-tool")).to_have_count(0)
     page.get_by_test_id("server-math").get_by_test_id("name").click()
     page.get_by_test_id("tool-math__add").wait_for()
+
+
+@pytest.mark.defect("G12")
+def test_tools_that_the_filter_finds_are_drawn_in_the_elements_of_those_that_were_there(page: Any) -> None:
+    page.evaluate(TYPE, ["math", ""])
+    rows = page.locator("[data-testid=tools] [role=row]").count()
+    sync_api.expect(page.get_by_test_id("server-math").locator("[value=deferred]")).to_be_checked()
+    for text in ("shop", "sto", "stoc", "stock"):
+        assert page.evaluate(TYPE, [text, ""]) == 0, text
+        sync_api.expect(page.get_by_test_id("server-shop").locator("[value=loaded]")).to_be_checked()
+    assert page.evaluate(TYPE, ["zzz", ""]) == 0
+    # What was left is not kept for later.
+    assert page.locator("[data-testid=tools] [role=row]").count() == 0
+    assert page.evaluate(TYPE, ["math", ""]) == rows > 4
+
+
+@pytest.mark.defect("G12")
+def test_a_row_that_is_drawn_for_another_tool_keeps_neither_its_choice_nor_the_focus(page: Any) -> None:
+    page.evaluate(TYPE, ["math", ""])
+    first = page.locator("[data-testid=tools] .cmn-tool").first.get_attribute("data-testid")
+    # Before the answer to the click comes.
+    page.evaluate(TYPE, ["shop", "[data-testid=in]"])
+    assert page.evaluate("() => [...document.querySelectorAll('.cmn-tool input')].map(one => one.checked)") == [True] * 3
+    sync_api.expect(at(page, "alert")).to_be_hidden()
+    expect(page, tool(page, str(first).removeprefix("tool-")), data_included="false")
+    tool(page, "shop__stock").focus()
+    page.evaluate(TYPE, ["math", ""])
+    focuses(page, "server-math")
 
 
 def test_a_slash_leads_to_the_filter(page: Any) -> None:

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { headlineSaving, partRows, verdict, wholeRows } from "../src/explorer/budget";
 import { scoreText, splitHits, summaryOf } from "../src/explorer/hits";
-import { type ListEntry, rowsOf } from "../src/explorer/rows";
+import { type ListEntry, RowMaker } from "../src/explorer/rows";
 import { formOf, type RuleForm, ruleOf, rulesOf } from "../src/explorer/rules";
 import type { Cost, Hit, ServerInfo, ToolEntry } from "../src/explorer/state";
 import { modeHelp, statusOf } from "../src/explorer/statuses";
@@ -28,6 +28,7 @@ const source = {
   tools: { math: [add, root], shop: [stock] },
   fates: { math: "ld", shop: "o" },
 };
+const rowsOf: RowMaker["make"] = (source, view) => new RowMaker().make(source, view);
 const open = { filter: "", order: "server", isOpen: () => true } as const;
 const keys = (rows: readonly ListEntry[]) => rows.map((row) => row.key);
 
@@ -61,6 +62,27 @@ test("tools by tokens and by name are one list without servers", () => {
   const named = rowsOf(source, { ...open, order: "name", isOpen: () => false });
   assert.deepEqual(keys(named.rows), ["t:math__add", "t:math__root", "t:shop__stock"]);
   assert.ok(named.rows.every((row) => row.kind === "tool" && !row.grouped));
+});
+
+test("a key in the filter makes no row anew, and one with the same matches no list", () => {
+  for (const order of ["server", "tokens", "name"] as const) {
+    const maker = new RowMaker();
+    const made = (filter: string, changed: Partial<typeof source> = {}) =>
+      maker.make({ ...source, ...changed }, { ...open, order, filter }).rows;
+    const fresh = (rows: readonly ListEntry[], old: readonly ListEntry[]) => keys(rows.filter((row) => !old.includes(row)));
+    const all = made("");
+    const narrowed = made("numbers");
+    assert.ok(narrowed.length < all.length);
+    assert.deepEqual(fresh(narrowed, all), order === "server" ? ["s:math"] : []);
+    assert.equal(made("number"), narrowed);
+    assert.equal(made("zzz"), made("zzzz"));
+    const before = made("");
+    assert.deepEqual(fresh(before, all), order === "server" ? ["s:math"] : []);
+    assert.equal(made("", { servers: { ...source.servers } }), before);
+    // Only the row whose status changed.
+    const after = made("", { fates: { math: "lo", shop: "o" } });
+    assert.deepEqual(fresh(after, before), ["t:math__root"]);
+  }
 });
 
 test("rules come back from their form as they went in", () => {

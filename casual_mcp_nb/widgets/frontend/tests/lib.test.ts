@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Bridge, type Model } from "../src/lib/bridge";
 import { mergePatch } from "../src/lib/merge_patch";
+import { Slots } from "../src/lib/RowList";
 import { compared, counted, signed, tokens } from "../src/lib/words";
 
 test("a patch changes what it names, removes nulls and leaves the rest the same object", () => {
@@ -54,4 +55,40 @@ test("a widget whose kernel is gone says so and rejects commands", async () => {
   const bridge = new Bridge(model);
   await assert.rejects(bridge.request("any.one"));
   assert.equal(bridge.live.value, false);
+});
+
+const rowsNamed = (names: string) => [...names].map((key) => ({ key, kind: key < "a" ? "server" : "tool" }));
+
+test("rows that take the places of others are drawn in their elements, in order", () => {
+  const slots = new Slots();
+  const all = rowsNamed("AbcdBefg");
+  const first = slots.assign(all, all, null);
+  assert.equal(new Set(first).size, 8);
+  const filtered = rowsNamed("AdfBgh");
+  const second = slots.assign(filtered, filtered, null);
+  assert.deepEqual(
+    second,
+    [0, 1, 2, 4, 3, 5].map((place) => first[place]),
+  );
+});
+
+test("a row that stays in sight of a list that is scrolled keeps its element", () => {
+  const slots = new Slots();
+  const all = rowsNamed("abcdefgh");
+  const [, b, c, d, ...gone] = slots.assign(all, all.slice(0, 4), null);
+  assert.deepEqual(gone, []);
+  const scrolled = slots.assign(all, all.slice(2, 6), null);
+  assert.deepEqual(scrolled.slice(0, 2), [c, d]);
+  assert.ok(scrolled.includes(b as string));
+  assert.equal(new Set(scrolled).size, 4);
+});
+
+test("an element with the focus keeps its row, and goes with it", () => {
+  const slots = new Slots();
+  const all = rowsNamed("abcd");
+  const first = slots.assign(all, all, "c");
+  const fewer = rowsNamed("cd");
+  assert.deepEqual(slots.assign(fewer, fewer, "c"), first.slice(2));
+  const others = rowsNamed("xyz");
+  assert.ok(!slots.assign(others, others, "c").includes(first[2] as string));
 });

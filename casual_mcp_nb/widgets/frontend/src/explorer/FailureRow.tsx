@@ -36,7 +36,7 @@ export function FailureRow({ bench, entry: { server }, props }: Props) {
         {last ? `${reason} ${last}` : reason}
       </Cell>
       <Cell class="cmn-row cmn-nowrap" onClick={(event) => event.stopPropagation()}>
-        <RestartButton server={server} tabIndex={props.tabIndex} />
+        <RestartButton key={server} server={server} tabIndex={props.tabIndex} />
         <Button testid="show-log" tone="quiet" tabIndex={props.tabIndex} aria-label={`Log of ${server}`} onClick={showLog}>
           Log
         </Button>

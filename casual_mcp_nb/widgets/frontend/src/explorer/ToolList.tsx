@@ -1,9 +1,9 @@
-import { useMemo } from "preact/hooks";
+import { useCallback, useMemo } from "preact/hooks";
 import { RowList, type RowProps } from "../lib/RowList";
 import { useWidgetState } from "../lib/widget";
 import { counted, number } from "../lib/words";
 import { FailureRow } from "./FailureRow";
-import { countTools, keyOfServer, type ListEntry, rowsOf } from "./rows";
+import { countTools, keyOfServer, type ListEntry, RowMaker } from "./rows";
 import { ServerRow } from "./ServerRow";
 import type { ExplorerState } from "./state";
 import { ToolRow } from "./ToolRow";
@@ -24,24 +24,28 @@ export function ToolList({ bench }: { bench: Workbench }) {
   const by = bench.order.value;
   const isOpen = (server: string) => bench.isOpen(server, total);
   const opened = order.map(isOpen).join();
+  const maker = useMemo(() => new RowMaker(), []);
   const { rows, count } = useMemo(
-    () => rowsOf({ order, servers, tools: tools ?? {}, fates: fates ?? {} }, { filter, order: by, isOpen }),
+    () => maker.make({ order, servers, tools: tools ?? {}, fates: fates ?? {} }, { filter, order: by, isOpen }),
     // `opened` says all of `isOpen`
     [order, servers, tools, fates, filter, by, opened],
   );
   const chosen = bench.choice.value && keyOf(bench.choice.value);
 
-  const drawRow = (entry: ListEntry, props: RowProps) => {
-    const shared = { bench, chosen: entry.key === chosen, props };
-    switch (entry.kind) {
-      case "server":
-        return <ServerRow entry={entry} {...shared} />;
-      case "failure":
-        return <FailureRow entry={entry} {...shared} />;
-      case "tool":
-        return <ToolRow entry={entry} {...shared} />;
-    }
-  };
+  const drawRow = useCallback(
+    (entry: ListEntry, props: RowProps) => {
+      const shared = { bench, chosen: entry.key === chosen, props };
+      switch (entry.kind) {
+        case "server":
+          return <ServerRow entry={entry} {...shared} />;
+        case "failure":
+          return <FailureRow entry={entry} {...shared} />;
+        case "tool":
+          return <ToolRow entry={entry} {...shared} />;
+      }
+    },
+    [bench, chosen],
+  );
 
   const onKey = (event: KeyboardEvent, entry: ListEntry): boolean => {
     switch (event.key) {

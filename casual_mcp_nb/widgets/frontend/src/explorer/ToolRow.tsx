@@ -19,7 +19,7 @@ export function ToolRow({ bench, entry: { server, tool, status: letter, grouped 
   const bridge = useBridge<ExplorerState>();
   const [name, wire, cost, claims = "", summary = ""] = tool;
   const status = statusOf(letter);
-  const [included, include] = useChoice(status.included, (on) => bridge.call("selection.set_tool", { name: wire, on }));
+  const [included, include] = useChoice(status.included, (on) => bridge.call("selection.set_tool", { name: wire, on }), wire);
   const title = grouped ? name : `${server}:${name}`;
   const destructive = claims.split(" ").includes("destructive");
   return (

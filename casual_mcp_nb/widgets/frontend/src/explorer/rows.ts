@@ -45,54 +45,103 @@ interface View {
 
 type Source = Pick<SelectionState, "order" | "servers" | "tools" | "fates">;
 
-/** The texts that the filter looks through, made once for the tools of a server. */
-const texts = new WeakMap<readonly ToolEntry[], readonly string[]>();
-
-function textsOf(tools: readonly ToolEntry[]): readonly string[] {
-  const cached = texts.get(tools);
-  if (cached) return cached;
-  const fresh = tools.map(([name, wire, , claims = "", summary = ""]) => `${name} ${wire} ${claims} ${summary}`.toLowerCase());
-  texts.set(tools, fresh);
-  return fresh;
-}
-
 export function countTools(tools: SelectionState["tools"]): number {
   return Object.values(tools ?? {}).reduce((sum, each) => sum + each.length, 0);
 }
 
-/** Return the rows, and how many tools pass the filter: each of its words is in a tool's text or in its server's name. */
-export function rowsOf({ order, servers, tools, fates }: Source, view: View): { rows: ListEntry[]; count: number } {
-  const words = view.filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const grouped = view.order === "server";
-  const rows: ListEntry[] = [];
-  const matches: ToolRowEntry[] = [];
-  let count = 0;
-  for (const server of order) {
-    const entries = tools?.[server] ?? [];
-    const name = server.toLowerCase();
-    const inText = words.filter((word) => !name.includes(word));
-    const wanted = inText.length ? textsOf(entries) : null;
-    const open = words.length > 0 || view.isOpen(server);
-    const group: ToolRowEntry[] = [];
-    let shown = 0;
-    for (let index = 0; index < entries.length; index++) {
-      if (wanted && !inText.every((word) => (wanted[index] as string).includes(word))) continue;
-      shown++;
-      if (grouped && !open) continue;
-      const tool = entries[index] as ToolEntry;
-      group.push({ kind: "tool", key: keyOfTool(tool[1]), server, tool, status: fates?.[server]?.[index] ?? "l", grouped });
+/** The tools of a server as rows, and the texts that the filter looks through. */
+interface Group {
+  tools: readonly ToolEntry[];
+  fates: string;
+  grouped: boolean;
+  rows: readonly ToolRowEntry[];
+  texts: readonly string[] | null;
+}
+
+/** Makes the rows of one list. What stays the same from key to key in the filter stays the same object, down to the whole list. */
+export class RowMaker {
+  #groups = new Map<string, Group>();
+  #others = new Map<string, ServerEntry | FailureEntry>();
+  #sorted: { groups: readonly Group[]; order: Order; rows: readonly ToolRowEntry[] } | null = null;
+  #before: readonly ListEntry[] = [];
+
+  /** Return the rows, and how many tools pass the filter: each of its words is in a tool's text or in its server's name. */
+  make({ order, servers, tools, fates }: Source, view: View): { rows: readonly ListEntry[]; count: number } {
+    const words = view.filter.toLowerCase().split(/\s+/).filter(Boolean);
+    const grouped = view.order === "server";
+    this.#groups = new Map(
+      order.map((server) => [server, this.#group(server, tools?.[server] ?? NOTHING, fates?.[server] ?? "", grouped)]),
+    );
+    const rows: ListEntry[] = [];
+    const passing = new Set<ToolRowEntry>();
+    let count = 0;
+    for (const [server, group] of this.#groups) {
+      const name = server.toLowerCase();
+      const inText = words.filter((word) => !name.includes(word));
+      const matches = inText.length ? matching(group, inText) : group.rows;
+      count += matches.length;
+      if (!grouped) {
+        if (words.length) for (const row of matches) passing.add(row);
+        continue;
+      }
+      if (inText.length && !matches.length) continue;
+      const open = words.length > 0 || view.isOpen(server);
+      const shown = matches.length;
+      rows.push(this.#kept({ kind: "server", key: keyOfServer(server), server, shown, all: group.rows.length, open }));
+      if (isBroken(servers[server])) rows.push(this.#kept({ kind: "failure", key: `f:${server}`, server }));
+      if (open) for (const row of matches) rows.push(row);
     }
-    count += shown;
-    if (!grouped) {
-      matches.push(...group);
-      continue;
-    }
-    if (inText.length && !shown) continue;
-    rows.push({ kind: "server", key: keyOfServer(server), server, shown, all: entries.length, open });
-    if (isBroken(servers[server])) rows.push({ kind: "failure", key: `f:${server}`, server });
-    rows.push(...group);
+    if (grouped) return { rows: this.#same(rows), count };
+    const sorted = this.#sort([...this.#groups.values()], view.order);
+    return { rows: this.#same(words.length ? sorted.filter((row) => passing.has(row)) : sorted), count };
   }
-  return { rows: grouped ? rows : matches.sort(COMPARE[view.order as keyof typeof COMPARE]), count };
+
+  #group(server: string, tools: readonly ToolEntry[], fates: string, grouped: boolean): Group {
+    const before = this.#groups.get(server);
+    if (before?.tools === tools && before.fates === fates && before.grouped === grouped) return before;
+    const rows = tools.map((tool, index): ToolRowEntry => {
+      const old = before?.rows[index];
+      const status = fates[index] ?? "l";
+      if (old?.tool === tool && old.status === status && old.grouped === grouped) return old;
+      return { kind: "tool", key: keyOfTool(tool[1]), server, tool, status, grouped };
+    });
+    return { tools, fates, grouped, rows, texts: before?.tools === tools ? before.texts : null };
+  }
+
+  /** Return the row that there was before where nothing of it changed. */
+  #kept<E extends ServerEntry | FailureEntry>(fresh: E): E {
+    const old = this.#others.get(fresh.key) as E | undefined;
+    if (old && (Object.keys(fresh) as (keyof E)[]).every((name) => old[name] === fresh[name])) return old;
+    this.#others.set(fresh.key, fresh);
+    return fresh;
+  }
+
+  #sort(groups: readonly Group[], order: Order): readonly ToolRowEntry[] {
+    const before = this.#sorted;
+    if (before?.order === order && isSame(before.groups, groups)) return before.rows;
+    const rows = groups.flatMap((group) => group.rows).sort(COMPARE[order as keyof typeof COMPARE]);
+    this.#sorted = { groups, order, rows };
+    return rows;
+  }
+
+  #same(rows: readonly ListEntry[]): readonly ListEntry[] {
+    if (!isSame(this.#before, rows)) this.#before = rows;
+    return this.#before;
+  }
+}
+
+const NOTHING: readonly ToolEntry[] = [];
+
+function matching(group: Group, words: readonly string[]): readonly ToolRowEntry[] {
+  group.texts ??= group.tools.map(([name, wire, , claims = "", summary = ""]) =>
+    `${name} ${wire} ${claims} ${summary}`.toLowerCase(),
+  );
+  const texts = group.texts;
+  return group.rows.filter((_, index) => words.every((word) => (texts[index] as string).includes(word)));
+}
+
+function isSame<T>(one: readonly T[], other: readonly T[]): boolean {
+  return one.length === other.length && one.every((each, index) => each === other[index]);
 }
 
 const COMPARE = {

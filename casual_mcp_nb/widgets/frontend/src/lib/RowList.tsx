@@ -1,10 +1,21 @@
 import { elementScroll, observeElementOffset, observeElementRect, type Range, Virtualizer } from "@tanstack/virtual-core";
-import { type ComponentChildren, Fragment, type JSX, type Ref } from "preact";
-import { useCallback, useEffect, useImperativeHandle, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
+import type { ComponentChildren, JSX, Ref } from "preact";
+import {
+  useCallback,
+  useEffect,
+  useImperativeHandle,
+  useLayoutEffect,
+  useMemo,
+  useReducer,
+  useRef,
+  useState,
+} from "preact/hooks";
 
 export interface Row {
   /** The same for the same row, whatever is above it. */
   key: string;
+  /** Rows of the same kind have the same elements, so that one can be drawn where another was. */
+  kind: string;
 }
 
 /** What `drawRow` puts on the element of a row. */
@@ -27,7 +38,7 @@ interface Props<R extends Row> {
   label: string;
   testid: string;
   heightOf(row: R): number;
-  /** Draw a row as one element with `role="row"` and these properties. */
+  /** Draw a row as one element with `role="row"` and these properties. A row is drawn again when it, they or this function change. */
   drawRow(row: R, props: RowProps): ComponentChildren;
   /** Called for keys that do not move between rows; returns whether it used the key. */
   onKey?(event: KeyboardEvent, row: R): boolean;
@@ -42,23 +53,22 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
   const probe = useRef<HTMLSpanElement>(null);
   const em = useEm(probe);
   const pixels = (row: R) => Math.round(heightOf(row) * em);
+  const slots = useMemo(() => new Slots(), []);
   const [activeKey, setActiveKey] = useState<string | undefined>(undefined);
   const wantsFocus = useRef(false);
   const focusedKey = useRef<string | null>(null);
-  const active = Math.max(
-    0,
-    rows.findIndex((row) => row.key === activeKey),
-  );
+  const active = useMemo(() => Math.max(0, activeKey === undefined ? 0 : placeOf(rows, activeKey)), [rows, activeKey]);
   const virtualizer = useVirtualizer(element, rows, pixels, em, active);
   const page = () => Math.max(1, Math.floor((element.current?.clientHeight ?? 0) / (pixels(rows[active] as R) || 1)) - 1);
   const reveal = (index: number) => virtualizer.scrollToIndex(index, { align: "auto" });
 
   const go = (index: number, moved = false) => {
-    const row = rows[Math.max(0, Math.min(rows.length - 1, index))];
+    const place = Math.max(0, Math.min(rows.length - 1, index));
+    const row = rows[place];
     if (!row) return;
     wantsFocus.current = true;
     setActiveKey(row.key);
-    reveal(rows.indexOf(row));
+    reveal(place);
     if (row.key === rows[active]?.key) focusActive();
     if (moved) onMove?.(row);
   };
@@ -71,9 +81,9 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
   };
 
   useImperativeHandle(handle ?? null, () => ({
-    focus: (key) => go(key === undefined ? active : rows.findIndex((row) => row.key === key)),
+    focus: (key) => go(key === undefined ? active : placeOf(rows, key)),
     reveal: (key) => {
-      const index = rows.findIndex((row) => row.key === key);
+      const index = placeOf(rows, key);
       if (index >= 0) reveal(index);
     },
   }));
@@ -83,7 +93,7 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
 
   // A row that had the focus and is gone leaves it to the row that is active now.
   useLayoutEffect(() => {
-    if (focusedKey.current === null || rows.some((row) => row.key === focusedKey.current)) return;
+    if (focusedKey.current === null || placeOf(rows, focusedKey.current) >= 0) return;
     focusedKey.current = null;
     const focused = (element.current?.getRootNode() as Document | ShadowRoot | undefined)?.activeElement;
     if (!focused || focused === document.body) go(active);
@@ -117,6 +127,13 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
     if (event.relatedTarget && !element.current?.contains(event.relatedTarget as Node)) focusedKey.current = null;
   };
 
+  const items = virtualizer.getVirtualItems().filter(({ index }) => index < rows.length);
+  const inSight = slots.assign(
+    rows,
+    items.map(({ index }) => rows[index] as R),
+    focusedKey.current,
+  );
+
   return (
     <div
       ref={element}
@@ -131,24 +148,77 @@ export function RowList<R extends Row>({ rows, label, testid, heightOf, drawRow,
     >
       <span ref={probe} class="cmn-em" aria-hidden="true" />
       <div class="cmn-rows-space" role="presentation" style={{ height: `${virtualizer.getTotalSize()}px` }}>
-        {virtualizer.getVirtualItems().map(({ index, start, size }) => {
-          const row = rows[index];
-          return (
-            row && (
-              <Fragment key={row.key}>
-                {drawRow(row, {
-                  tabIndex: index === active ? 0 : -1,
-                  style: { transform: `translateY(${start}px)`, height: `${size}px` },
-                  "aria-rowindex": index + 1,
-                  "data-key": row.key,
-                })}
-              </Fragment>
-            )
-          );
-        })}
+        {items.map(({ index, start, size }, place) => (
+          <Slot
+            key={inSight[place]}
+            row={rows[index] as R}
+            drawRow={drawRow}
+            index={index}
+            tabIndex={index === active ? 0 : -1}
+            start={start}
+            size={size}
+          />
+        ))}
       </div>
     </div>
   );
+}
+
+const placeOf = (rows: readonly Row[], key: string) => rows.findIndex((row) => row.key === key);
+
+interface SlotProps<R extends Row> extends Pick<Props<R>, "drawRow"> {
+  row: R;
+  index: number;
+  tabIndex: number;
+  start: number;
+  size: number;
+}
+
+/** The place of one row, which is drawn again only when something of it changes. */
+function Slot<R extends Row>({ row, drawRow, index, tabIndex, start, size }: SlotProps<R>) {
+  return useMemo(
+    () =>
+      drawRow(row, {
+        tabIndex,
+        style: { transform: `translateY(${start}px)`, height: `${size}px` },
+        "aria-rowindex": index + 1,
+        "data-key": row.key,
+      }),
+    [row, drawRow, index, tabIndex, start, size],
+  );
+}
+
+/** Which elements the rows in sight are drawn in. New elements cost more than anything else that a key in a filter leads to. */
+export class Slots {
+  #rows: readonly Row[] = [];
+  /** The slot of each row that was in sight, from top to bottom. A slot is a kind and a number. */
+  #slots = new Map<string, string>();
+  #made = 0;
+
+  /** Return a slot for each row in sight: one that another row of its kind has left, where there is one.
+   *
+   *  In a list that is scrolled, and in one with the focus, a row keeps its slot. In another list slots keep their order, which
+   *  changes more texts and moves no element. Nothing else is ever drawn in the element that has the focus.
+   */
+  assign(rows: readonly Row[], inSight: readonly Row[], focused: string | null): readonly string[] {
+    const kept = new Map<string, string>();
+    if (rows === this.#rows || focused !== null)
+      for (const { key } of inSight) {
+        const slot = this.#slots.get(key);
+        if (slot) kept.set(key, slot);
+      }
+    const free = new Map<string, string[]>();
+    for (const [key, slot] of this.#slots) {
+      if (kept.has(key) || key === focused) continue;
+      const kind = slot.slice(0, slot.indexOf(":"));
+      free.set(kind, [...(free.get(kind) ?? []), slot]);
+    }
+    this.#rows = rows;
+    this.#slots = new Map(
+      inSight.map(({ key, kind }) => [key, kept.get(key) ?? free.get(kind)?.shift() ?? `${kind}:${this.#made++}`]),
+    );
+    return [...this.#slots.values()];
+  }
 }
 
 /** The size of one em in pixels; it changes with large text. */
@@ -172,8 +242,8 @@ function useVirtualizer<R extends Row>(
   active: number,
 ) {
   const [, redraw] = useReducer<number, void>((count) => count + 1, 0);
-  // A new function makes it measure again: heights depend on what a row is and on the size of the text.
-  const getItemKey = useCallback((index: number) => (rows[index] as R).key, [rows, em]);
+  // A new function makes it place the rows again: heights depend on what a row is and on the size of the text.
+  const getItemKey = useCallback((index: number) => index, [rows, em]);
   const options = {
     count: rows.length,
     getScrollElement: () => element.current,

@@ -113,7 +113,7 @@ interface SegmentsProps<T extends string> {
 
 /** One of a few, as radio buttons: arrow keys move between them. */
 export function Segments<T extends string>({ label, testid, value, options, title, tabIndex = 0, onChoose }: SegmentsProps<T>) {
-  const [shown, choose] = useChoice(value, onChoose);
+  const [shown, choose] = useChoice(value, onChoose, label);
   const name = useId();
   return (
     <span class="cmn-segments" role="radiogroup" aria-label={label} data-testid={testid} {...(title && { title })}>
