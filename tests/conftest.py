@@ -46,7 +46,7 @@ def demo_here(monkeypatch: pytest.MonkeyPatch) -> None:
     config = demo_config()
     for server in config["servers"].values():
         server["transport"] = "in-process"
-    monkeypatch.setattr("casual_mcp_nb.session.demo_config", lambda: config)
+    monkeypatch.setattr("casual_mcp_nb.notebook.demo.demo_config", lambda: config)
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ ON_THE_WIRE = {
     ],
     "gemini": [
         {"text": "What is this?"},
-        {"inlineData": {"mime_type": "image/png", "data": ENCODED.translate(str.maketrans("+/", "-_"))}},
+        {"inlineData": {"mimeType": "image/png", "data": ENCODED.translate(str.maketrans("+/", "-_"))}},
     ],
     "ollama": "What is this?",
 }
