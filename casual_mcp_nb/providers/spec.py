@@ -81,7 +81,7 @@ class ModelLimits(NamedTuple):
     answer: int
 
 
-MODELS_AS_OF = "2026-08"
+MODELS_AS_OF = "2026-11"
 """When the providers' pages were read for `ProviderSpec.models`."""
 
 

@@ -391,10 +391,13 @@ _DEFAULT_MOST = 32_000
 # them.
 _MODELS = {
     "claude-fable-5": ModelLimits(1_000_000, 128_000),
+    "claude-opus-5": ModelLimits(1_000_000, 128_000),
+    "claude-sonnet-5": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-8": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-7": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-6": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-5": ModelLimits(200_000, 64_000),
+    "claude-opus-4": ModelLimits(200_000, 32_000),
     "claude-sonnet-4-6": ModelLimits(1_000_000, 128_000),
     "claude-sonnet-4": ModelLimits(200_000, 64_000),
     "claude-haiku-4-5": ModelLimits(200_000, 64_000),

@@ -251,6 +251,8 @@ def _client() -> type[Any] | None:
 
 # https://platform.openai.com/docs/models
 MODELS = {
+    "gpt-5.6": ModelLimits(1_050_000, 128_000),
+    "gpt-5.5": ModelLimits(1_050_000, 128_000),
     "gpt-5.4": ModelLimits(1_050_000, 128_000),
     "gpt-5.4-mini": ModelLimits(400_000, 128_000),
     "gpt-5.4-nano": ModelLimits(400_000, 128_000),
