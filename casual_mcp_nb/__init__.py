@@ -325,6 +325,9 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
+    if hasattr(value, "model_rebuild"):
+        # Its fields and signature, which editors show, are left for the first use.
+        value.model_rebuild()
     globals()[name] = value
     return value
 

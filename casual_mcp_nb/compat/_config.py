@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from casual_mcp_nb.errors import ToolSetError
-from casual_mcp_nb.types.config import ClientConfig, DiscoveryConfig, ModelConfig
+from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ExcludeSpec, ModelConfig, ToolSetConfig
 from casual_mcp_nb.types.server import ServerConfig
 
 McpClientConfig = ClientConfig
@@ -27,3 +27,17 @@ class RemoteServerConfig(ServerConfig):
 
     url: str
     transport: Literal["http", "streamable-http", "sse"] | None = None
+
+
+for _kind in (
+    Config,
+    ClientConfig,
+    ModelConfig,
+    DiscoveryConfig,
+    ToolSetConfig,
+    ExcludeSpec,
+    StdioServerConfig,
+    RemoteServerConfig,
+):
+    # Signatures, which editors show, are left for the first use otherwise.
+    _kind.model_rebuild()

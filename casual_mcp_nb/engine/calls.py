@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +105,19 @@ class Calls:
         if len(unknown) == len(calls):
             unknown = set()
         outcomes: dict[str, CallOutcome] = {}
-        read = [(call, named := self._dispatcher.read(call), self._started(step, call, *named[:2])) for call in calls]
+        read = []
+        for call in calls:
+            # Observers may set variables when a call starts, such as its span, which are for this call only.
+            context, named = copy_context(), self._dispatcher.read(call)
+            read.append((context, call, named, context.run(self._started, step, call, *named[:2])))
         for late in (False, True):
-            group = [each for each in read if (each[0].id in unknown) is late]
-            ended = await asyncio.gather(*(self._call(step, *each, late) for each in group))
-            outcomes.update((call.id, outcome) for (call, _, _), outcome in zip(group, ended, strict=True))
+            group = [each for each in read if (each[1].id in unknown) is late]
+            tasks = [
+                asyncio.create_task(self._call(step, call, named, tool, late), context=context)
+                for context, call, named, tool in group
+            ]
+            ended = await asyncio.gather(*tasks)
+            outcomes.update((call.id, outcome) for (_, call, _, _), outcome in zip(group, ended, strict=True))
         return outcomes
 
     async def _call(

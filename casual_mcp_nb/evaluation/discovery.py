@@ -17,6 +17,8 @@ from casual_mcp_nb.types.tokens import estimate_tokens
 from casual_mcp_nb.types.tool import Catalog, ToolSpec
 
 _CASES_A_JOB = 100
+PROGRESS_DELAY = 1.0
+"""Seconds before the progress bar appears: what is done by then needs none."""
 _Advance = Callable[[int], Any]
 
 
@@ -109,7 +111,7 @@ def _bar(total: int, shown: bool) -> Iterator[_Advance]:
     """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a notebook."""
     from tqdm import tqdm
 
-    with tqdm(total=total, unit="case", leave=False, delay=1.0, disable=not shown) as bar:
+    with tqdm(total=total, unit="case", leave=False, delay=PROGRESS_DELAY, disable=not shown) as bar:
         yield bar.update
 
 

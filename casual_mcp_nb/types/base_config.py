@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.types.secret import COMMON, MASK, Secrets, can_be_masked, certain, redacted
+from casual_mcp_nb.types.secret import COMMON, MASK, Secrets, can_be_masked, certain, holds_mask, redacted
 
 T = TypeVar("T")
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
@@ -236,7 +236,7 @@ class RemoteConfig(BaseConfig):
     def _holds_no_mask(self) -> Self:
         for name in _MAY_HOLD_SECRETS:
             for place, value in _leaves(getattr(self, name, None), (name,)):
-                if MASK in value:
+                if holds_mask(value):
                     raise ValueError(f"{'.'.join(map(str, place))} {IS_MASK}")
         return self
 
@@ -311,7 +311,7 @@ def header_problem(value: str) -> str | None:
 
 
 def _not_a_mask(secret: SecretStr) -> SecretStr:
-    if MASK in secret.get_secret_value():
+    if holds_mask(secret.get_secret_value()):
         raise ValueError(IS_MASK)
     return secret
 

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 MASK = "**********"
 """The replacement for a secret, which reveals nothing, not even its length."""
 
+_MASKED = re.compile(r"(?<!\*)\*{10}(?!\*)")
 _SHORTEST = 4
 COMMON = frozenset({"true", "false", "none", "null", "oauth"})
 """Values that are never secrets."""
@@ -131,6 +132,11 @@ _MARKERS = ("%", "&", "\\", "+", _RUN)
 _RUNS = bytes(ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ") for byte in range(256))
 _MIN_RUN = 8
 """Minimum length of a part of a longer text in base64; shorter ones occur by chance."""
+
+
+def holds_mask(text: str) -> bool:
+    """Return whether a text has the replacement for a secret in it; a longer row of asterisks is something else."""
+    return _MASKED.search(text) is not None
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

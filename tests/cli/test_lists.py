@@ -136,7 +136,7 @@ def test_on_a_terminal_the_person_is_asked_once(config: Path, run: Run, asks_fir
     config.write_text(json.dumps({"servers": {"theirs": program}}), encoding="utf-8")
     typed("")
     code, out, err = run("tools", "--json")
-    assert (code, out) == (FAILED, "")
+    assert (code, json.loads(out)["kind"]) == (FAILED, "trust_required")
     assert "started" in err
     assert not Path("started").exists()
     typed("y")

@@ -142,7 +142,12 @@ def test_several_strategies_stand_side_by_side() -> None:
     assert evaluation["index"].recall > evaluation["first"].recall
 
 
-def test_progress_is_shown_on_stderr_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_stderr_when_it_takes_a_while(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate(CATALOG, CASES, progress=True)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("casual_mcp_nb.evaluation.discovery.PROGRESS_DELAY", 0)
     evaluate(CATALOG, CASES, progress=True)
     shown = capsys.readouterr()
     assert "0/4" in shown.err
@@ -173,9 +178,9 @@ def test_a_large_evaluation_of_hostile_text_stays_small_and_harmless() -> None:
     tools = [ToolSpec("s" * 500, f"tool_{n}", "<script>alert(1)</script>" * 40) for n in range(200)]
     missed = [case(f"<img src=x onerror=alert(1)> {n} " + "long " * 500, {ToolName("<b>", "</table>")}) for n in range(500)]
     forms = evaluate(tools, missed, k=50, progress=False)._repr_mimebundle_()
-    assert sum(len(form.encode()) for form in forms.values()) <= 64 * 1024
+    assert max(len(form.encode()) for form in forms.values()) <= 64 * 1024
     assert "<img" not in forms["text/html"]
-    assert "464 more" in forms["text/plain"]
+    assert "450 more" in forms["text/plain"]
 
 
 def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_set_up_cell_run_ten_times_leaves_one_set_of_servers(kernel: Kernel, t
         assert len(marked(mark)) == 2
     kernel.printed("kept = [each for each in Out.values() if isinstance(each, Session)]")
     assert kernel.printed("print(len(kept))") == "10"
-    why = kernel.run("kept[0].tools").text()
+    why = kernel.run("kept[0].search('x')").text()
     assert why.startswith("ClosedError")
     kernel.restart()
     wait_gone(mark)

@@ -96,7 +96,8 @@ def servers(node_modules: Path, folder: Path) -> Servers:
         "fetch": python("fetch", "--ignore-robots-txt", "--allow-private-ips")
         | {"env": {"PATH": str(FOLDER / "python" / BIN)}},
         "everything": node("everything"),
-        "filesystem": node("filesystem", str(folder)),
+        # It declares its writing tools destructive, and nobody is there to ask.
+        "filesystem": node("filesystem", str(folder)) | {"approval": "never"},
         "memory": node("memory") | {"env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}},
         "thinking": node("sequential-thinking"),
         "database": python("sqlite", "--db-path", str(folder / "older.db"), environment="older-sqlite"),

@@ -45,8 +45,8 @@ def test_an_annotation_that_flips_after_two_denials_gets_a_third_question_in_the
 
 
 @pytest.mark.defect("A4")
-def test_a_cell_whose_front_end_takes_no_input_runs_and_says_so(kernel: Kernel) -> None:
-    assert "STATUSES ok again" in kernel.printed("pay(server='again')")
+def test_a_destructive_call_is_denied_in_a_cell_whose_front_end_takes_no_input(kernel: Kernel) -> None:
+    assert "STATUSES denied" in kernel.printed("pay(server='again')")
 
 
 @pytest.mark.defect("A5", "E3")
