@@ -85,6 +85,27 @@ test("a key in the filter makes no row anew, and one with the same matches no li
   }
 });
 
+test("once the list had time to prepare, a key reads no tool", () => {
+  let reads = 0;
+  const counted = (tool: ToolEntry) =>
+    new Proxy(tool, {
+      get: (target, name) => {
+        reads++;
+        return Reflect.get(target, name);
+      },
+    });
+  const tools = { math: [counted(add), counted(root)], shop: [counted(stock)] };
+  const maker = new RowMaker();
+  maker.make({ ...source, tools }, open);
+  for (const more of [true, true, true, false]) assert.equal(maker.prepare(), more);
+  const before = reads;
+  assert.equal(maker.make({ ...source, tools }, { ...open, filter: "numbers" }).count, 1);
+  // Nor when a status changed.
+  maker.make({ ...source, tools, fates: { math: "ll", shop: "o" } }, { ...open, filter: "the" });
+  assert.equal(maker.prepare(), false);
+  assert.equal(reads - before, 1);
+});
+
 test("rules come back from their form as they went in", () => {
   for (const rule of [true, ["add", "root"], { exclude: ["add"] }, undefined] as const)
     assert.deepEqual(ruleOf(formOf(rule)), rule);

@@ -1,4 +1,4 @@
-import { useCallback, useMemo } from "preact/hooks";
+import { useCallback, useEffect, useMemo } from "preact/hooks";
 import { RowList, type RowProps } from "../lib/RowList";
 import { useWidgetState } from "../lib/widget";
 import { counted, number } from "../lib/words";
@@ -30,6 +30,14 @@ export function ToolList({ bench }: { bench: Workbench }) {
     // `opened` says all of `isOpen`
     [order, servers, tools, fates, filter, by, opened],
   );
+  // One server at a time, so that the page stays free.
+  useEffect(() => {
+    const prepare = () => {
+      if (maker.prepare()) timer = setTimeout(prepare);
+    };
+    let timer = setTimeout(prepare);
+    return () => clearTimeout(timer);
+  }, [maker, tools]);
   const chosen = bench.choice.value && keyOf(bench.choice.value);
 
   const drawRow = useCallback(

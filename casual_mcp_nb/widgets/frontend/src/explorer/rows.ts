@@ -96,6 +96,16 @@ export class RowMaker {
     return { rows: this.#same(words.length ? sorted.filter((row) => passing.has(row)) : sorted), count };
   }
 
+  /** Make the texts of one server before a key in the filter asks for them; return whether there was one without. */
+  prepare(): boolean {
+    for (const group of this.#groups.values()) {
+      if (group.texts) continue;
+      group.texts = textsOf(group.tools);
+      return true;
+    }
+    return false;
+  }
+
   #group(server: string, tools: readonly ToolEntry[], fates: string, grouped: boolean): Group {
     const before = this.#groups.get(server);
     if (before?.tools === tools && before.fates === fates && before.grouped === grouped) return before;
@@ -132,10 +142,12 @@ export class RowMaker {
 
 const NOTHING: readonly ToolEntry[] = [];
 
+function textsOf(tools: readonly ToolEntry[]): readonly string[] {
+  return tools.map(([name, wire, , claims = "", summary = ""]) => `${name} ${wire} ${claims} ${summary}`.toLowerCase());
+}
+
 function matching(group: Group, words: readonly string[]): readonly ToolRowEntry[] {
-  group.texts ??= group.tools.map(([name, wire, , claims = "", summary = ""]) =>
-    `${name} ${wire} ${claims} ${summary}`.toLowerCase(),
-  );
+  group.texts ??= textsOf(group.tools);
   const texts = group.texts;
   return group.rows.filter((_, index) => words.every((word) => (texts[index] as string).includes(word)));
 }
