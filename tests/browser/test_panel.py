@@ -343,6 +343,8 @@ def test_the_panel_keeps_its_height_and_the_message_box_stays_in_sight(page: Any
 def test_a_button_leads_to_the_newest_when_the_transcript_is_scrolled_up(page: Any) -> None:
     send(page, "x", "'line\\n\\n' * 60")
     ended(page, 1)
+    # It follows the end of the answer once that is drawn; before, there is nothing to scroll.
+    page.wait_for_function("() => document.querySelector('[data-testid=transcript]').scrollTop > 0")
     gone(page, "newest")
     at(page, "transcript").evaluate("box => box.scrollTop = 0")
     at(page, "newest").click()

@@ -76,11 +76,13 @@ async def test_four_megabytes_on_stderr_neither_block_the_server_nor_fill_the_me
     assert len(connection.status.stderr_tail) < KEPT_BYTES
 
 
-async def test_stderr_is_cleaned_masked_and_cut_to_its_last_lines(opened: Opened, raw: Raw) -> None:
+async def test_stderr_is_cleaned_masked_and_cut_to_its_last_lines(opened: Opened, raw: Raw, until: Callable[..., Any]) -> None:
     lines = [f"line {number}" for number in range(30)]
     text = "\n".join([*lines, "\x1b[2J\x1b]0;title\x07key=s3cret-key \x00\u202e", "z" * 2000, ""])
     connection = opened(Connection("talker", raw({"env": {"KEY": "s3cret-key"}}, stderr=text)))
     await connection.connect()
+    # It arrives on another pipe than the answers.
+    await until(lambda: connection.status.stderr_tail.endswith("z" * 500))
     tail = connection.status.stderr_tail.split("\n")
     assert len(tail) == 20
     assert tail[0] == "line 12"
