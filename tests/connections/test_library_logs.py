@@ -121,6 +121,9 @@ OTHERS = {
     "client": "shared with other programs: what the MCP SDK logs there is in the tests above",
     "matplotlib": "draws the person's own figures",
     "parso": "of IPython",
+    "prompt_toolkit": "reads what the person types",
+    "rich": "draws the person's own terminal",
+    "stack_data": "of IPython",
 }
 """Loggers that no server's text reaches, each with what they are for."""
 
