@@ -52,12 +52,26 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
 """The listings besides that of tools: their list, and what is in it."""
 
 
-class _Received:
-    """A stream of messages that are recorded as they arrive; the answer to a request that cannot be read becomes an error."""
+class _Recorded:
+    """A stream of messages that are recorded."""
 
     def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
         self._stream = stream
         self._record = record
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Received(_Recorded):
+    """A stream of messages that are recorded as they arrive; the answer to a request that cannot be read becomes an error."""
 
     @property
     def last_context(self) -> Any:
@@ -81,37 +95,13 @@ class _Received:
             self._record("received", item.message)
         return item
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
-
-
-class _Sent:
+class _Sent(_Recorded):
     """A stream of messages that are recorded as they are sent."""
-
-    def __init__(self, stream: Any, record: Callable[[Direction, Any], None]) -> None:
-        self._stream = stream
-        self._record = record
 
     async def send(self, item: Any) -> None:
         self._record("sent", item.message)
         await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
