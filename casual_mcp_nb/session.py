@@ -119,7 +119,7 @@ class Session(Displayable):
         config: A path to a config file, a dict, or a loaded config.
         in_process: FastMCP servers of this process, by name.
         name: Distinguishes sessions of the same config.
-        system: The system prompt of turns that name neither another one nor a template; None for the model's template.
+        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
         prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
         approval: When the person is asked before a call, by server, also for servers of this process: `never`, `destructive`,
             `always`, or a mapping of tool names to these. It replaces the config's `approval`.
@@ -685,7 +685,7 @@ class Session(Displayable):
 
     @property
     def system(self) -> str | None:
-        """The system prompt of turns that name neither another one nor a template; None for the model's template."""
+        """The system prompt where neither the turn nor the model's template gives one; None for the default template."""
         return self.turn_service.system
 
     @system.setter

@@ -90,25 +90,24 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
     with source.open(config, approval=dict.fromkeys(settings.allow, "never")) as session:
         if settings.model is not None:
             session.model = settings.model
-        session.system = settings.system
         connect(session)
         tell_failures(session)
         if settings.toolset is not None:
             session.selection.tool_set = settings.toolset
         if interactive:
-            return _converse(session)
+            return _converse(session, settings.system)
         from casual_mcp_nb.cli.transcript import JsonLines, Transcript
 
         # A question would be written between the JSON lines, and a pipe is not a person.
         session.questions.unattended = settings.json or not sys.stdin.isatty()
-        return _run(session, message, JsonLines(session) if settings.json else Transcript(session))
+        return _run(session, message, JsonLines(session) if settings.json else Transcript(session), settings.system)
 
 
-def _run(session: Session, message: str, writer: TurnWriter) -> int:
+def _run(session: Session, message: str, writer: TurnWriter, system: str | None) -> int:
     """Run a turn, write it as it runs, and return the exit code."""
     forget = session.observe(writer.on_event)
     try:
-        turn = session.chat(message, echo="none")
+        turn = session.chat(message, system=system, echo="none")
     except (KeyboardInterrupt, SystemExit) as end:
         if not writer.ends_stopped_turns or writer.turn is None:
             raise
@@ -121,7 +120,7 @@ def _run(session: Session, message: str, writer: TurnWriter) -> int:
     return 0 if turn.status == "done" else FAILED
 
 
-def _converse(session: Session) -> int:
+def _converse(session: Session, system: str | None) -> int:
     """Run turns until the person ends the conversation."""
     from casual_mcp_nb.cli.transcript import Transcript
 
@@ -144,7 +143,7 @@ def _converse(session: Session) -> int:
             if line.startswith("/"):
                 _command(session, *line[1:].split(maxsplit=1))
             elif line:
-                _run(session, line, Transcript(session))
+                _run(session, line, Transcript(session), system)
         except KeyboardInterrupt:
             tell("Stopped. Completed steps are kept.")
         except CasualMcpError as error:

@@ -25,7 +25,7 @@ class McpToolChat(engine.McpToolChat):
 
     Args:
         mcp_client: What `load_mcp_client` returned, a `ServerManager`, or a FastMCP client.
-        system: The system prompt of turns that name neither another one nor a template; None for the model's template.
+        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
         tool_cache: A `ToolCache` of the same client, which has set how long lists of tools are fresh.
         server_names: The name of the server of a FastMCP client for one server of this process; other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.

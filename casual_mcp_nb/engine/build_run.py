@@ -24,7 +24,7 @@ from casual_mcp_nb.engine.preflight import PreflightChecks
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tools import ChatTools
 from casual_mcp_nb.engine.view import ToolView, cut_notices
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, shown
 from casual_mcp_nb.providers import ModelFactory
 from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.store.replayer import Replayer
@@ -122,6 +122,7 @@ async def build_run(
     model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
     unsent_options = model.sendable(tools=bool(view.definitions or discovered)).notices
+    own_notices = (*_unused_system(chat, options, model), *unsent_options)
     max_steps = options.given.get("max_steps")
     run = Run(
         model=model,
@@ -156,7 +157,7 @@ async def build_run(
         sent = options.request.without(["extra_body"]).shown() | limits
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)
-    texts = (*history_repairs, *repairs, *chat.notice_history.new(unsent_options, first=not history))
+    texts = (*history_repairs, *repairs, *chat.notice_history.new(own_notices, first=not history))
     on_servers = (*chat.checks.changed(missing, first=not history), *chat.tools.changes.notices())
     on_definitions = (*view.notices, *cut_notices(discovered.values()))
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
@@ -226,12 +227,37 @@ def _missing(chat: Chat, view: ToolView) -> tuple[Notice, ...]:
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     """Return the system prompt, without what servers say about their use."""
-    system, template = options.given.get("system"), options.given.get("template")
-    system = chat.system if system is None and template is None else system
+    given = options.given
+    system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
     if system is None:
-        template = model.template or DEFAULT_TEMPLATE if template is None else template
-        system = await chat.templates.render_async(template, tools=view.offered, variables=options.given.get("variables"))
+        system = await chat.templates.render_async(template, tools=view.offered, variables=given.get("variables"))
     return system
+
+
+def prompt_source(
+    system: str | None, template: str | None, model_template: str | None, default: str | None
+) -> tuple[str | None, str]:
+    """Return the text of a system prompt, or None and the name of the template that generates it.
+
+    Args:
+        system: The system prompt that the turn names; it comes before everything else.
+        template: The template that the turn names; it comes second.
+        model_template: The template of the model's config; it comes third.
+        default: The system prompt of the chat, for turns and models that name none of these; None for the default template.
+    """
+    if system is None and template is None and not model_template:
+        system = default
+    return system, model_template or DEFAULT_TEMPLATE if template is None else template
+
+
+def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
+    """Return a notice if the model's template is used although the chat has a system prompt."""
+    if not (chat.system and model.template) or any(options.given.get(name) is not None for name in ("system", "template")):
+        return ()
+    return (
+        f"Model {shown(model.name)} has the template {shown(model.template)}, which comes before the chat's system prompt. "
+        "For another one, name it in the call: system=… or template=….",
+    )
 
 
 def _new_selection(chat: Chat, view: ToolView) -> bool:

@@ -83,7 +83,7 @@ class McpToolChat:
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: The limits of a turn.
-        system: The system prompt of turns that name neither another one nor a template; None for the model's template.
+        system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
         approver: Asks the person where a tool's policy requires it. Without one, calls that a policy of the config asks about
             are denied; those that only the default policy asks about run, and a notice says so.
         approval: Policies by server that replace those of the config.
@@ -184,7 +184,7 @@ class McpToolChat:
 
         Args:
             config: A path, a dict, or a loaded config.
-            system: The system prompt of turns that name neither another one nor a template; None for the model's template.
+            system: The system prompt where neither the turn nor the model's template gives one; None for the default template.
             synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
             settings: What the environment sets; None reads it now, with the `.env` beside the config file.
             in_process: FastMCP servers of this process, by name.

@@ -328,9 +328,11 @@ class CassetteService:
     def _settings(self, head: ConversationHead) -> SessionEntry:
         config = self._config
         limit = config.tool_results.max_tokens
+        model = config.models.get(head.model or "")
         return SessionEntry(
             head.model,
-            head.system,
+            # A model's template comes before it, and a session that replays has no templates.
+            None if model is not None and model.template else head.system,
             head.selection,
             {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
             config.strict,

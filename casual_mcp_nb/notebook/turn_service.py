@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE
+from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.instructions import with_instructions
@@ -109,7 +109,7 @@ class TurnService:
 
     @property
     def system(self) -> str | None:
-        """The system prompt of turns that name neither another one nor a template; None for the model's template."""
+        """The system prompt where neither the turn nor the model's template gives one; None for the default template."""
         return self._chat.system
 
     @system.setter
@@ -427,9 +427,9 @@ class TurnService:
         """Return the system prompt that the next turn would send, see `Session.preview`."""
         view = await self._tools.view()
         model = self._models.get(self.model or "")
-        if template is None and self.system is not None:
-            return SystemPrompt(with_instructions(self.system, view, self._chat.server_manager))
-        name = (model.template if model else None) or DEFAULT_TEMPLATE if template is None else template
+        text, name = prompt_source(None, template, model.template if model else None, self.system)
+        if text is not None:
+            return SystemPrompt(with_instructions(text, view, self._chat.server_manager))
         text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
         return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)
 
@@ -509,7 +509,7 @@ def checked_system(text: str | None) -> str | None:
         UsageError: It is neither text nor None.
     """
     if text is not None and not isinstance(text, str):
-        raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for the model's template.")
+        raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for a template.")
     return text
 
 
