@@ -1037,7 +1037,7 @@ class Session(Displayable):
 
         Raises:
             UsageError: The config was not read from a file, or the name is already used.
-            ToolSetError: It is not a toolset.
+            ToolSetError: It is not a toolset, or names servers or tools that do not exist.
             ConfigError: The file cannot be read or written, or would not be valid with this toolset.
         """
         return self.tool_service.save_tool_set(name, tool_set, overwrite=overwrite)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.errors import ConfigError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
-from casual_mcp_nb.types.config import Config, ExcludeSpec, unknown_references
+from casual_mcp_nb.types.config import Config, ExcludeSpec, unknown_clients
 from casual_mcp_nb.types.server import server_problem
 
 KeyPath = tuple[str | int, ...]
@@ -147,7 +147,7 @@ def cross_problems(data: Mapping[str, Any], field_problems: Iterable[Problem]) -
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
-    problems = [Problem(path, text) for path, text in unknown_references(**sections)]
+    problems = [Problem(path, text) for path, text in unknown_clients(sections["clients"], sections["models"])]
     problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():

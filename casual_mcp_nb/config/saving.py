@@ -34,7 +34,7 @@ def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, *, overwrite: 
     Args:
         path: The config file; a symbolic link is followed.
         name: The toolset's name.
-        tool_set: The toolset; each server that it names must be in the file.
+        tool_set: The toolset.
         overwrite: Replace an existing toolset of that name.
 
     Returns:

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
+from casual_mcp_nb.types.session import ServerStatus
 from casual_mcp_nb.types.tool import Catalog
 
 
@@ -36,7 +38,8 @@ class ChatNames:
             ToolSetError: It names unknown servers or tools.
         """
         catalog = self._catalog()
-        servers = {
+        # The first function may be added later.
+        servers = {NOTEBOOK: ServerStatus(NOTEBOOK, "starting")} | {
             name: status if name in catalog.by_server else replace(status, state="starting")
             for name, status in self._server_manager.statuses.items()
         }

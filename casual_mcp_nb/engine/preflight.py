@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
+from casual_mcp_nb.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import Notice
@@ -74,7 +75,7 @@ def _check_selection(
     tool_set = resolve_tool_set(selection.tool_set, tool_sets)
     if tool_set is not None:
         tool_set_name = selection.tool_set if isinstance(selection.tool_set, str) else None
-        check_tool_set(tool_set, statuses, catalog, name=tool_set_name)
+        check_tool_set(tool_set, {NOTEBOOK: ServerStatus(NOTEBOOK, "ready"), **statuses}, catalog, name=tool_set_name)
 
 
 def _in_use(selection: Selection, statuses: Mapping[str, ServerStatus]) -> dict[str, ServerStatus]:

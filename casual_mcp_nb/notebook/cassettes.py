@@ -436,7 +436,7 @@ def config_of(cassette: Cassette, path: Path) -> Config:
             for entry in [models[name]]
         },
         "servers": servers,
-        "tool_sets": _only_known(session.tool_sets, servers),
+        "tool_sets": dict(session.tool_sets),
         "prices": {name: dict(entry.price) for name, entry in models.items() if entry.price},
         "strict": session.strict,
     }
@@ -454,12 +454,3 @@ def _server_config(entry: ServerEntry) -> dict[str, Any]:
     # Only whether it ships with the package matters, which decides when the person is asked.
     way = {"bundled": entry.bundled} if entry.way == "bundled" else {"command": "replayed"}
     return {name: entry.options[name] for name in OPTIONS if name in entry.options} | way
-
-
-def _only_known(tool_sets: Mapping[str, Any], servers: Collection[str]) -> dict[str, Any]:
-    """Return the toolsets that name only servers of the config."""
-    return {
-        name: tool_set
-        for name, tool_set in tool_sets.items()
-        if isinstance(tool_set, Mapping) and set(tool_set.get("servers", {})) <= set(servers)
-    }

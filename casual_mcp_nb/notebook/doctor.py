@@ -12,11 +12,13 @@ from pathlib import Path
 
 from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config import read_environment
-from casual_mcp_nb.errors import shown
+from casual_mcp_nb.errors import closest, shown
 from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.providers.registry import client_variable, homes_of, is_home_address, spec_of, specs, window_of
+from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolsets import unknown_servers
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config
 from casual_mcp_nb.types.diagnosis import Check, CheckStatus, Diagnosis
@@ -73,6 +75,7 @@ def diagnose(
             *_servers(config, servers),
             *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
             *_hidden_modules(config, servers),
+            *_tool_sets(config, servers),
             *_deferring(budget),
             *_templates(config, templates),
         )
@@ -225,6 +228,16 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
         if server is not None and server.transport == "sse":
             advice = "Ask its provider for a streamable HTTP address, and leave out the transport."
             yield Check("Servers", name, "warn", "its transport, sse, is deprecated by MCP", advice)
+
+
+def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
+    """Find servers that toolsets name and that do not exist: a typing error, or a server that the process adds later."""
+    known = {*servers, NOTEBOOK}
+    for name, tool_set in config.tool_sets.items():
+        for server, hint in unknown_servers(tool_set, known).items():
+            misspelt = bool(closest(server, known))
+            advice = hint if misspelt else "Add it with session.add_server before the toolset is used."
+            yield Check("Toolsets", name, "fail" if misspelt else "warn", f"there is no server {shown(server)}", advice)
 
 
 def _deferring(budget: Budget) -> Iterator[Check]:

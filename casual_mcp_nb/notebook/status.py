@@ -8,9 +8,10 @@ from typing import Literal
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UsageError, closest, shown
 from casual_mcp_nb.providers.registry import spec_of
-from casual_mcp_nb.toolsets import filter_tools
+from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
 from casual_mcp_nb.types.selection import Mode, Selection
@@ -144,6 +145,11 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     yield from config.notes
     if chat.consent.strict:
         yield "Strict: every call asks unless its policy was set to never."
+    servers = {*chat.server_manager.names, NOTEBOOK}
+    for name, tool_set in chat.tool_sets.items():
+        for server, hint in unknown_servers(tool_set, servers).items():
+            if closest(server, servers):
+                yield f"Toolset {shown(name)} names server {shown(server)}, which does not exist. {hint}"
     problem = chat.current_view().problem
     if problem:
         yield f"The model is offered no tools. {problem}"

@@ -25,7 +25,7 @@ from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_client import ToolClient
 from casual_mcp_nb.engine.turn_estimate import turn_budget
 from casual_mcp_nb.engine.view import ToolView
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError
 from casual_mcp_nb.notebook.direct_calls import RecordedCalls
 from casual_mcp_nb.notebook.interaction.pending import Questions
 from casual_mcp_nb.notebook.loop import EngineThread
@@ -482,14 +482,7 @@ class ToolService:
                 hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
                 "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
             )
-        names = self._chat.server_manager.names
-        outside = [server for server in resolved.servers if server in names and server not in self._config.servers]
-        if outside:
-            raise UsageError(
-                f"Server {shown(outside[0])} is not in the config file: it was added in Python or in the explorer.",
-                hint="Leave it out of the toolset, or use the toolset without saving it.",
-                server=outside[0],
-            )
+        self.names.check_tool_set(resolved)
         path = save_tool_set(self._config.path, name, resolved, overwrite=overwrite)
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -56,15 +56,23 @@ def check_tool_set(
     if tool_set is None:
         return
     owned = _by_server(tools)
-    problems = []
+    problems = [f"there is no server {shown(server)}. {hint}" for server, hint in unknown_servers(tool_set, servers).items()]
     for server, spec in tool_set.servers.items():
-        if server not in servers:
-            problems.append(f"there is no server {shown(server)}. {did_you_mean(closest(server, servers), servers)}")
-        elif _listed(servers[server]):
+        if server in servers and _listed(servers[server]):
             problems += _unknown_tools(server, owned.get(server, ()), spec)
     if problems:
         which = f"Toolset {shown(name)}" if name else "The toolset"
         raise ToolSetError(f"{which} does not match the servers:\n" + "\n".join(f"- {problem}" for problem in problems))
+
+
+def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
+    """Return the servers that a toolset names and that do not exist, each with the closest names.
+
+    Args:
+        tool_set: The toolset.
+        servers: The names of all servers.
+    """
+    return {server: did_you_mean(closest(server, servers), servers) for server in tool_set.servers if server not in servers}
 
 
 def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:

@@ -138,7 +138,7 @@ class ToolSetConfig(BaseConfig):
     Args:
         description: What it is for.
         servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Servers that are not
-            named are excluded.
+            named are excluded. Also servers of the process, and `notebook`, which has the functions of a notebook.
     """
 
     description: str = ""
@@ -198,7 +198,7 @@ class Config(BaseConfig):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Config:
-        problems = list(unknown_references(self.clients, self.models, self.servers, self.tool_sets))
+        problems = list(unknown_clients(self.clients, self.models))
         if problems:
             lines = "\n".join(f"{'.'.join(path)}: {reason}" for path, reason in problems)
             raise PydanticCustomError("unknown_reference", "{lines}", {"lines": lines})
@@ -244,28 +244,16 @@ class Config(BaseConfig):
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
 
 
-def unknown_references(
-    clients: Collection[str], models: Mapping[str, Any], servers: Collection[str], tool_sets: Mapping[str, Any]
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Return the key paths of models and toolsets that name a client or server which does not exist, each with the reason.
+def unknown_clients(clients: Collection[str], models: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Return the key paths of models that name a client which does not exist, each with the reason.
+
+    The servers that toolsets name are checked when these are used: some exist only in the process.
 
     Args:
         clients: Names of the clients.
         models: `ModelConfig`s by name, or plain objects as in a file; malformed ones are skipped.
-        servers: Names of the servers.
-        tool_sets: `ToolSetConfig`s by name, or plain objects as in a file.
     """
     for name, model in models.items():
-        client = _field(model, "client")
+        client = model.get("client") if isinstance(model, Mapping) else getattr(model, "client", None)
         if isinstance(client, str) and client not in clients:
             yield ("models", name, "client"), f"there is no such client. {did_you_mean(closest(client, clients), clients)}"
-    for name, tool_set in tool_sets.items():
-        chosen = _field(tool_set, "servers")
-        for server in chosen if isinstance(chosen, Mapping) else ():
-            if server not in servers:
-                hint = did_you_mean(closest(str(server), servers), servers)
-                yield ("tool_sets", name, "servers", str(server)), f"there is no such server. {hint}"
-
-
-def _field(thing: Any, name: str) -> Any:
-    return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)

@@ -130,11 +130,6 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
         "models.m.model",
         "is required",
     ),
-    "toolset of no server": (
-        {"servers": {"time": SERVER}, "tool_sets": {"s": {"servers": {"tme": True}}}},
-        "tool_sets.s.servers.tme",
-        "there is no such server. Did you mean 'time'?",
-    ),
     "toolset of the wrong type": (
         {"servers": {"time": SERVER}, "tool_sets": {"s": {"servers": {"time": 3}}}},
         "tool_sets.s.servers.time",

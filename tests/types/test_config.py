@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from casual_mcp_nb.types.base_config import ConfigOrigin
-from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ModelConfig, ToolSetConfig
+from casual_mcp_nb.types.config import ClientConfig, Config, DiscoveryConfig, ModelConfig
 from casual_mcp_nb.types.server import ServerConfig
 
 LOOK = {"secrets": "masked"}
@@ -38,15 +38,13 @@ def test_a_server_is_reached_in_exactly_one_way(fields: dict[str, Any], reason: 
         ServerConfig(**fields)
 
 
-def test_models_and_toolsets_name_what_exists() -> None:
+def test_models_name_what_exists() -> None:
     with pytest.raises(ValidationError) as caught:
         Config(
             clients={"local": ClientConfig(provider="offline")},
             models={"m": ModelConfig(client="lokal", model="planner")},
-            tool_sets={"t": ToolSetConfig(servers={"time": True})},
         )
     assert "models.m.client: there is no such client. Did you mean 'local'?" in str(caught.value)
-    assert "tool_sets.t.servers.time: there is no such server. There are none." in str(caught.value)
 
 
 def test_a_config_cannot_be_changed() -> None:

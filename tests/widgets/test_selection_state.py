@@ -18,7 +18,7 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.config import load_config
-from casual_mcp_nb.errors import ConfigError, ConnectError, ToolSetError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import ConnectError, ToolSetError, UnknownNameError, UsageError
 from casual_mcp_nb.types.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.selection import SelectionState
@@ -399,11 +399,15 @@ def test_a_closed_state_hears_nothing(session: Session, state: SelectionState) -
     assert not told.is_set()
 
 
-def test_a_server_of_this_process_cannot_stand_in_a_saved_toolset(session: Session, state: SelectionState, do: Do) -> None:
-    with pytest.raises(UsageError, match=r"'shop' is not in the config file.*Leave it out"):
-        do(state, "save_tool_set", name="all", **do(state, "draft"))
-    with pytest.raises(ConfigError, match="maths"):
-        session.save_tool_set("all", {"servers": {"maths": True}})
+@pytest.mark.defect("H2")
+def test_a_saved_toolset_may_name_a_server_of_this_process_and_none_that_does_not_exist(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    do(state, "save_tool_set", name="all", **do(state, "draft"))
+    assert session.config.path is not None
+    assert "shop" in load_config(session.config.path).tool_sets["all"].servers
+    with pytest.raises(ToolSetError, match="Did you mean 'math'"):
+        session.save_tool_set("misspelt", {"servers": {"maths": True}})
 
 
 async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it_is(asks_first: Path, tmp_path: Path) -> None:
