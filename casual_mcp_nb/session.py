@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.types.config import Config, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
     from casual_mcp_nb.types.delivery import DeliverySetting
-    from casual_mcp_nb.types.diagnosis import Diagnosis
+    from casual_mcp_nb.types.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
     from casual_mcp_nb.types.direct_call import DirectCalls
     from casual_mcp_nb.types.discovery_options import Discovery, Strategy
     from casual_mcp_nb.types.evaluation import Case, Evaluation, Lint
@@ -1659,15 +1659,34 @@ class Session(Displayable):
         )
         return export(conversation, Path(path), overwrite=overwrite, player=page)
 
-    def doctor(self) -> Diagnosis:
-        """Check what a session needs, and say how to fix what does not work.
+    @overload
+    def doctor(self) -> Diagnosis: ...
+    @overload
+    def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
+    def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
+        """Check what a session needs, or how far a tool gets on its way to the model, and say how to fix what does not work.
+
+        Args:
+            name: A tool, such as `server:tool`, or a server for all its tools; None to check the session.
+            query: What a model might search for: also tell the rank of each deferred tool.
 
         Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates. Nothing is started. If the config
-            has no language model, model servers on this computer are queried.
-        """
-        from casual_mcp_nb.notebook.doctor import diagnose
+            One row per check: Python, packages, commands, config, keys, servers, templates; if the config has no language
+            model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
+            searchable, sent to the model, called by it. Nothing is started: the tools are those that are known now.
 
+        Raises:
+            UnknownNameError: There is no such server, and no tool of that name.
+        """
+        from casual_mcp_nb.errors import UsageError
+        from casual_mcp_nb.notebook.doctor import diagnose
+        from casual_mcp_nb.notebook.tool_doctor import ToolDoctor
+
+        if name is not None:
+            view, turns, found = self.tool_service.current_view(), self.turns, self.discovered
+            return ToolDoctor(self._chat, self.config, view, turns, found, self.model, query).diagnose(name)
+        if query is not None:
+            raise UsageError("Which tool should the query find?", hint='For example: session.doctor("math:add", query="sum").')
         notices = (*self.approval_problems, *self.exclusion_problems)
         return diagnose(self.config, self.servers, self.list_templates(), notices, self.budget)
 

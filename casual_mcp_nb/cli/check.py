@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -22,6 +22,8 @@ ConfigFile = Annotated[Path, Parameter(alias="-c")]
 _OF_A_CONFIG = ("Model SDKs", "Commands", "Config", "Keys", "Prices", "Servers", "Toolsets", "Templates")
 _IN_A_SHELL = {
     "%mcp reconnect": "casual-mcp-nb servers",
+    "%mcp log": "casual-mcp-nb servers",
+    "%mcp doctor": "casual-mcp-nb doctor --tool",
     "%mcp servers": "casual-mcp-nb servers",
     "%mcp demo": "casual-mcp-nb demo",
 }
@@ -68,19 +70,53 @@ def doctor(
     connect: Flag = False,
     demo: Flag = False,
     trust: Flag = False,
+    tool: Annotated[str | None, Parameter(alias="-t")] = None,
+    query: Annotated[str | None, Parameter(alias="-q")] = None,
     json: AsJson = False,
 ) -> int:
     """Check everything that a session needs: packages, keys, programs, servers. Fails if something needed does not work.
 
+    With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model; fails if it is stopped.
+
     Args:
         config: The config file.
+        tool: A tool, such as math:add, or a server for all its tools; starts the servers.
+        query: With --tool, what a model might search for: also tells the rank.
         connect: Start the servers too.
         demo: Check the bundled demo servers instead of a config.
         trust: With --connect, start what the config names although you have not accepted it yet.
         json: Write JSON.
     """
-    with Source(config, demo=demo, trust=trust).open(starts=connect) as session:
+    if query is not None and tool is None:
+        raise UsageError("Which tool should the query find?", hint="For example: casual-mcp-nb doctor --tool math:add -q sum")
+    with Source(config, demo=demo, trust=trust).open(starts=connect or tool is not None) as session:
+        if tool is not None:
+            return _report_on_tool(session, tool, query, json)
         return _report(list(_checks(session, connect)), json)
+
+
+def _report_on_tool(session: Session, name: str, query: str | None, json: bool) -> int:
+    connect(session)
+    diagnosis = _for_a_shell(session.doctor(name, query))
+    if json:
+        write_json(diagnosis.as_dict())
+    else:
+        show(diagnosis)
+    return FAILED if diagnosis.stopped else 0
+
+
+def _for_a_shell(value: Any) -> Any:
+    """Return a diagnosis with advice that can be followed in a shell, also in its parts."""
+    from casual_mcp_nb.notebook.tool_doctor import HERE
+    from casual_mcp_nb.types.diagnosis import ServerDiagnosis, StageCheck, ToolDiagnosis
+
+    match value:
+        case StageCheck():
+            return replace(value, advice=_in_a_shell(value.advice.partition(HERE)[0]))
+        case ToolDiagnosis():
+            return replace(value, stages=tuple(map(_for_a_shell, value.stages)))
+        case ServerDiagnosis():
+            return replace(value, listed=_for_a_shell(value.listed), tools=tuple(map(_for_a_shell, value.tools)))
 
 
 def _checks(session: Session, connected: bool) -> Iterator[Check]:
@@ -89,10 +125,7 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
     if connected:
         connect(session)
     for each in session.doctor():
-        advice = each.advice
-        for magic, command in _IN_A_SHELL.items():
-            advice = advice.replace(magic, command)
-        yield replace(each, advice=advice)
+        yield replace(each, advice=_in_a_shell(each.advice))
     for name in session.toolsets if connected else ():
         try:
             session.selection.tool_set = name
@@ -100,6 +133,12 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
             yield Check("Toolsets", name, "fail", str(error))
         else:
             yield Check("Toolsets", name, "ok", "its servers and tools exist")
+
+
+def _in_a_shell(advice: str) -> str:
+    for magic, command in _IN_A_SHELL.items():
+        advice = advice.replace(magic, command)
+    return advice
 
 
 def _report(checks: list[Check], json: bool) -> int:

@@ -172,6 +172,11 @@ class McpSession:
         logger.warning("The list of tools of server %s does not end; the first %d are kept.", shown(self.name), len(tools))
         return tools
 
+    @property
+    def invalid_tools(self) -> dict[str, str]:
+        """The tools of the last listing whose definition is not valid, each with the reason; neither is redacted."""
+        return dict(getattr(self.client.session, "left_out", {}))
+
     def output_schema(self, tool: str) -> dict[str, Any] | None:
         """Return the output schema of a tool as the server wrote it; None where it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 from casual_mcp_nb.connections._errors import CONNECTION_CLOSED, first_problem
 from casual_mcp_nb.connections._log import logger
 from casual_mcp_nb.connections._messages import answer_to_unreadable
-from casual_mcp_nb.connections.convert import UNKNOWN_CONTENT_META, has_few_values, warn_left_out
+from casual_mcp_nb.connections.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.types.server_records import Direction
 
@@ -145,6 +145,7 @@ class _TolerantSession(ClientSession):
         if (callback := kwargs.get("elicitation_callback")) is not None:
             kwargs["elicitation_callback"] = _bounded(callback)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
+        self.left_out: dict[str, str] = {}
         self._page: dict[str, Any] = {"tools": []}
         super().__init__(dispatcher=dispatcher, **kwargs)
 
@@ -190,6 +191,8 @@ class _TolerantSession(ClientSession):
         Args:
             params: The cursor of the page.
         """
+        if params is None or params.cursor is None:
+            self.left_out = {}
         result = await super().list_tools(params=params)
         page = self._page
         result.next_cursor = page.get("nextCursor")
@@ -200,7 +203,13 @@ class _TolerantSession(ClientSession):
         complete = (params is None or params.cursor is None) and result.next_cursor is None
         # It drops tools with wrong `x-mcp-header`s and remembers the others', for servers that route by headers.
         absorb = getattr(self, "_absorb_tool_listing", None)
-        return absorb(result, complete=complete) if absorb else result
+        if absorb is None:
+            return result
+        names = [tool.name for tool in result.tools]
+        absorbed: mcp_types.ListToolsResult = absorb(result, complete=complete)
+        for name in set(names).difference(tool.name for tool in absorbed.tools):
+            self._leave_out(name, "its x-mcp-header annotations are not valid")
+        return absorbed
 
     def _repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":
@@ -257,11 +266,15 @@ class _TolerantSession(ClientSession):
             if len(tools) > 1:
                 return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
             reason = first_problem(error).removeprefix("tools.0.") if isinstance(error, ValidationError) else str(error)
-        name = tools[0].get("name") if isinstance(tools[0], dict) else tools[0]
-        warn_left_out(
-            self.server_name, self.redact(str(name)), self.redact(f"its definition is not valid: {reason[:_MAX_REASON]}")
-        )
+        name = str(tools[0].get("name") if isinstance(tools[0], dict) else tools[0])
+        reason = f"its definition is not valid: {reason[:_MAX_REASON]}"
+        self._leave_out(name, reason)
+        warn_left_out(self.server_name, self.redact(name), self.redact(reason))
         return []
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out.setdefault(name[:_MAX_REASON], reason)
 
     def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
         content = raw.get("content")

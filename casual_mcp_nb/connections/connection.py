@@ -19,7 +19,7 @@ from casual_mcp_nb.connections._resources import ServerResources
 from casual_mcp_nb.connections._server_log import LogBuffer
 from casual_mcp_nb.connections._tool_calls import ToolCalls
 from casual_mcp_nb.connections.cache import DEFAULT_TTL, ToolCache
-from casual_mcp_nb.connections.convert import tools_from_mcp
+from casual_mcp_nb.connections.convert import read_listing
 from casual_mcp_nb.connections.handlers import Handlers, client_options
 from casual_mcp_nb.errors import ToolCallError, UsageError, shown
 from casual_mcp_nb.isolation import Worker
@@ -82,6 +82,7 @@ class Connection:
         self._handlers = _also_logged(handlers or Handlers(), self.log)
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
+        self._left_out: Mapping[str, str] = {}
         deadlines = CallDeadlines()
         options = client_options(self._handlers, name, config, self._redact, deadlines)
         hooks = Hooks(
@@ -140,6 +141,7 @@ class Connection:
             notes=lifecycle.notes,
             app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
+            left_out=self._left_out if self.cache.listed else {},
         )
 
     @property
@@ -326,16 +328,20 @@ class Connection:
         except TimeoutError:
             setting = f"servers.{self.name}.init_timeout" if self.config else ""
             raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
+        invalid = session.invalid_tools
         if len(listed) < MAX_TOOLS_ON_LOOP:
-            return self._converted(listed)
-        return await asyncio.to_thread(self._converted_with_digests, listed)
+            return self._converted(listed, invalid)
+        return await asyncio.to_thread(self._converted_with_digests, listed, invalid)
 
-    def _converted(self, listed: Sequence[Tool]) -> list[ToolSpec]:
-        return [self._redact.tool(tool) for tool in tools_from_mcp(listed, self.name)]
+    def _converted(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
+        tools, left_out = read_listing(listed, self.name)
+        left_out = {**invalid, **left_out}
+        self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
+        return [self._redact.tool(tool) for tool in tools]
 
-    def _converted_with_digests(self, listed: Sequence[Tool]) -> list[ToolSpec]:
+    def _converted_with_digests(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
         """Convert many tools on another thread, and compute what the cache needs next: both would block the event loop."""
-        tools = self._converted(listed)
+        tools = self._converted(listed, invalid)
         for tool in tools:
             _ = tool.digest
         return tools

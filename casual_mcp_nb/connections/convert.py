@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ MAX_TAGS = 20
 """Maximum number of tags of a tool."""
 MAX_TAG = 100
 """Maximum number of characters of a tag."""
+MAX_LEFT_OUT = 1_000
+"""How many tools that cannot be used are remembered with the reason."""
+LISTED_TWICE = "it is listed twice"
 _FASTMCP = ("fastmcp", "_fastmcp")
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
@@ -107,20 +111,33 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
         tools: The SDK's tools.
         server: Name of their server in the config.
     """
+    return read_listing(tools, server)[0]
+
+
+def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
+    """Convert a listing as `tools_from_mcp` does.
+
+    Args:
+        tools: The SDK's tools.
+        server: Name of their server in the config.
+
+    Returns:
+        The tools, and why others were left out, by name; of very many only the first.
+    """
     specs: dict[str, ToolSpec] = {}
-    repeated: dict[str, None] = {}
+    left_out: dict[str, str] = {}
     for tool in tools:
         try:
             spec = tool_from_mcp(tool, server)
         except ValueError as error:
-            warn_left_out(server, str(tool.name), str(error))
+            left_out.setdefault(str(tool.name), str(error))
             continue
         if spec.name in specs:
-            repeated[spec.name] = None
+            left_out[spec.name] = LISTED_TWICE
         specs.setdefault(spec.name, spec)
-    for name in repeated:
-        warn_left_out(server, name, "it is listed twice")
-    return list(specs.values())
+    for name, reason in left_out.items():
+        warn_left_out(server, name, reason)
+    return list(specs.values()), dict(itertools.islice(left_out.items(), MAX_LEFT_OUT))
 
 
 def warn_left_out(server: str, name: str, reason: str, noun: str = "Tool") -> None:

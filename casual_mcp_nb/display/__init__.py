@@ -17,7 +17,7 @@ from casual_mcp_nb.display.conversation import conversation_view, document_view
 from casual_mcp_nb.display.evaluation import evaluation_view, lint_view
 from casual_mcp_nb.display.exploration import exploration_view
 from casual_mcp_nb.display.figures import figure_of, frame_of
-from casual_mcp_nb.display.help import diagnosis_view, help_view
+from casual_mcp_nb.display.help import diagnosis_view, help_view, server_diagnosis_view, tool_diagnosis_view
 from casual_mcp_nb.display.html import style, to_html, to_page
 from casual_mcp_nb.display.markdown import to_markdown
 from casual_mcp_nb.display.plain import to_text
@@ -59,7 +59,7 @@ from casual_mcp_nb.types.audit import Audit, AuditRecord
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.comparison import Comparison
 from casual_mcp_nb.types.conversation import Conversation
-from casual_mcp_nb.types.diagnosis import Diagnosis
+from casual_mcp_nb.types.diagnosis import Diagnosis, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.types.direct_call import DirectCall, DirectCalls
 from casual_mcp_nb.types.evaluation import Evaluation, Lint
 from casual_mcp_nb.types.event import Request
@@ -175,6 +175,8 @@ view_of.register(Clients, clients_view)
 view_of.register(Selection, selection_view)
 view_of.register(SystemPrompt, system_prompt_view)
 view_of.register(Diagnosis, diagnosis_view)
+view_of.register(ToolDiagnosis, tool_diagnosis_view)
+view_of.register(ServerDiagnosis, server_diagnosis_view)
 view_of.register(ServiceStatus, service_view)
 view_of.register(Help, help_view)
 view_of.register(ChatStats, stats_view)

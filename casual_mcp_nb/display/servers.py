@@ -83,6 +83,9 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     facts += [
         (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names
     ]
+    if status.left_out:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in status.left_out.items())
+        facts.append(("Cannot be used", first(reasons, 300)))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if status.error or status.stderr_tail:
         blocks.append(

@@ -148,6 +148,13 @@ class Consent:
         """Return the policy of a tool."""
         return policy_of(tool, self._config_of(tool.server), self._overrides.get(tool.server), strict=self.strict)
 
+    def foreseen(self, tool: ToolSpec) -> Reason | None:
+        """Return why the person would be asked before a call of a tool, after the answers that they gave; None if not."""
+        if is_outgoing(tool, self._config_of(tool.server)):
+            return "outgoing"
+        request = self._request(tool, {}, self._answers)
+        return request.reason if isinstance(request, ApprovalRequest) else None
+
     def unknown_tools(self) -> Iterator[Notice]:
         """Yield a notice for each tool that a policy names and its server does not have."""
         for server, tools in self._tool_changes.catalog.by_server.items():

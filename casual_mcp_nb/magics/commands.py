@@ -42,7 +42,7 @@ class Command:
         usage: What follows its name.
         example: An example.
         names: What completes after it: `servers`, `tools`, `tool_sets`, `models`, `templates`, `strategies`, `deliveries`,
-            `cases`, `resources`, `prompts`, `conversations`.
+            `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools.
         run: Runs it, and returns what the cell shows. None for a command that opens or closes the session.
     """
 
@@ -439,6 +439,17 @@ def audit(session: Session, line: str) -> Any:
     return session.audit.save(paths[0], overwrite="--overwrite" in words)
 
 
+def doctor(session: Session, line: str) -> Any:
+    """Check the session, or how far a tool or each tool of a server gets."""
+    name, given, query = (part.strip() for part in f" {line} ".partition(" --query "))
+    if given and not (name and query):
+        problem = "What should be searched for?" if name else "Which tool should the query find?"
+        raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
+    if not name:
+        return session.doctor()
+    return connected(session).doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
+
+
 def trust(session: Session, line: str) -> Any:
     """Show what the config would start, or accept it."""
     if line:
@@ -680,7 +691,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "stop": Command(_TALK, "stop the turn that runs in a panel", run=stop),
     "test": Command(_TROUBLE, "replay all turns of a cassette, and say what differs", "FILE", "%mcp test lesson.json"),
-    "doctor": Command(_TROUBLE, "check packages, keys and servers", run=lambda session, _: session.doctor()),
+    "doctor": Command(
+        _TROUBLE,
+        "check packages, keys and servers, or how far a tool gets: listed, selected, searchable, sent, called",
+        "[SERVER:TOOL | SERVER] [--query WORDS]",
+        "%mcp doctor math:power --query raise a number",
+        "doctor",
+        doctor,
+    ),
     "reconnect": Command(_TROUBLE, "connect to a server again", "SERVER", "%mcp reconnect files", "servers", _reconnect),
     "log": Command(_TROUBLE, "what a server wrote: stderr and log messages", "SERVER", "%mcp log files", "servers", _log),
     "messages": Command(

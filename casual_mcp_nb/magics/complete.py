@@ -45,6 +45,7 @@ class Names:
     resources: Sequence[str] = ()
     prompts: Sequence[str] = ()
     conversations: Sequence[str] = ()
+    doctor: Sequence[str] = ()
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     strategies: Sequence[str] = STRATEGIES
     deliveries: Sequence[str] = DELIVERY_SETTINGS
@@ -73,6 +74,7 @@ class Names:
             conversations=[each.id for each in session.conversations] if _NEEDS_CONVERSATIONS.match(text) else (),
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.tools],
+            doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
             tool_sets=list(session.config.tool_sets),
             models=list(session.config.models),
             templates=[name.removesuffix(".j2") for name in session.list_templates()],

@@ -218,9 +218,13 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
         if server is not None and not server.enabled and status.state == "closed":
             yield Check("Servers", name, "ok", "disabled in the config, so not started", f"To use it: %mcp load {name}")
         else:
-            yield _server(status)
+            yield server_check(status)
         for note in status.notes:
             yield Check("Servers", name, "warn", note)
+        if status.left_out:
+            names = ", ".join(map(shown, list(status.left_out)[:12]))
+            problem = f"{len(status.left_out):,} of its tools cannot be used as it lists them: {names}"
+            yield Check("Servers", name, "warn", problem, f"To see why: %mcp doctor {name}")
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
             problem = f"ready, but these tools run only as tasks, which this client does not support: {names}"
@@ -267,7 +271,8 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
             yield Check("Servers", name, "warn", problem, advice)
 
 
-def _server(status: ServerStatus) -> Check:
+def server_check(status: ServerStatus) -> Check:
+    """Return whether a server works."""
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)

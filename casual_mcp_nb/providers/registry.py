@@ -126,6 +126,12 @@ def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
     return limits.window if limits else None
 
 
+def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
+    """Return how many tools a request to a model may have; None if no limit is known."""
+    spec = spec_of(client.provider)
+    return spec.max_tools if is_home_address(client.base_url, spec.homes) else None
+
+
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
     """Return the options not sent to this model, judging by its provider and name, each with the reason.
 

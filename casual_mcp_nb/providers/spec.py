@@ -124,6 +124,7 @@ class ProviderSpec:
         renames_max_tokens: Whether the limit of an answer has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, the beginning of their definitions.
         diagnose: Client, model and the id of the response before to the fields that ask why the cache was missed.
+        max_tools: How many tools a request may have at the provider's own address; None if no limit is known.
         defers: Whether a model is known to load deferred tools itself, at the provider's own address.
         read_first: The options that its models read before the messages, so that a change of one costs the cache of them.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
@@ -164,6 +165,7 @@ class ProviderSpec:
     renames_max_tokens: bool = False
     hosted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     diagnose: Callable[[Any, str, str | None], dict[str, Any]] = lambda client, model, before: {}
+    max_tools: int | None = None
     defers: Callable[[str], bool] = lambda model: False
     read_first: tuple[str, ...] = ("parallel_tool_calls", "reasoning_effort")
     counted_by_tiktoken: bool = False

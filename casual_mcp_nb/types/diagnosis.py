@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from casual_mcp_nb.types.displayable import DisplayableList
+from casual_mcp_nb.types.displayable import Displayable, DisplayableList
+from casual_mcp_nb.types.tool import ToolName
 
 CheckStatus = Literal["ok", "warn", "fail"]
 
@@ -47,3 +49,114 @@ class Diagnosis(DisplayableList[Check]):
     @property
     def _items(self) -> tuple[Check, ...]:
         return self.findings
+
+
+Stage = Literal["listed", "selected", "searchable", "sent", "called"]
+"""A station of a tool on its way from its server to a call by the model."""
+
+StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
+"""`not needed`: a tool that is sent with every request is not searched. `not yet`: what comes next is up to the model.
+`stopped`: the way ends here. `not reached`: it ended before."""
+
+
+@dataclass(frozen=True)
+class StageCheck:
+    """Whether a tool has passed one stage.
+
+    Args:
+        stage: The stage.
+        state: Whether it has.
+        found: How, or why not, in words.
+        advice: What to do about it; empty if nothing.
+    """
+
+    stage: Stage
+    state: StageState
+    found: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class ToolDiagnosis(Displayable):
+    """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
+
+    Args:
+        tool: The tool; its server need not list it.
+        stages: All stages, in order.
+        wire_name: The name under which a model is sent it; empty if it is not listed.
+        tokens: Estimated tokens of its definition; None if it is not listed.
+        rank: Its rank in a search for the query; None without a query, or if the search does not find it.
+        calls: How many calls of it the conversation has, by how they ended.
+    """
+
+    tool: ToolName
+    stages: tuple[StageCheck, ...]
+    wire_name: str = ""
+    tokens: int | None = None
+    rank: int | None = None
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, stage: Stage) -> StageCheck:
+        return next(check for check in self.stages if check.stage == stage)
+
+    @property
+    def stopped(self) -> StageCheck | None:
+        """The stage where something keeps it from the model; None if nothing does."""
+        return next((check for check in self.stages if check.state == "stopped"), None)
+
+    @property
+    def ends_at(self) -> Stage | None:
+        """The first stage that it has not passed; None if the model has called it."""
+        return next((check.stage for check in self.stages if check.state in ("stopped", "not yet")), None)
+
+    @property
+    def end(self) -> StageCheck:
+        """The check of the stage where it ends, or else of its calls."""
+        return self[self.ends_at or "called"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "server": self.tool.server,
+            "tool": self.tool.tool,
+            "wire_name": self.wire_name or None,
+            "tokens": self.tokens,
+            "ends_at": self.ends_at,
+            "stopped": self.stopped is not None,
+            "rank": self.rank,
+            "calls": dict(self.calls),
+            "stages": [vars(check) for check in self.stages],
+        }
+
+
+@dataclass(frozen=True)
+class ServerDiagnosis(DisplayableList[ToolDiagnosis]):
+    """How far each tool of a server gets.
+
+    Args:
+        server: The server.
+        listed: Whether it lists its tools, and what to do if not.
+        tools: Its tools, also those of its list that cannot be used.
+    """
+
+    server: str
+    listed: StageCheck
+    tools: tuple[ToolDiagnosis, ...] = ()
+
+    @property
+    def _items(self) -> tuple[ToolDiagnosis, ...]:
+        return self.tools
+
+    @property
+    def stopped(self) -> bool:
+        """Whether something keeps the server, or a tool of it, from the model."""
+        return self.listed.state == "stopped" or any(tool.stopped for tool in self.tools)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "server": self.server,
+            "stopped": self.stopped,
+            "listed": vars(self.listed),
+            "tools": [tool.as_dict() for tool in self.tools],
+        }

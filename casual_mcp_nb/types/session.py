@@ -44,6 +44,7 @@ class ServerStatus(Displayable):
         notes: Remarks on the connection, such as that it needed the older handshake.
         app_only: Tools meant only for the user interface of its app; never offered to a model.
         task_only: Tools that run only as protocol tasks, which this client does not start; never offered to a model.
+        left_out: Tools of its list that cannot be used, each with the reason; of one that is listed twice, the first counts.
     """
 
     name: str
@@ -63,6 +64,7 @@ class ServerStatus(Displayable):
     notes: tuple[str, ...] = ()
     app_only: tuple[str, ...] = ()
     task_only: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Servers(DisplayableMapping[ServerStatus]):

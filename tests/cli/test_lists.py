@@ -73,6 +73,37 @@ def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
     assert "openai" in out
 
 
+@pytest.mark.defect("K3")
+@pytest.mark.parametrize(
+    ("words", "exit_code", "ends_at"),
+    [
+        (["math:power"], 0, "called"),
+        (["units:convert_units", "--query", "convert a unit"], 0, "sent"),
+        (["units:convert_units", "-q", "xylophone"], FAILED, "searchable"),
+        (["math:pwr"], FAILED, "listed"),
+    ],
+)
+def test_the_doctor_tells_how_far_a_tool_gets(words: list[str], exit_code: int, ends_at: str, config: Path, run: Run) -> None:
+    code, out, _ = run("doctor", "--tool", *words, "--json")
+    found = json.loads(out)
+    assert (code, found["ends_at"], found["stopped"]) == (exit_code, ends_at, exit_code != 0)
+    assert len(found["stages"]) == 5
+    assert "%mcp" not in out
+    assert "session." not in out
+    code, text, _ = run("doctor", "--tool", *words)
+    assert code == exit_code
+    assert words[0] in text
+
+
+@pytest.mark.defect("K3")
+def test_the_doctor_tells_how_far_each_tool_of_a_server_gets(config: Path, run: Run) -> None:
+    code, out, _ = run("doctor", "-t", "units", "--json")
+    assert code == 0
+    assert {tool["ends_at"] for tool in json.loads(out)["tools"]} == {"sent"}
+    assert run("doctor", "-t", "unts")[0] == WRONG_USAGE
+    assert run("doctor", "-q", "unit")[0] == WRONG_USAGE
+
+
 def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
     _, out, _ = run("search", "convert", "a", "unit", "--why", "--json")
     found = json.loads(out)

@@ -250,6 +250,8 @@ def _client() -> type[Any] | None:
 
 
 # https://platform.openai.com/docs/models
+MAX_TOOLS = 128
+"""How many tools a request may have; https://github.com/openai/openai-openapi/pull/76."""
 MODELS = {
     "gpt-5.6": ModelLimits(1_050_000, 128_000),
     "gpt-5.5": ModelLimits(1_050_000, 128_000),
@@ -282,6 +284,7 @@ SPEC = ProviderSpec(
     homes=("openai.com",),
     example_model="gpt-4.1",
     models=MODELS,
+    max_tools=MAX_TOOLS,
     unsent=unsent_to_reasoning,
     chat_messages=True,
     renames_max_tokens=True,

@@ -33,7 +33,7 @@ from casual_mcp_nb.providers._pictures import images
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
 from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
-from casual_mcp_nb.providers.builtin.openai import MODELS
+from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, offer_plain
 from casual_mcp_nb.types.cards import without_cards
 from casual_mcp_nb.types.event import SEARCH_TOOLS, HostedCall
@@ -431,6 +431,7 @@ SPEC = ProviderSpec(
     key_variable="OPENAI_API_KEY",
     homes=("openai.com",),
     models=MODELS,
+    max_tools=MAX_TOOLS,
     api="OpenAI's Responses API",
     lacking=("seed", "stop"),
     own_fields=("prompt_cache_options",),

@@ -1,0 +1,345 @@
+"""Say how far tools get: listed by their server, selected, searchable, sent to the model, called by it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from casual_mcp_nb.engine.approval import ONE_BY_ONE, Reason
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.view import ToolView
+from casual_mcp_nb.errors import UnknownNameError, closest, did_you_mean, shown
+from casual_mcp_nb.notebook.doctor import server_check
+from casual_mcp_nb.notebook.status import server_mode, tool_set_name, tool_sets_of
+from casual_mcp_nb.providers.registry import max_tools_of
+from casual_mcp_nb.types.config import Config
+from casual_mcp_nb.types.counts import count
+from casual_mcp_nb.types.diagnosis import ServerDiagnosis, Stage, StageCheck, ToolDiagnosis
+from casual_mcp_nb.types.event import ToolFinished
+from casual_mcp_nb.types.search import Explanation
+from casual_mcp_nb.types.session import ServerStatus
+from casual_mcp_nb.types.tool import MAX_WIRE_NAME, ToolName, ToolSpec
+from casual_mcp_nb.types.trace import Turn
+
+HERE = " For this session: "
+"""The words before the part of an advice that only a notebook can follow; the part before them holds everywhere."""
+_MAX_TEXT = 200
+_WHY_ASKED: dict[Reason, str] = {
+    "always": "its policy is `always`",
+    "destructive": "it is destructive, or its server does not say that it is not",
+    "unannotated": "its server does not say whether it is destructive",
+    "changed": "its definition is not the one that was approved",
+    "outgoing": "it sends something in your name",
+}
+_BY: dict[str, str] = {"nobody": "no one could be asked", "person": "you denied it", "policy": "its policy"}
+
+
+@dataclass(frozen=True)
+class ToolDoctor:
+    """Diagnoses tools with what is known now: it neither connects nor changes anything.
+
+    Args:
+        chat: Has the connections, the selection and the policies.
+        config: The session's config.
+        view: What the model sees now.
+        turns: The conversation.
+        discovered: The deferred tools that the conversation has loaded.
+        model: The model that turns use unless they name another.
+        query: What a model might search for; None to leave the ranks out.
+    """
+
+    chat: McpToolChat
+    config: Config
+    view: ToolView
+    turns: Sequence[Turn]
+    discovered: Sequence[ToolSpec]
+    model: str | None = None
+    query: str | None = None
+
+    def diagnose(self, name: str) -> ToolDiagnosis | ServerDiagnosis:
+        """Return how far a tool gets, or each tool of a server.
+
+        Args:
+            name: A server, or a tool in any form, such as `server:tool`.
+
+        Raises:
+            UnknownNameError: There is no such server, and no tool of that name.
+        """
+        servers = self.chat.server_manager.names
+        if name in servers:
+            return self._of_server(name)
+        tools = self.view.catalog.matches(name)
+        if len(tools) == 1:
+            return self._of_tool(tools[0].tool_name)
+        server, separator, tool = name.partition(":")
+        if separator and (server in servers or self._note_on(server)):
+            return self._of_tool(ToolName(server, tool))
+        if not separator and self._note_on(name):
+            return ServerDiagnosis(name, self._listed(ToolName(name, "")))
+        owners = [owner for owner, status in self.chat.server_manager.statuses.items() if name in status.left_out]
+        if owners:
+            return self._of_tool(ToolName(owners[0], name))
+        if tools:
+            self.view.catalog.resolve(name)
+        known = [*servers, *(str(tool.tool_name) for tool in self.view.catalog)]
+        raise UnknownNameError("server or tool", server if separator else name, known)
+
+    def _of_server(self, name: str) -> ServerDiagnosis:
+        status = self.chat.server_manager.status_of(name)
+        listed = self.view.catalog.by_server.get(name, ())
+        names = [tool.tool_name for tool in listed]
+        names += [ToolName(name, tool) for tool in status.left_out if ToolName(name, tool) not in names]
+        check = self._server_listed(status)
+        return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ())
+
+    def _of_tool(self, name: ToolName) -> ToolDiagnosis:
+        spec = self._by_name.get(name)
+        explanation = self._explain(spec)
+        stages: list[StageCheck] = []
+        for check in self._checks(name, spec, explanation):
+            stages.append(check)
+            if check.state == "stopped":
+                break
+        passed = [check.stage for check in stages]
+        stages += [StageCheck(stage, "not reached") for stage in _STAGES if stage not in passed]
+        rank = explanation.rank if explanation else None
+        if spec is None:
+            return ToolDiagnosis(name, tuple(stages), calls=self._calls(name))
+        return ToolDiagnosis(name, tuple(stages), spec.wire_name, spec.tokens, rank, self._calls(name))
+
+    def _checks(self, name: ToolName, spec: ToolSpec | None, explanation: Explanation | None) -> Iterator[StageCheck]:
+        yield self._listed(name)
+        if spec is not None:
+            yield self._selected(spec)
+            yield self._searchable(spec, explanation)
+            yield self._sent(spec)
+            yield self._called(spec)
+
+    @cached_property
+    def _by_name(self) -> dict[ToolName, ToolSpec]:
+        return {tool.tool_name: tool for tool in self.view.catalog}
+
+    @cached_property
+    def _found(self) -> frozenset[ToolName]:
+        return frozenset(tool.tool_name for tool in self.discovered)
+
+    # Listed
+
+    def _note_on(self, server: str) -> str:
+        """Return what was said of a server of the config that is not used; empty for nothing."""
+        pattern = re.compile(rf"""(?:^|[.\["' ]){re.escape(server)}(?=$|[\s.,:;"'\]])""")
+        return next((note for note in self.config.notes if pattern.search(note)), "")
+
+    def _listed(self, name: ToolName) -> StageCheck:
+        manager = self.chat.server_manager
+        if name.server not in manager.names:
+            advice = "Change its entry in the config, or start it yourself and add its address."
+            return StageCheck("listed", "stopped", self._note_on(name.server), advice)
+        status = manager.status_of(name.server)
+        spec = self._by_name.get(name)
+        reason = status.left_out.get(name.tool)
+        server = f"server {shown(name.server)}"
+        if spec is None and (check := self._server_listed(status)).state == "stopped":
+            return check
+        if spec is None and reason is not None:
+            found = f"{server} lists it, but it cannot be used: {reason}"
+            return StageCheck("listed", "stopped", found, "Its author must correct the definition.")
+        if spec is None:
+            names = [tool.name for tool in self.view.catalog.by_server.get(name.server, ())]
+            found = f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
+            return StageCheck("listed", "stopped", found, did_you_mean(closest(name.tool, names), names))
+        found = f"{server} lists it"
+        if reason is not None:
+            found += f"; {reason}, and the first definition counts"
+        if status.state != "ready":
+            found += f"; it is {status.state} now, and is started again when a tool of it is called"
+        return StageCheck("listed", "ok", found)
+
+    def _server_listed(self, status: ServerStatus) -> StageCheck:
+        """Return whether a server lists tools at all."""
+        server, config = shown(status.name), self.config.servers.get(status.name)
+        tools = len(self.view.catalog.by_server.get(status.name, ())) + len(status.left_out)
+        if tools:
+            return StageCheck("listed", "ok", f"server {server} lists {count(tools, 'tool')}")
+        if config is not None and not config.enabled and status.state == "closed":
+            advice = f"Remove the switch from its entry in the config.{HERE}%mcp load {status.name}"
+            return StageCheck("listed", "stopped", f"server {server} is disabled in the config, so it is not started", advice)
+        check = server_check(status)
+        if check.verdict == "ok" and status.state == "ready":
+            declared = "" if "tools" in status.capabilities else ", and does not declare that it has any"
+            return StageCheck("listed", "stopped", f"server {server} is connected, but lists no tools{declared}", _EMPTY_LIST)
+        state = "" if check.found.startswith("failed") else "is "
+        return StageCheck("listed", "stopped", f"server {server} {state}{check.found}", check.advice)
+
+    # Selected
+
+    def _selected(self, tool: ToolSpec) -> StageCheck:
+        problems = list(self._why_not_selected(tool))
+        if problems:
+            found, advice = ("; ".join(each[0] for each in problems), " ".join(each[1] for each in problems))
+            return StageCheck("selected", "stopped", found, advice)
+        name = tool_set_name(self.view.selection)
+        included = "all tools are selected" if name is None else f"toolset {shown(name)} includes it"
+        return StageCheck("selected", "ok", included)
+
+    def _why_not_selected(self, tool: ToolSpec) -> Iterator[tuple[str, str]]:
+        selection, server, name = self.view.selection, tool.server, str(tool.tool_name)
+        tool_set = tool_set_name(selection)
+        if refusal := tool_sets_of(self.chat, self.view).problem:
+            yield f"the toolset does not fit, so that every turn is refused: {refusal}", f"Correct it.{HERE}%mcp toolset all"
+        elif tool_set is not None and tool.tool_name not in self._in_tool_set:
+            advice = f"Add {shown(name)} to tool_sets.{tool_set}.servers in the config.{HERE}%mcp toolset all"
+            yield f"toolset {shown(tool_set)} leaves it out", advice
+        if tool.restriction == "app only":
+            yield "its server reserves it for the user interface of its own app", "Nothing: no model is offered it."
+        elif tool.restriction is not None:
+            yield "it runs only as a protocol task, which this client does not start", "Ask its author for a plain tool."
+        if tool.tool_name in self.view.excluded:
+            yield "include_tools or exclude_tools leaves it out", f"Change servers.{server}.include_tools or exclude_tools."
+        if tool.tool_name in self.view.blocked:
+            text = f'session.accept_change("{name}")'
+            yield "its definition has changed, and pinned tools wait until you accept that", f"Read the change.{HERE}{text}"
+        if selection.servers.get(server) == "off":
+            yield f"server {shown(server)} is switched off", f"Turn it on.{HERE}%mcp load {server}"
+        for off in selection.tools_off:
+            if self.view.catalog.get(off) is tool:
+                yield "it is switched off by itself", f"Turn it on.{HERE}session.selection.tools_off.discard({off!r})"
+
+    @cached_property
+    def _in_tool_set(self) -> frozenset[ToolName]:
+        from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
+
+        chosen = resolve_tool_set(self.view.selection.tool_set, self.chat.tool_sets)
+        return frozenset(tool.tool_name for tool in filter_tools(self.view.catalog, chosen))
+
+    # Searchable
+
+    def _explain(self, tool: ToolSpec | None) -> Explanation | None:
+        if tool is None or self.query is None or tool.wire_name not in self.view.deferred_by_name:
+            return None
+        return self.view.index.explain(self.query, tool, self.view.selection.max_search_results)
+
+    def _searchable(self, tool: ToolSpec, explanation: Explanation | None) -> StageCheck:
+        view = self.view
+        if tool.wire_name in view.loaded_by_name:
+            deferring = server_mode(view.selection, tool.server) == "deferred"
+            why = "it is always loaded" if deferring else "nothing defers it"
+            return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
+        total = count(len(view.deferred), "deferred tool")
+        unnamed = "" if self._in_manifest(tool) else "; the manifest does not name it"
+        how = f"deferred: {view.loader} finds it among {total}{unnamed}"
+        if explanation is None:
+            return StageCheck("searchable", "ok", how)
+        found = f"{shown(explanation.query)}, among {total}: {explanation.verdict.rstrip('.')}"
+        if explanation.rank is not None and explanation.rank <= explanation.cut:
+            return StageCheck("searchable", "ok", found)
+        if tool.tool_name in self._found:
+            return StageCheck("searchable", "ok", f"{found}; another search has found it already")
+        load = f"or keep it loaded: list it in servers.{tool.server}.always_load.{HERE}%mcp load {tool.server}"
+        if explanation.rank is None:
+            words = ", ".join(map(shown, map(explanation.word, explanation.missing[:8])))
+            return StageCheck("searchable", "stopped", found, f"Describe it with words such as {words}, {load}")
+        advice = f"Raise tool_discovery.max_search_results to {explanation.rank:,}, describe it with the query's words, {load}"
+        return StageCheck("searchable", "stopped", found, advice)
+
+    def _in_manifest(self, tool: ToolSpec) -> bool:
+        pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
+        return re.search(pattern, self.view.manifest, re.MULTILINE) is not None
+
+    # Sent
+
+    def _sent(self, tool: ToolSpec) -> StageCheck:
+        problems = list(self._why_not_sent())
+        if problems:
+            return StageCheck("sent", "stopped", *problems[0])
+        if not self.config.models and self.model is None:
+            return StageCheck("sent", "not yet", "there is no model", "Add a model to the config.")
+        loaded = tool.wire_name in self.view.loaded_by_name
+        found = tool.tool_name in self._found
+        if loaded or found:
+            how = "every request has it" if loaded else "a search has found it, so every further request has it"
+            cut = f"; too long for a model, so cut: {', '.join(tool.cuts)}" if tool.cuts else ""
+            return StageCheck("sent", "ok", f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}")
+        searches = sum(len(turn.searches) for turn in self.turns)
+        so_far = f", and {count(searches, 'search')} of this conversation did not return it" if searches else ""
+        advice = f"To send it always, set servers.{tool.server}.defer_loading to false.{HERE}%mcp load {tool.server}"
+        how = f"its definition is sent once {self.view.loader} has found it{so_far}"
+        return StageCheck("sent", "not yet", how, advice)
+
+    def _why_not_sent(self) -> Iterator[tuple[str, str]]:
+        model = self.config.models.get(self.model or "")
+        if model is None:
+            return
+        name = shown(self.model or "")
+        if model.tool_choice == "none":
+            advice = f"Remove models.{self.model}.tool_choice."
+            yield f"model {name} has the tool_choice `none`, so it may call no tool", advice
+        limit = max_tools_of(model, self.config.clients[model.client])
+        size = len(self.view.offered) + len(self._found)
+        if limit is not None and size > limit:
+            advice = f"Choose a toolset, or defer servers until at most {limit} tools are loaded.{HERE}%mcp defer SERVER"
+            yield f"a request has {size:,} tools, and the provider of {name} refuses more than {limit}", advice
+
+    def _last_request(self, tool: ToolSpec) -> str:
+        request = next((turn.last_request for turn in reversed(self.turns) if turn.last_request), None)
+        if request is None:
+            return ""
+        had = any(each["name"] == tool.wire_name for each in (*request.tools, *request.found))
+        return "" if had else "; the last request did not have it yet"
+
+    # Called
+
+    @cached_property
+    def _ends(self) -> dict[ToolName, list[ToolFinished]]:
+        ends: dict[ToolName, list[ToolFinished]] = {}
+        for turn in self.turns:
+            for event in turn.trace.of(ToolFinished):
+                ends.setdefault(event.tool, []).append(event)
+        return ends
+
+    def _calls(self, name: ToolName) -> dict[str, int]:
+        return dict(Counter[str](end.status for end in self._ends.get(name, ())))
+
+    def _called(self, tool: ToolSpec) -> StageCheck:
+        calls, ends = self._calls(tool.tool_name), self._ends.get(tool.tool_name, [])
+        if not ends:
+            return StageCheck("called", "not yet", f"no call in this conversation; {self._outlook(tool)}")
+        outcomes = ", ".join(f"{number:,} {status}" for status, number in calls.items())
+        found, last = f"{count(len(ends), 'call')}: {outcomes}", ends[-1]
+        if last.status != "ok":
+            found += f"; the last one: {' '.join(last.text.split())[:_MAX_TEXT]}"
+        if set(calls) != {"denied"}:
+            return StageCheck("called", "ok", found)
+        permission = last.permission
+        by = f"{_BY.get(permission.by, permission.by)}, policy `{permission.policy}`" if permission else "unknown"
+        return StageCheck("called", "stopped", f"{found} (denied: {by})", self._how_to_allow(tool))
+
+    def _outlook(self, tool: ToolSpec) -> str:
+        """Return whether a call would be asked about, and by which rule."""
+        reason, policy = self.chat.consent.foreseen(tool), self.chat.consent.policy(tool)
+        if reason is None:
+            return f"it would run without asking (policy `{policy}`)"
+        return f"you would be asked first (policy `{policy}`): {_WHY_ASKED.get(reason, reason)}"
+
+    def _how_to_allow(self, tool: ToolSpec) -> str:
+        if self.chat.consent.foreseen(tool) in ONE_BY_ONE:
+            return "Each call of it needs your own answer."
+        return self.chat.consent.how_to_allow(tool)
+
+
+_STAGES: tuple[Stage, ...] = ("listed", "selected", "searchable", "sent", "called")
+_EMPTY_LIST = "Check what its own options or the account behind it allow, and %mcp log of it."
+
+
+def _why_renamed(tool: ToolSpec) -> str:
+    """Return why the wire name is not simply `server__tool`; empty if it is."""
+    plain = f"{tool.server}__{tool.name}"
+    if tool.wire_name == plain:
+        return ""
+    if len(plain) > MAX_WIRE_NAME:
+        return f" (shortened: providers take {MAX_WIRE_NAME} characters)"
+    suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(plain[-9:])
+    return " (with a suffix: another tool would have the same name)" if suffixed else " (of characters that providers take)"
