@@ -39,7 +39,7 @@ class TextPieces:
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit
         self._limit = limit
-        self._throttle = LoopThrottle(self._pass_on, lambda n: PIECE_SECONDS * (1 if n <= PIECES_AT_FULL_RATE else 2))
+        self._throttle: LoopThrottle | None = None
         self._characters = 0
         self._pending: list[str] = []
         self._size = 0
@@ -55,16 +55,25 @@ class TextPieces:
             raise too_long(self._limit)
         self._pending.append(text)
         self._size += len(text)
+        if self._throttle is None:
+            # Not every response has text.
+            self._throttle = LoopThrottle(self._pass_on, _piece_interval)
         self._throttle.request(immediately=self._size >= MAX_PIECE)
 
-    def flush(self) -> None:
+    def close(self) -> None:
         """Emit the pending text."""
-        self._throttle.flush()
+        if self._throttle is not None:
+            self._throttle.flush()
+            self._throttle = None
 
     def _pass_on(self) -> None:
         text = "".join(self._pending)
         self._pending, self._size = [], 0
         self._emit(text)
+
+
+def _piece_interval(pieces: int) -> float:
+    return PIECE_SECONDS * (1 if pieces <= PIECES_AT_FULL_RATE else 2)
 
 
 async def within(limits: TurnLimits, response: Awaitable[T]) -> T:

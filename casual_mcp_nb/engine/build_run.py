@@ -148,8 +148,9 @@ async def build_run(
         delivery=delivery,
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, _new_selection(chat, view)),
     )
-    dispatcher.on_notice = lambda notice: emit(replace(notice, at=run.now()))
-    started = _turn_started(messages, model, view, discovered, time.time() - run.now(), recorded)
+    now = run.now
+    dispatcher.on_notice = lambda notice: emit(replace(notice, at=now()))
+    started = _turn_started(messages, model, view, discovered, time.time() - now(), recorded)
     if kept and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
         limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}

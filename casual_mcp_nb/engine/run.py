@@ -148,13 +148,12 @@ class Run:
 
     def __post_init__(self) -> None:
         started = self.clock() if self.started is None else self.started
-        self._start = started - (self.recorded.trace.last_at if self.recorded else 0)
+        self.now = stopwatch(self.clock, started - (self.recorded.trace.last_at if self.recorded else 0))
         self._first_step = _next_step(self.recorded)
         self._first_view = self.view
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
-        self.dispatcher.refresh = self._refresh_tools
         self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results)
         ids = [call.id for each in self.messages if each.role == "assistant" for call in each.tool_calls or ()]
         self._names = CallNames(ids, self.dispatcher.wire_name)
@@ -164,10 +163,6 @@ class Run:
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = 0
         self._offer_reader(self.messages)
-
-    def now(self) -> float:
-        """Return the seconds since the turn began."""
-        return self.clock() - self._start
 
     def asked(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
         """Record that the person is asked something; return the function that records the answer.
@@ -196,6 +191,14 @@ class Run:
         if self._first_step and self.messages[-1].role == "assistant":
             # The recorded steps end with an answer.
             return
+        self.dispatcher.refresh = self._refresh_tools
+        try:
+            await self._steps()
+        finally:
+            # Otherwise the two would refer to each other, and wait for the garbage collector with all that the turn has made.
+            self.dispatcher.refresh = None
+
+    async def _steps(self) -> None:
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
@@ -303,7 +306,8 @@ class Run:
 
     async def _complete(self, step: int, request: Request) -> ModelResponse:
         limit = self.limits.answer_characters
-        pieces = TextPieces(lambda text: self.emit(TextDelta(step, text, self.now())), limit)
+        emit, now = self.emit, self.now
+        pieces = TextPieces(lambda text: emit(TextDelta(step, text, now())), limit)
 
         def on_event(event: str | RetryScheduled | RateLimitWait | RequestAdapted) -> None:
             pieces.add(event) if isinstance(event, str) else self._report_delay(step, event)
@@ -320,7 +324,7 @@ class Run:
             )
             response = await within(self.limits, completion)
         finally:
-            pieces.flush()
+            pieces.close()
         self._answered = True
         calls = response.message.tool_calls or ()
         if (
@@ -536,6 +540,11 @@ class Run:
         """Return the estimated tokens of the first messages of a request."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
+
+
+def stopwatch(clock: Callable[[], float], start: float) -> Callable[[], float]:
+    """Return a function that returns the seconds since a start."""
+    return lambda: clock() - start
 
 
 def _next_step(recorded: Turn | None) -> int:
