@@ -91,7 +91,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.serve.service import Service
     from casual_mcp_nb.session import Session
     from casual_mcp_nb.telemetry import OpenTelemetry
-    from casual_mcp_nb.toolbox import Inject, ToolContext, ToolOutput
+    from casual_mcp_nb.toolbox.context import ToolContext
+    from casual_mcp_nb.toolbox.output import ToolOutput
+    from casual_mcp_nb.toolbox.parameters import Inject
     from casual_mcp_nb.types.comparison import Comparison
     from casual_mcp_nb.types.config import Config, ExcludeSpec, ToolSetConfig
     from casual_mcp_nb.types.conversation import Conversation
@@ -162,7 +164,9 @@ _NAMES = {
     "serve.service": "Service",
     "session": "Session",
     "telemetry": "OpenTelemetry",
-    "toolbox": "Inject ToolContext ToolOutput",
+    "toolbox.context": "ToolContext",
+    "toolbox.output": "ToolOutput",
+    "toolbox.parameters": "Inject",
     "types.comparison": "Comparison",
     "types.config": "Config ExcludeSpec ToolSetConfig",
     "types.conversation": "Conversation",

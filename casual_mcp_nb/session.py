@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast, overload
 
-from pydantic import BaseModel, SecretStr
-
 from casual_mcp_nb.engine.signatures import spelled_out
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields
 from casual_mcp_nb.notebook.saving import DEFAULT
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from casual_llm import Model
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
+    from pydantic import BaseModel, SecretStr
 
     from casual_mcp_nb.config.server_entry import ServerLike
     from casual_mcp_nb.discovery import SyntheticTool
@@ -102,7 +101,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 
 
 class Session(Displayable):

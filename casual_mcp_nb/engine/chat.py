@@ -48,11 +48,11 @@ from casual_mcp_nb.providers._loading import load
 from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.toolbox.context import FunctionRunner
 from casual_mcp_nb.toolbox.function_tool import read_tool
 from casual_mcp_nb.toolbox.mocks import Mocks
 from casual_mcp_nb.toolbox.run_here import run_here
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, QuestionKind, TurnFinished

@@ -27,7 +27,7 @@ from casual_mcp_nb.engine.approval import (
 )
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.errors import closest, shown
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.event import Notice
 from casual_mcp_nb.types.permission import Authority, Permission

@@ -10,7 +10,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.store.replayer import Replayer
 from casual_mcp_nb.store.servers import RecordedServer, ReplayedServer
-from casual_mcp_nb.toolbox import Toolbox
+from casual_mcp_nb.toolbox.toolbox import Toolbox
 from casual_mcp_nb.types.server import ServerConfig
 
 if TYPE_CHECKING:

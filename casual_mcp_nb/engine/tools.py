@@ -15,7 +15,7 @@ from casual_mcp_nb.engine.own_tools import OnLog, OwnTool
 from casual_mcp_nb.engine.tool_changes import ToolChangeTracker
 from casual_mcp_nb.engine.view import ToolView, ViewCache
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.tool import MAX_TOOLS_ON_LOOP, Catalog

@@ -15,11 +15,13 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.toolbox.run_here import Call, Job, on_thread, on_worker
-from casual_mcp_nb.types.step import ToolCall
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.step import ToolCall
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from casual_mcp_nb.store.cassette import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.store.interaction import Interaction, conversation_message
 from casual_mcp_nb.store.recorder import OPTIONS, Recorder, entry_from
 from casual_mcp_nb.store.replayer import Replayer
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.types.cassette import MATCH_ON, CassetteMode, CassetteState, MatchOn
 from casual_mcp_nb.types.config import Config
 from casual_mcp_nb.types.counts import count

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from casual_mcp_nb.types.server import Approval
-from casual_mcp_nb.types.tool import ToolAnnotations
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.server import Approval
+    from casual_mcp_nb.types.tool import ToolAnnotations
 
 
 class ToolFields(TypedDict, total=False):

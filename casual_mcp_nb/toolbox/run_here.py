@@ -10,10 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import ToolCallError
-from casual_mcp_nb.types.step import ToolCall
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.types.step import ToolCall
 
 Call = Callable[[], Any]
 Job = Callable[[], None]
