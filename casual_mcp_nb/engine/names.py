@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.session import ServerStatus

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import ConnectError, UnknownNameError
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
 from casual_mcp_nb.types.event import Notice

@@ -17,7 +17,7 @@ from casual_mcp_nb.notebook.models_at_hand import models_at_hand
 from casual_mcp_nb.notebook.shell import notebook_shell, shell
 from casual_mcp_nb.notebook.status import clients_of
 from casual_mcp_nb.providers.registry import client_variable, homes_of, is_home_address, spec_of, specs, window_of
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import unknown_servers
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config

@@ -10,7 +10,7 @@ from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.view import ToolView
 from casual_mcp_nb.errors import UsageError, closest, shown
 from casual_mcp_nb.providers.registry import spec_of
-from casual_mcp_nb.toolbox import NOTEBOOK
+from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.types.budget import Budget
 from casual_mcp_nb.types.config import ClientConfig, Config, ToolSetConfig
