@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -55,16 +55,17 @@ class CasualMcpError(Exception):
 
     def __reduce__(self) -> Any:
         # Worker processes send errors back pickled, and a pool that cannot unpickle one waits forever.
-        return _unpickled, (type(self), self.args), self.__dict__
+        return uninitialized, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows for this error: the message, without a stack of our own frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
-def _unpickled(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
-    """Return the error without its `__init__`, whose arguments became the message."""
-    error = kind.__new__(kind, *args)
+def uninitialized(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
+    """Return an error without calling its `__init__`, whose arguments became the message."""
+    # Of two built-in bases, Python would find the `__new__` of the one that cannot make it.
+    error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
     # Kinds that are an OSError too do not keep what `__new__` was given.
     error.args = args
     return error
@@ -203,6 +204,8 @@ class ProviderError(CasualMcpError):
         status: The HTTP status of the response, if there was one.
         reason: What went wrong, in short, without the names of client and model.
         retry_after: Seconds to wait before the next request, as the provider reported; None if it did not.
+        request_id: The provider's id of the request, which its support asks for; None if it gave none.
+        headers: The headers of the response about limits, delays and ids, with names in lower case.
         retryable: Whether the same request can succeed if repeated.
     """
 
@@ -216,6 +219,8 @@ class ProviderError(CasualMcpError):
         status: int | None = None,
         reason: str = "",
         retry_after: float | None = None,
+        request_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
         retryable: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, retryable=retryable)
@@ -224,6 +229,8 @@ class ProviderError(CasualMcpError):
         self.status = status
         self.reason = reason or message
         self.retry_after = retry_after
+        self.request_id = request_id
+        self.headers = dict(headers or {})
 
 
 class AuthenticationError(ProviderError):

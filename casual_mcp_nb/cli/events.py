@@ -88,6 +88,7 @@ def plain_end(turn: Turn) -> dict[str, Any]:
         "status": turn.status,
         "error": turn.error,
         "kind": kind,
+        "failure": turn.failure.given() if turn.failure is not None else None,
         "answer": turn.answer,
         "seconds": turn.seconds,
         "stats": {

@@ -56,6 +56,7 @@ from casual_mcp_nb.toolbox.toolbox import NOTEBOOK, Toolbox
 from casual_mcp_nb.types.asking import AnswerLimits
 from casual_mcp_nb.types.config import Config, ToolSetConfig
 from casual_mcp_nb.types.event import Event, Notice, QuestionKind, TurnFinished
+from casual_mcp_nb.types.failure import failure_of, masked_error
 from casual_mcp_nb.types.secret import redacted
 from casual_mcp_nb.types.selection import Selection
 from casual_mcp_nb.types.server import Approval, Policies, ServerConfig
@@ -524,10 +525,12 @@ class McpToolChat:
             emit(TurnFinished("stopped", "Stopped. Completed steps are kept.", run.now()))
             raise
         except Exception as error:
+            if isinstance(error, CasualMcpError):
+                error = masked_error(error, self._secrets)
             text = f"{type(error).__name__}: {error}"
             shown = redacted(text, self._secrets)
             turn.exception = error if shown == text else CasualMcpError(shown)
-            emit(TurnFinished("failed", shown, run.now()))
+            emit(TurnFinished("failed", shown, run.now(), failure_of(turn.exception)))
         finally:
             self._running.discard(run)
         return turn

@@ -258,6 +258,7 @@ class Run:
             response.truncated,
             response.hosted_calls,
             response.response_id,
+            response.request_id,
         )
         self.emit(StepFinished(step, message, *ended))
         return message

@@ -1,9 +1,13 @@
-"""Limit the size of error bodies: SDKs parse and print them completely, which takes seconds for huge ones."""
+"""Watch the HTTP responses under an SDK: note their headers, and limit the size of error bodies.
+
+SDKs parse and print error bodies completely, which takes seconds for huge ones.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +18,14 @@ MAX_BYTES = 65_536
 """Maximum size of an error body on the wire."""
 
 
-def limit_error_bodies(client: object) -> None:
-    """Make a client's SDK read only the beginning of error bodies; a client without an SDK is unchanged.
+last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
+"""The headers of the last HTTP response of the current task; SDKs do not give them with every answer and error."""
+
+
+def watch_responses(client: object) -> None:
+    """Note the headers of responses, and make a client's SDK read only the beginning of error bodies.
+
+    A client without an SDK is unchanged.
 
     Args:
         client: A client of casual-llm.
@@ -23,10 +33,11 @@ def limit_error_bodies(client: object) -> None:
     http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
     if http is not None and hasattr(http, "event_hooks"):
         hooks = http.event_hooks
-        http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _limit]}
+        http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _watch]}
 
 
-async def _limit(response: Response) -> None:
+async def _watch(response: Response) -> None:
+    last_headers.set(response.headers)
     if response.is_error:
         response.stream = _limited_stream(type(response).__module__.partition(".")[0])(response.stream)
 

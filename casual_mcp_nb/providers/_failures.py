@@ -25,7 +25,8 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, Reported, StreamTruncated
 from casual_mcp_nb.providers._deferral import refuses_deferral
-from casual_mcp_nb.types.secret import redacted
+from casual_mcp_nb.types.failure import MaskedError
+from casual_mcp_nb.types.secret import Mask, mask_of, redacted
 from casual_mcp_nb.types.tokens import request_tokens
 
 if TYPE_CHECKING:
@@ -73,17 +74,21 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
         request: The request.
 
     Returns:
-        The error to raise, and its cause; None if the cause would leak a key into a traceback.
+        The error to raise, and its cause: the SDK's error, with a masked substitute for one that would leak a key or fill a
+        page; None if it says no more than ours.
     """
     secrets = reading.secrets_of(model)
     finding = _finding(error, model, request, secrets)
     wait = reading.asked_wait(error)
+    headers, request_id = reading.kept_headers(reading.headers_of(error), secrets), reading.request_id_of(error, secrets)
     about = f"Client {shown(model.client_name)}, model {shown(model.model)}: {finding.reason}"
     about += "" if about.endswith((".", "!", "?", "…")) else "."
     if wait is not None:
         about += f" Retry after {_duration(wait)}."
     if request.attempts > 1:
         about += f" Gave up after {request.attempts} attempts."
+    if request_id is not None:
+        about += f" Request id: {request_id}."
     more = {"partial": request.said} if issubclass(finding.kind, IncompleteStreamError) else finding.fields
     failure = finding.kind(
         about,
@@ -93,10 +98,12 @@ def explained(error: Exception, model: BoundModel, request: RequestContext) -> t
         status=reading.status_of(error),
         reason=finding.reason,
         retry_after=wait,
+        request_id=request_id,
+        headers=headers,
         retryable=finding.retryable,
         **more,
     )
-    return failure, None if _says_more(error, secrets) else _without_frames(error)
+    return failure, _cause(error, secrets)
 
 
 def _finding(error: Exception, model: BoundModel, request: RequestContext, secrets: list[str]) -> _Finding:
@@ -207,14 +214,33 @@ def _duration(seconds: float) -> str:
     return f"{seconds:,.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
 
 
-def _says_more(error: Exception, secrets: list[str]) -> bool:
-    """Return whether to hide an error.
+def _cause(error: Exception, secrets: list[str]) -> Exception | None:
+    """Return what to show as the cause of our error."""
+    if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
+        return None
+    mask = mask_of(secrets)
+    if reading.has_long_body(error) or any(mask.is_in(f"{each} {each!r}") for each in _chain(error)):
+        return MaskedError.of(error, reading.text_of(error, secrets))
+    for each in _chain(error):
+        # The SDK's frames hold headers and bodies, which IPython may print.
+        each.__traceback__ = None
+        for holder in (each, getattr(each, "response", None)):
+            _drop_credentials(holder, mask)
+    return error
 
-    It is hidden if it contains a secret, is as long as a body can be, or says the same as ours.
-    """
-    if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) or reading.has_long_body(error):
-        return True
-    return any(secret in text for each in _chain(error) for text in (f"{each} {each!r}",) for secret in secrets)
+
+def _drop_credentials(holder: object, mask: Mask) -> None:
+    try:
+        headers = getattr(getattr(holder, "request", None), "headers", None)
+    except RuntimeError:
+        # A response that was made by hand has no request.
+        return
+    headers = headers if headers is not None else {}
+    for name in [name for name, value in headers.items() if name.lower() in _CREDENTIALS or mask.is_in(value)]:
+        del headers[name]
+
+
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"})
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -223,10 +249,3 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _without_frames(error: Exception) -> Exception:
-    """Return the error without its traceback: the SDK's frames hold headers and bodies, which IPython may print."""
-    for each in _chain(error):
-        each.__traceback__ = None
-    return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import (
@@ -18,6 +19,7 @@ from casual_mcp_nb.errors import (
 from casual_mcp_nb.providers import _reading as reading
 from casual_mcp_nb.providers._answers import EmptyStream
 from casual_mcp_nb.providers._deferral import refuses_deferral
+from casual_mcp_nb.providers._error_bodies import last_headers
 from casual_mcp_nb.providers._failures import RequestContext, explained
 from casual_mcp_nb.providers._learned import adapted
 from casual_mcp_nb.providers._options import chat_options
@@ -154,6 +156,7 @@ class ModelRequest:
         self._attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
+        last_headers.set(None)
         began = loop.time()
         left = None if self._model.timeout is None else self._model.timeout - self._spent
         try:
@@ -179,8 +182,7 @@ class ModelRequest:
             self._spent += loop.time() - began
         # Raised outside the handler, so that an error with a key is not kept as its context.
         failure.__context__ = origin
-        # An SDK's error adds nothing; that of a custom client may be useful.
-        raise failure from (None if self._wire.name else origin)
+        raise failure from origin
 
     def _has_another_form(self, error: Exception) -> bool:
         """Return whether there is another form that the model may accept; the next request uses it."""
@@ -228,7 +230,9 @@ class ModelRequest:
     def _counted(self, answer: ModelResponse, charge: TokenReservation | None) -> ModelResponse:
         if charge is not None and self._model.limits is not None:
             self._model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
-        return answer
+        headers = reading.kept_headers(last_headers.get() or {}, reading.secrets_of(self._model))
+        request_id = reading.request_id_in(headers)
+        return answer if request_id is None else replace(answer, request_id=request_id)
 
     def _pause_after(self, failure: ProviderError) -> None:
         """Pause the whole client if the provider requests a delay, unless it is too long."""

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.providers._error_bodies import last_headers
 from casual_mcp_nb.types.secret import can_be_masked, mask_of, redacted
 
 if TYPE_CHECKING:
@@ -251,6 +252,40 @@ def asked_wait(error: Exception) -> float | None:
         info = _RETRY_INFO.search(start_of_body(error))
         return _number(info[1]) if info else None
     return _until(header) if _number(header) is None else _number(header)
+
+
+_KEPT = re.compile(r"(?:[\w-]+-)?(?:retry-after(?:-ms)?|request-?id|ratelimit(?:-[\w-]+)?)|x-should-retry|cf-ray")
+_MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
+
+
+def headers_of(error: Exception) -> Mapping[str, str]:
+    """Return the headers of the response behind an error, also if the SDK's error does not have it."""
+    return getattr(response_of(error), "headers", None) or last_headers.get() or {}
+
+
+def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, str]:
+    """Return the headers about limits, delays and ids, cut and with secrets masked; never keys or cookies."""
+    named = ((str(name).lower(), str(value)) for name, value in headers.items())
+    chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _KEPT.fullmatch(name)]
+    mask = mask_of(secrets)
+    return {name: _UNPRINTABLE.sub("", mask(value))[:_MAX_VALUE] for name, value in chosen[:_MAX_HEADERS]}
+
+
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+
+def request_id_in(headers: Mapping[str, str]) -> str | None:
+    """Return the provider's id of a request, from the headers that are kept."""
+    names = ("x-request-id", "request-id", *(name for name in headers if name.endswith(("request-id", "requestid"))))
+    return next((headers[name] for name in names if headers.get(name)), None)
+
+
+def request_id_of(error: Exception, secrets: list[str]) -> str | None:
+    """Return the provider's id of the request that failed: from the headers, or from the body as Anthropic has it."""
+    own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(error, "request_id", None)
+    if own is None and isinstance(body := getattr(error, "body", None), dict):
+        own = body.get("request_id")
+    return kept_headers({"request-id": own}, secrets)["request-id"] if isinstance(own, str) and own else None
 
 
 def _number(text: str | None) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.providers._building import key_places
-from casual_mcp_nb.providers._error_bodies import limit_error_bodies
+from casual_mcp_nb.providers._error_bodies import watch_responses
 from casual_mcp_nb.providers._hosted import hosted_tools
 from casual_mcp_nb.providers._loading import load, touch
 from casual_mcp_nb.providers._options import chat_options, options_of
@@ -70,7 +70,7 @@ class ModelFactory:
                     hint=f"Supported are {', '.join(specs())}.",
                 )
             self._clients[name] = _built(name, config)
-            limit_error_bodies(self._clients[name])
+            watch_responses(self._clients[name])
         return self._clients[name]
 
     def check(self, name: str) -> None:

@@ -20,7 +20,7 @@ from casual_mcp_nb.errors import (
     TrustRequiredError,
     UsageError,
 )
-from casual_mcp_nb.types.secret import redacted
+from casual_mcp_nb.types.failure import Failure, failure_of, masked_error
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Problem(BaseModel):
     detail: str = Field(description="What failed, why, and what to do next.")
     kind: str = Field(description="What went wrong, for programs, such as `unknown_name`.")
     errors: list[WrongField] = Field(default_factory=list, description="With status 422: the fields that are not valid.")
+    failure: Failure | None = Field(default=None, description="Of an error of a server or a provider: what is known of it.")
 
     @classmethod
     def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:
@@ -67,6 +68,7 @@ class ProblemError(Exception):
         detail: What went wrong, in words.
         headers: Further headers of the response.
         errors: The fields that are not valid.
+        failure: The fields of the error behind it.
     """
 
     def __init__(
@@ -77,9 +79,11 @@ class ProblemError(Exception):
         *,
         headers: Mapping[str, str] | None = None,
         errors: Collection[WrongField] = (),
+        failure: Failure | None = None,
     ) -> None:
         super().__init__(detail)
         self.problem = Problem.of(status, kind, detail, errors)
+        self.problem.failure = failure
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
@@ -101,7 +105,9 @@ def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemEr
         logger.error("A request failed.", exc_info=error)
         return ProblemError(*INTERNAL)
     status, headers = _status_of(error)
-    return ProblemError(status, error.kind, redacted(str(error), secrets), headers=headers)
+    error = masked_error(error, secrets)
+    failure = failure_of(error) if isinstance(error, ProviderError | ServerError) else None
+    return ProblemError(status, error.kind, str(error), headers=headers, failure=failure)
 
 
 def _status_of(error: CasualMcpError) -> tuple[int, Mapping[str, str]]:

@@ -170,12 +170,15 @@ def plain_error(error: CasualMcpError) -> dict[str, Plain]:
     for name in _ERROR_FIELDS:
         value = getattr(error, name, None)
         # A delay of 0 and an empty reason are not the same as none.
-        if isinstance(value, str | int | float) and value != getattr(usual, name, None):
+        if isinstance(value, str | int | float | dict) and value != getattr(usual, name, None):
             plain[name] = value
     return plain
 
 
-_ERROR_FIELDS = ("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after", "partial")
+_ERROR_FIELDS = (
+    *("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after", "partial"),
+    *("request_id", "headers"),
+)
 _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
@@ -188,7 +191,7 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
     error = kind(str(plain["message"]))
     for name in names:
         value = plain.get(name)
-        if isinstance(value, str | int | float):
+        if isinstance(value, dict if name == "headers" else str | int | float):
             setattr(error, name, value)
     return error
 

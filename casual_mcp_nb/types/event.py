@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.delivery import Delivery
 from casual_mcp_nb.types.displayable import Displayable
+from casual_mcp_nb.types.failure import Failure
 from casual_mcp_nb.types.large_result import LargeResult
 from casual_mcp_nb.types.payload import in_a_file
 from casual_mcp_nb.types.permission import Permission
@@ -284,6 +285,7 @@ class StepFinished:
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
         response_id: The provider's id of the response, if it gave one.
+        request_id: The provider's id of the request, from the headers of the response, if it gave one.
     """
 
     step: int
@@ -294,6 +296,7 @@ class StepFinished:
     truncated: bool = False
     hosted_calls: tuple[HostedCall, ...] = ()
     response_id: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,11 +493,18 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The turn ended. `error` says why, unless the status is `done`."""
+    """The turn ended.
+
+    Args:
+        status: How.
+        error: Why, unless the status is `done`.
+        failure: If an error of this package ended it, the error's fields.
+    """
 
     status: TurnStatus
     error: str | None = None
     at: float = 0.0
+    failure: Failure | None = None
 
 
 def as_in_a_file(event: Event) -> Event:

@@ -26,6 +26,7 @@ class ModelResponse:
         finish_reason: The provider's reason for the end of the answer.
         hosted_calls: Calls of tools that the provider ran itself.
         response_id: The provider's id of the response, with which the next request can be compared.
+        request_id: The provider's id of the request, from the headers of the response.
     """
 
     message: AssistantMessage
@@ -33,6 +34,7 @@ class ModelResponse:
     finish_reason: str | None = None
     hosted_calls: tuple[HostedCall, ...] = ()
     response_id: str | None = None
+    request_id: str | None = None
 
     @property
     def truncated(self) -> bool:

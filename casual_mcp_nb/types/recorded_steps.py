@@ -88,7 +88,7 @@ def _saying(event: StepFinished, text: str) -> StepFinished:
 
     # Without the provider's state, which has the old text in it, and which may be signed.
     message = AssistantMessage(content=text, tool_calls=event.message.tool_calls)
-    return replace(event, message=message, truncated=False, response_id=None)
+    return replace(event, message=message, truncated=False, response_id=None, request_id=None)
 
 
 def _checked(step: Step, text: str) -> str:

@@ -174,6 +174,7 @@ class Step(Displayable):
         cost: Estimated cost by the user's price table; None if price or tokens are unknown.
         truncated: Whether the answer was cut at a token limit.
         hosted_calls: Calls of tools that the provider ran itself for this answer.
+        request_id: The provider's id of the request, which its support asks for, if it gave one.
     """
 
     index: int
@@ -189,6 +190,7 @@ class Step(Displayable):
     cost: Cost | None = None
     truncated: bool = False
     hosted_calls: tuple[HostedCall, ...] = ()
+    request_id: str | None = None
 
     def __repr__(self) -> str:
         return (
@@ -253,6 +255,7 @@ def step_of(
         tool_calls=calls,
         usage=usage,
         finish_reason=answer.finish_reason if answer else None,
+        request_id=answer.request_id if answer else None,
         seconds=answer.at - event.at if answer else None,
         first_token_seconds=deltas[0].at - event.at if deltas else None,
         previous=previous,

@@ -32,6 +32,7 @@ from casual_mcp_nb.types.event import (
     TurnStarted,
     TurnStatus,
 )
+from casual_mcp_nb.types.failure import Failure
 from casual_mcp_nb.types.prices import Cost
 from casual_mcp_nb.types.record import Unread, dump_traces, load_traces
 from casual_mcp_nb.types.stats import ChatStats
@@ -144,6 +145,11 @@ class Turn(Displayable):
     def error(self) -> str | None:
         """Why it failed or was stopped, or None."""
         return self._finished.error if self._finished else None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The fields of the error that ended it: status, request id, delay. None if none of this package's did."""
+        return self._finished.failure if self._finished else None
 
     def raise_for_status(self) -> None:
         """Raise the error that ended the turn; do nothing if it did not fail."""

@@ -245,7 +245,7 @@ def test_every_error_has_one_form(client: httpx.Client, request_: dict[str, Any]
     problem = response.json()
     assert (response.status_code, problem["status"], problem["kind"]) == (status, status, kind)
     assert response.headers["content-type"] == "application/problem+json"
-    assert problem.keys() == {"type", "title", "status", "detail", "kind", "errors"}
+    assert problem.keys() == {"type", "title", "status", "detail", "kind", "errors", "failure"}
     assert "Traceback" not in response.text
     assert SECRET not in response.text
     assert bool(problem["errors"]) == (status == 422)
