@@ -99,6 +99,7 @@ def mcp(
     if config is not None:
         source = replace(source, config=config)
     if transport == "stdio":
+        _show_log()
         # The host waits for an answer, not for the servers, which connect meanwhile.
         with source.open() as session:
             session.questions.unattended = True
@@ -119,8 +120,17 @@ def mcp(
     )
 
 
+def _show_log() -> None:
+    """Write the log of a service to stderr; the session sets the level that `LOG_LEVEL` names."""
+    from casual_mcp_nb.config import Settings
+    from casual_mcp_nb.notebook.log import show_log
+
+    show_log(Settings.log_level, libraries="WARNING")
+
+
 def _until_ctrl_c(source: Source, begin: Callable[[Session], Endpoint]) -> int:
     """Connect a session, serve it until Ctrl-C, and return the exit code."""
+    _show_log()
     with source.connected() as session:
         # Who starts a service is not there to answer what servers ask.
         session.questions.unattended = True

@@ -17,6 +17,7 @@ from casual_mcp_nb.errors import ConfigError
 from casual_mcp_nb.types.result_text import ResultFormat
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+_OTHER_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 _INVALID = object()
 
 
@@ -112,14 +113,14 @@ class Settings:
             too.
         tool_cache_ttl: Seconds for which a server's tool list is cached; None means it never expires.
         max_chat_iterations: Maximum number of model calls in one turn.
-        log_level: The logging level.
+        log_level: The logging level. It applies where `LOG_LEVEL` is set, and to services.
         max_calls_per_step: Maximum number of tool calls run for one model response.
     """
 
     tool_result_format: ResultFormat = "result"
     tool_cache_ttl: float | None = 30.0
     max_chat_iterations: int = 50
-    log_level: LogLevel = "WARNING"
+    log_level: LogLevel = "INFO"
     max_calls_per_step: int = 64
 
     @classmethod
@@ -149,7 +150,7 @@ class Settings:
             max_calls_per_step=_setting(
                 values, "MCP_MAX_CALLS_PER_STEP", _count, cls.max_calls_per_step, "a whole number, 1 or more"
             ),
-            log_level=_setting(values, "LOG_LEVEL", _choice(levels), cls.log_level, f"one of {', '.join(levels)}"),
+            log_level=_setting(values, "LOG_LEVEL", _level, cls.log_level, f"one of {', '.join(levels)}"),
         )
 
 
@@ -166,6 +167,10 @@ def _setting(values: Mapping[str, str], name: str, read: Callable[[str], Any], d
 def _choice(valid: tuple[str, ...]) -> Callable[[str], Any]:
     words = {word.casefold(): word for word in valid}
     return lambda given: words.get(given.casefold(), _INVALID)
+
+
+def _level(given: str) -> Any:
+    return _choice(get_args(LogLevel))(_OTHER_LEVELS.get(given.upper(), given))
 
 
 def _seconds(given: str) -> Any:

@@ -9,13 +9,16 @@ logger = logging.getLogger("casual_mcp_nb")
 logger.addHandler(logging.NullHandler())
 
 
-def show_log(level: str) -> None:
+def show_log(level: str, libraries: str | None = None) -> None:
     """Log from `level` on, to stderr unless logging is set up already. A second call only changes the level.
 
     Args:
         level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
+        libraries: The same for the MCP libraries, whose records are forwarded to this log; None for `level`.
     """
     logger.setLevel(level)
+    for name in ("fastmcp", "mcp"):
+        logging.getLogger(name).setLevel(libraries or level)
     others = [handler for handler in (*logger.handlers, *logging.getLogger().handlers) if _shows(handler)]
     if not others:
         handler = logging.StreamHandler()

@@ -135,4 +135,11 @@ class BoundModel:
         """
         from casual_mcp_nb.providers._options import sendable
 
-        return sendable(self.wire.name or self.provider, self.model, self.wanted, self.facts.options, tools=tools)
+        wire, facts = self.wire.name or self.provider, self.facts.options
+        return sendable(wire, self.model, self.wanted, facts, tools=tools, at_home=self._is_at_home)
+
+    @cached_property
+    def _is_at_home(self) -> bool:
+        from casual_mcp_nb.providers.registry import is_at_home, spec_of
+
+        return is_at_home(self.client, spec_of(self.wire.name or self.provider).homes)

@@ -25,7 +25,7 @@ from casual_mcp_nb.providers._learned import adapted
 from casual_mcp_nb.providers._options import chat_options
 from casual_mcp_nb.providers._refused_options import SMALL_SERVERS_LACK, Refusal
 from casual_mcp_nb.providers.base import RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import spec_of
+from casual_mcp_nb.providers.registry import is_at_home, spec_of
 from casual_mcp_nb.types.model_response import ModelResponse
 from casual_mcp_nb.types.options import NO_OPTIONS
 from casual_mcp_nb.types.tokens import request_tokens
@@ -210,7 +210,7 @@ class ModelRequest:
 
     def _maybe_lacking(self) -> tuple[str, ...]:
         """Return the options that a small server may have failed on; none at the provider's own address."""
-        if reading.is_at_home(self._model.client, spec_of(self._wire.name).homes):
+        if is_at_home(self._model.client, spec_of(self._wire.name).homes):
             return ()
         given = self._sent.given()
         return tuple(name for name in SMALL_SERVERS_LACK if name in given)
@@ -266,7 +266,7 @@ class ModelRequest:
         fields = spec.diagnose(model.client, model.model, self._before)
         if not fields:
             return fields
-        asks = reading.is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
+        asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
         return {name: value for name, value in fields.items() if asks and name not in self._known.options.fields_left_out}
 
     def _offer(self) -> dict[str, Any]:

@@ -43,7 +43,9 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
     return NO_OPTIONS.model_copy(update=values) if values else NO_OPTIONS
 
 
-def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool) -> Sendable:
+def sendable(
+    wire: str, model: str, options: RequestOptions, facts: LearnedOptions, *, tools: bool, at_home: bool = False
+) -> Sendable:
     """Determine which options to send to this model.
 
     Args:
@@ -52,12 +54,15 @@ def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptio
         options: The requested options.
         facts: What has been learnt about the model.
         tools: Whether tools are offered; without them, options about calls are not sent.
+        at_home: Whether the request goes to the provider itself. Only there, and where every request needs one, an answer has a
+            limit that nobody has set: other servers have windows that are not known.
 
     Raises:
         UsageError: A value can never be sent to this provider.
     """
     given, spec = options.given(), spec_of(wire)
-    most = spec.answer_limit(model) if options.max_tokens is None else options.max_tokens
+    usual = spec.answer_limit(model, options) if spec.needs_answer_limit or (at_home and spec.models) else None
+    most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
         return Sendable(options)
     highest = spec.highest_temperature
@@ -71,7 +76,7 @@ def sendable(wire: str, model: str, options: RequestOptions, facts: LearnedOptio
             unsent["tool_choice"] = "No tools are offered: tool_choice is not sent."
     changes: dict[str, Any] = dict.fromkeys(unsent)
     if "max_tokens" in unsent:
-        most = spec.answer_limit(model)
+        most = usual
     if most is not None:
         changes["max_tokens"] = min(limit for limit in (most, facts.most_tokens, facts.room) if limit is not None)
     return Sendable(options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice))

@@ -6,12 +6,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.providers._error_bodies import last_headers
+from casual_mcp_nb.providers.registry import raw_address_of
 from casual_mcp_nb.types.secret import can_be_masked, mask_of, redacted
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def secrets_of(model: BoundModel) -> list[str]:
     """Return every secret known to this model and its client."""
     sdk = getattr(model.client, "client", None)
     headers: Mapping[str, str] = getattr(getattr(sdk, "_client", None), "headers", None) or {}
-    password = urlsplit(_raw_address(model.client)).password
+    password = urlsplit(raw_address_of(model.client)).password
     bearer = headers.get("authorization", "").removeprefix("Bearer ")
     values = [
         getattr(sdk, "api_key", None),
@@ -322,17 +323,7 @@ def secrets_of(model: BoundModel) -> list[str]:
 
 def address_of(client: object) -> str:
     """Return a client's URL, without credentials."""
-    parts = urlsplit(_raw_address(client))
+    parts = urlsplit(raw_address_of(client))
     if not parts.hostname:
         return "the provider"
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-
-
-def is_at_home(client: object, homes: Sequence[str]) -> bool:
-    """Return whether a client's URL is on one of these hosts, or on a host below it."""
-    host = urlsplit(_raw_address(client)).hostname or ""
-    return any(host == home or host.endswith(f".{home}") for home in homes)
-
-
-def _raw_address(client: object) -> str:
-    return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))

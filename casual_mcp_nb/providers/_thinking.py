@@ -15,6 +15,11 @@ def is_reasoning_model(model: str) -> bool:
     return _REASONING.search(model) is not None
 
 
+def thinks(model: str, options: RequestOptions) -> bool:
+    """Return whether one of OpenAI's models reasons before it answers."""
+    return is_reasoning_model(model) and options.reasoning_effort != "none"
+
+
 def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
     """Return the options not sent to one of OpenAI's models because it reasons, by its name or by `thinks`."""
     given = options.given() if thinks or is_reasoning_model(model) else {}

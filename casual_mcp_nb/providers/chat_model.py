@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.providers._bound_model import BoundModel
-from casual_mcp_nb.providers.registry import spec_of, specs
+from casual_mcp_nb.providers.registry import is_at_home, spec_of, specs
 from casual_mcp_nb.types.options import RequestOptions
 
 if TYPE_CHECKING:
@@ -136,8 +136,6 @@ class ChatModel(BoundModel):
         That depends on the model's name at the provider's own address; elsewhere, on `native_deferral` of the client. It is
         false once the model has refused.
         """
-        from casual_mcp_nb.providers._reading import is_at_home
-
         if self.wire.offer_found is None or self.facts.refuses_deferral:
             return False
         if self.native_deferral is not None:

@@ -20,6 +20,7 @@ from casual_mcp_nb.providers.builtin.replay import ReplayClient
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import limits_of
 from casual_mcp_nb.providers.registry import loggers, spec_of, specs, window_of
+from casual_mcp_nb.providers.spec import ANSWER_TOKENS
 from casual_mcp_nb.types.config import ClientConfig, Config, ModelConfig
 from casual_mcp_nb.types.options import RequestOptions
 from casual_mcp_nb.types.prices import price_of
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.store.recorder import Recorder
     from casual_mcp_nb.store.replayer import Replayer
-
-_ANSWER_TOKENS = 4_096
-"""The default answer limit, in addition to a thinking budget."""
 
 
 class ModelFactory:
@@ -253,8 +251,8 @@ def _options(config: ModelConfig, provider: str) -> ChatOptions:
             problem = f"Model {shown(config.model)}: provider {provider} knows no thinking_tokens."
             raise UsageError(problem, hint="Set reasoning_effort instead.")
         extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        limit = spec.answer_limit(config.model)
-        most = budget + _ANSWER_TOKENS if limit is None or limit <= budget else None
+        limits = spec.limits_of(config.model)
+        most = min(budget + ANSWER_TOKENS, limits.answer) if limits and limits.answer > budget else budget + ANSWER_TOKENS
     if spec.window_option is not None and config.context_window is not None:
         extra[spec.window_option] = config.context_window
     return ChatOptions(max_tokens=most, extra=extra)

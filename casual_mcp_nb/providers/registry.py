@@ -117,6 +117,17 @@ def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
     return any(host == home or host.endswith(f".{home}") for home in homes)
 
 
+def is_at_home(client: object, homes: Sequence[str]) -> bool:
+    """Return whether a client's URL is on one of these hosts, or on a host below it."""
+    host = urlsplit(raw_address_of(client)).hostname or ""
+    return any(host == home or host.endswith(f".{home}") for home in homes)
+
+
+def raw_address_of(client: object) -> str:
+    """Return a client's URL as it is, perhaps with credentials; empty if it is not known."""
+    return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))
+
+
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
     """Return the context window of a model: that of the config, else that of its provider's table; None if unknown."""
     if model.context_window is not None:

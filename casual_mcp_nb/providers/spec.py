@@ -81,6 +81,10 @@ class ModelLimits(NamedTuple):
     answer: int
 
 
+ANSWER_TOKENS = 8_192
+"""The limit of an answer that nobody has set: what a model that does not stop costs at most."""
+THOUGHT_AND_ANSWER_TOKENS = 32_768
+"""The same where the model's thinking counts in the limit."""
 MODELS_AS_OF = "2026-11"
 """When the providers' pages were read for `ProviderSpec.models`."""
 
@@ -115,7 +119,8 @@ class ProviderSpec:
         takes_thinking_tokens: Whether a thinking budget can be set.
         models: Its current models by the beginnings of their names, as of `MODELS_AS_OF`; the longest one applies. It holds at
             the provider's own address: elsewhere a name says nothing about a server's limits.
-        answer_limit: The default limit of an answer; None to send none.
+        needs_answer_limit: Whether every request must have a limit of the answer.
+        thinks: Whether a model thinks before it answers, by its name and options, and its thinking counts in that limit.
         window_option: The argument for a model's context window.
         window_note: What happens without it.
         overflow: What happens to a conversation that is too long.
@@ -156,7 +161,8 @@ class ProviderSpec:
     think: Callable[[Any, str, str], Awaitable[bool | str | None]] | None = None
     takes_thinking_tokens: bool = False
     models: Mapping[str, ModelLimits] = field(default_factory=dict)
-    answer_limit: Callable[[str], int | None] = lambda model: None
+    needs_answer_limit: bool = False
+    thinks: Callable[[str, RequestOptions], bool] = lambda model, options: options.reasoning_effort not in (None, "none")
     window_option: str | None = None
     window_note: str = ""
     overflow: str = "the provider refuses it first, and only then is it trimmed"
@@ -177,3 +183,8 @@ class ProviderSpec:
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
         starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
         return self.models[max(starts, key=len)] if starts else None
+
+    def answer_limit(self, model: str, options: RequestOptions) -> int:
+        """Return the limit of an answer where neither the person nor the config sets one; never more than the model's own."""
+        limits, most = self.limits_of(model), THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
+        return min(most, limits.answer) if limits else most

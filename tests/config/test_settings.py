@@ -13,7 +13,7 @@ from casual_mcp_nb.errors import ConfigError
 
 def test_without_variables_the_defaults_hold() -> None:
     assert Settings.from_environ({}) == Settings(
-        tool_result_format="result", tool_cache_ttl=30.0, max_chat_iterations=50, max_calls_per_step=64, log_level="WARNING"
+        tool_result_format="result", tool_cache_ttl=30.0, max_chat_iterations=50, max_calls_per_step=64, log_level="INFO"
     )
     assert Settings.from_environ({"MCP_TOOL_CACHE_TTL": " ", "LOG_LEVEL": ""}) == Settings()
 
@@ -28,6 +28,8 @@ def test_without_variables_the_defaults_hold() -> None:
         ("MCP_MAX_CHAT_ITERATIONS", "007", "max_chat_iterations", 7),
         ("MCP_MAX_CALLS_PER_STEP", "8", "max_calls_per_step", 8),
         ("LOG_LEVEL", "debug", "log_level", "DEBUG"),
+        ("LOG_LEVEL", "warn", "log_level", "WARNING"),
+        ("LOG_LEVEL", "FATAL", "log_level", "CRITICAL"),
     ],
 )
 def test_a_variable_sets_its_field(name: str, text: str, field: str, value: Any) -> None:

@@ -161,16 +161,23 @@ for _ in range(2):
     Session.from_config({{}}).close()
 logging.getLogger("casual_mcp_nb.test").info("a line")
 logging.getLogger("casual_mcp_nb.test").error("a fault")
+logging.getLogger("mcp.server").info("by a library")
 """
 
 
+@pytest.mark.defect("H13")
 @pytest.mark.parametrize(
     ("level", "before", "lines"),
     [
         ("", "", []),
         ("ERROR", "", ["a fault"]),
-        ("info", "", ["a line", "a fault"]),
-        ("INFO", "logging.basicConfig(level='INFO', format='set up before: %(message)s')", ["a line", "a fault"]),
+        ("info", "", ["a line", "a fault", "by a library"]),
+        ("WARN", "", ["a fault"]),
+        (
+            "INFO",
+            "logging.basicConfig(level='INFO', format='set up before: %(message)s')",
+            ["a line", "a fault", "by a library"],
+        ),
     ],
 )
 def test_the_log_is_shown_to_those_who_ask_and_each_line_once(level: str, before: str, lines: list[str]) -> None:

@@ -109,12 +109,53 @@ async def test_a_limit_that_is_too_high_is_lowered_to_what_the_model_takes(provi
 @pytest.mark.defect("C1")
 async def test_an_answer_is_given_the_room_that_a_long_conversation_leaves() -> None:
     server = StrictProvider("anthropic", Rules(window=(200_000, 180_000)))
-    async with chatting(server, {"model": "claude-opus-4-5"}) as chat:
+    async with chatting(server, {"model": "claude-opus-4-5", "max_tokens": 64_000}) as chat:
         turn = await say(chat)
     assert turn.status == "done"
     first, second = (body["max_tokens"] for body in server.bodies)
     assert first == 64_000
     assert 10_000 < second < 20_000
+
+
+HOME = [
+    ("openai", "gpt-4.1", {}, 8_192),
+    ("openai", "gpt-4-turbo", {}, 4_096),
+    ("openai", "gpt-5.4", {}, 32_768),
+    ("openai", "gpt-5.4", {"reasoning_effort": "none"}, 8_192),
+    ("openai-responses", "gpt-5.4", {}, 32_768),
+    ("gemini", "gemini-2.0-flash", {}, 8_192),
+    ("gemini", "gemini-3-pro", {}, 32_768),
+    ("gemini", "gemini-2.5-pro", {"thinking_tokens": 20_000}, 28_192),
+]
+
+
+@pytest.mark.defect("H13")
+@pytest.mark.parametrize(("provider", "model", "options", "most"), HOME)
+def test_answers_of_other_providers_are_limited_at_their_own_address(
+    provider: str, model: str, options: dict[str, Any], most: int
+) -> None:
+    def limit(client: dict[str, str], **more: Any) -> int | None:
+        config = {
+            "clients": {"desk": {"provider": provider, "api_key": "sk-not-a-real-key", **client}},
+            "models": {"small": {"client": "desk", "model": model, **options, **more}},
+        }
+        return ModelFactory(Config.model_validate(config)).chat_model("small").sendable(tools=False).options.max_tokens
+
+    assert limit({}) == most
+    assert limit({}, max_tokens=50_000) == 50_000
+    elsewhere = limit({"base_url": "http://127.0.0.1:9/v1"})
+    assert elsewhere == (most if "thinking_tokens" in options else None)
+
+
+@pytest.mark.defect("H13")
+async def test_an_answer_that_is_cut_at_the_default_limit_says_which_and_how_to_raise_it() -> None:
+    server = StrictProvider("anthropic", None, {**answer("anthropic", "It is"), "stop_reason": "max_tokens"})
+    async with chatting(server, {"model": "claude-opus-4-8"}) as chat:
+        turn = await say(chat)
+        longer = await say(chat, max_tokens=20_000)
+    assert turn.truncated
+    assert "max_tokens = 8,192" in turn.notices[0].text
+    assert server.bodies[-1]["max_tokens"] == longer.steps[0].request.options["max_tokens"] == 20_000
 
 
 @pytest.mark.defect("D7")
@@ -177,19 +218,25 @@ async def test_what_one_model_refuses_another_one_of_the_client_is_sent() -> Non
 
 
 MODELS = [
-    ("claude-opus-4-8", 128_000),
-    ("claude-opus-4-5-20251101", 64_000),
-    ("claude-3-5-of-a-gateway", 8_192),
-    ("claude-of-tomorrow", 32_000),
+    ("claude-opus-4-8", {}, 8_192),
+    ("claude-3-haiku-20240307", {}, 4_096),
+    ("claude-of-tomorrow", {}, 8_192),
+    ("claude-opus-4-8", {"reasoning_effort": "high"}, 32_768),
+    ("claude-opus-4-8", {"reasoning_effort": "none"}, 8_192),
+    ("claude-opus-4-5", {"thinking_tokens": 10_000}, 18_192),
+    ("claude-opus-4-1", {"thinking_tokens": 30_000}, 32_000),
+    ("claude-opus-4-8", {"max_tokens": 100_000}, 100_000),
 ]
 
 
-@pytest.mark.defect("C1")
+@pytest.mark.defect("C1", "H13")
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("model", "most"), MODELS)
-async def test_anthropics_models_may_answer_as_long_as_they_can(model: str, most: int, stream: bool) -> None:
+@pytest.mark.parametrize(("model", "options", "most"), MODELS)
+async def test_a_limit_that_nobody_sets_has_room_for_an_answer_and_its_thinking(
+    model: str, options: dict[str, Any], most: int, stream: bool
+) -> None:
     server = StrictProvider("anthropic")
-    async with chatting(server, {"model": model}) as chat:
+    async with chatting(server, {"model": model, **options}) as chat:
         turn = await say(chat, stream=stream)
     turn.raise_for_status()
     assert server.bodies[0]["max_tokens"] == turn.steps[0].request.options["max_tokens"] == most

@@ -384,9 +384,6 @@ class _MessageStream:
         return Message.construct(content=content, usage=self.usage, stop_reason=self.reason, **more)
 
 
-_DEFAULT_MOST = 32_000
-"""For unlisted models. One with a lower limit reports it, and the request is repeated with that."""
-
 # https://platform.claude.com/docs/en/about-claude/models/overview, and the limits that the API reports when a request exceeds
 # them.
 _MODELS = {
@@ -405,12 +402,6 @@ _MODELS = {
     "claude-3-5": ModelLimits(200_000, 8_192),
     "claude-3": ModelLimits(200_000, 4_096),
 }
-
-
-def _answer_limit(model: str) -> int:
-    """Return the limit of this model's answers: its own maximum if known."""
-    limits = SPEC.limits_of(model)
-    return limits.answer if limits else _DEFAULT_MOST
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:
@@ -484,7 +475,7 @@ SPEC = ProviderSpec(
     effort=_effort,
     takes_thinking_tokens=True,
     models=_MODELS,
-    answer_limit=_answer_limit,
+    needs_answer_limit=True,
     takes_format=False,
     first_used=("messages",),
     diagnose=_diagnose,

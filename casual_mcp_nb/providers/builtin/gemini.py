@@ -317,6 +317,7 @@ SPEC = ProviderSpec(
     homes=("googleapis.com",),
     example_model="gemini-2.5-flash",
     models=_MODELS,
+    thinks=lambda model, options: "gemini-2.0" not in model,
     api="Google's Gemini API",
     lacking=("parallel_tool_calls",),
     choose_tools=lambda options: {},

@@ -24,7 +24,7 @@ from casual_mcp_nb.providers._history import built
 from casual_mcp_nb.providers._learned import learned
 from casual_mcp_nb.providers._provider_state import parts_with_fields
 from casual_mcp_nb.providers._refused_options import token_field_of
-from casual_mcp_nb.providers._thinking import unsent_to_reasoning
+from casual_mcp_nb.providers._thinking import thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.spec import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ SPEC = ProviderSpec(
     example_model="gpt-4.1",
     models=MODELS,
     max_tools=MAX_TOOLS,
+    thinks=thinks,
     unsent=unsent_to_reasoning,
     chat_messages=True,
     renames_max_tokens=True,

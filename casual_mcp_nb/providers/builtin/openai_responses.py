@@ -32,7 +32,7 @@ from casual_mcp_nb.providers._own_client import OwnClient
 from casual_mcp_nb.providers._pictures import images
 from casual_mcp_nb.providers._provider_state import Part, kept_fields, parts_of
 from casual_mcp_nb.providers._strict import all_required, strict_schema, without_nulls
-from casual_mcp_nb.providers._thinking import is_reasoning_model, unsent_to_reasoning
+from casual_mcp_nb.providers._thinking import is_reasoning_model, thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
 from casual_mcp_nb.providers.spec import Definitions, OnText, ProviderAdapter, ProviderSpec, offer_plain
 from casual_mcp_nb.types.cards import without_cards
@@ -432,6 +432,7 @@ SPEC = ProviderSpec(
     homes=("openai.com",),
     models=MODELS,
     max_tools=MAX_TOOLS,
+    thinks=thinks,
     api="OpenAI's Responses API",
     lacking=("seed", "stop"),
     own_fields=("prompt_cache_options",),
