@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,7 +45,9 @@ class Folder:
         try:
             for part in parts:
                 if create and not folder.has(part):
-                    folder.make(part)
+                    # Another call may make it meanwhile.
+                    with suppress(FileExistsError):
+                        folder.make(part)
                 below = folder._below(part)
                 folder.close()
                 folder = below

@@ -35,8 +35,8 @@ class Writer:
         self._root = root
         self._changing = threading.Lock()
 
-    def save(self, target: Path, name: str, content: str, overwrite: bool) -> tuple[int, bool]:
-        """Write text to a file; return its size in bytes and whether the file is new.
+    def save(self, target: Path, name: str, content: str, overwrite: bool, create_folders: bool) -> tuple[int, bool]:
+        """Write text to a file, in missing folders too if asked to; return its size in bytes and whether the file is new.
 
         Raises:
             ToolError: The text is too long or not UTF-8, the path exists, or the system refuses.
@@ -47,7 +47,7 @@ class Writer:
             raise ToolError("The content has characters that UTF-8 cannot hold (lone surrogates).") from error
         if len(data) > MAX_BYTES:
             raise ToolError(f"The content has {len(data)} bytes; at most {MAX_BYTES} are written.")
-        return self._put(target, name, overwrite, lambda file: file.write(data))
+        return self._put(target, name, overwrite, lambda file: file.write(data), create_folders)
 
     def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
         """Copy a file; return its size in bytes.
@@ -72,19 +72,23 @@ class Writer:
                 source.put(origin.name, target, place.name)
 
     @contextmanager
-    def _parent(self, target: Path, name: str) -> Iterator[Folder]:
-        """Open the folder of a path; the error for a missing one names the tool that creates it."""
+    def _parent(self, target: Path, name: str, create: bool = False) -> Iterator[Folder]:
+        """Open the folder of a path, or create it; the error for a missing one names the tool that creates it."""
         with ExitStack() as stack:
             try:
-                folder = stack.enter_context(self._root.folder_at(target.parent))
+                folder = stack.enter_context(self._root.folder_at(target.parent, create=create))
             except (FileNotFoundError, NotADirectoryError) as error:
+                if create:
+                    raise ToolError(f"The folder of {name!r} cannot be created: part of its path is not a folder.") from error
                 raise ToolError(f"The folder of {name!r} does not exist; create_directory makes it.") from error
             yield folder
 
-    def _put(self, target: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int]) -> tuple[int, bool]:
+    def _put(
+        self, target: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int], create_folders: bool = False
+    ) -> tuple[int, bool]:
         """Fill a temporary file beside the path and move it there; return its size and whether the path was free."""
         temporary = f".{secrets.token_hex(8)}.part"
-        with short_errors("write", name), self._parent(target, name) as folder:
+        with short_errors("write", name), self._parent(target, name, create_folders) as folder:
             _check_free(folder, target.name, name, overwrite)
             try:
                 with folder.create(temporary) as file:

@@ -79,13 +79,10 @@ class Files:
         path: FilePath,
         content: Annotated[str, Field(description="The whole new text of the file")],
         overwrite: Overwrite = False,
-        create_folders: Annotated[bool, Field(description="true creates the folders that are missing")] = False,
+        create_folders: Annotated[bool, Field(description="false refuses if its folder is missing")] = True,
     ) -> dict[str, Any]:
-        """Write a text file, in one piece or not at all. Returns the size in bytes."""
-        if create_folders:
-            with short_errors("create", path), self._root.folder_at(self._root.resolve(path).parent, create=True):
-                pass
-        size, created = self._writer.save(self._root.resolve(path), path, content, overwrite)
+        """Write a text file, in one piece or not at all; missing folders are created. Returns the size in bytes."""
+        size, created = self._writer.save(self._root.resolve(path), path, content, overwrite, create_folders)
         return {"path": path, "size": size, "created": created}
 
     def list_directory(self, path: FolderPath = ".") -> dict[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import tracemalloc
@@ -209,16 +210,27 @@ async def test_a_write_that_fails_half_way_leaves_the_old_file_whole(refused, fi
     assert sorted(os.listdir(root)) == ["a.txt", "sub"]
 
 
-async def test_missing_folders_are_created_on_request_and_never_outside(call, refused, files, root: Path) -> None:
-    assert "create_directory" in await refused(files, "write_file", path="n/e/w.txt", content="a")
-    result = await call(files, "write_file", path="n/e/w.txt", content="a", create_folders=True)
+@pytest.mark.defect("H4")
+async def test_missing_folders_are_created_unless_refused_and_never_outside(call, refused, files, root: Path) -> None:
+    assert "create_directory" in await refused(files, "write_file", path="n/e/w.txt", content="a", create_folders=False)
+    assert not (root / "n").exists()
+    result = await call(files, "write_file", path="n/e/w.txt", content="a")
     assert result == {"path": "n/e/w.txt", "size": 1, "created": True}
+    assert (root / "n" / "e" / "w.txt").read_text() == "a"
     outside = root.parent / f"{root.name}-outside"
     outside.mkdir()
     (root / "link").symlink_to(outside)
-    await refused(files, "write_file", path="link/x/y.txt", content="a", create_folders=True)
-    await refused(files, "write_file", path="../x/y.txt", content="a", create_folders=True)
+    (root / "dangling").symlink_to(outside / "new")
+    for path in ("link/x/y.txt", "dangling/y.txt", "../x/y.txt", str(outside / "x" / "y.txt"), "n/../../x/y.txt"):
+        await refused(files, "write_file", path=path, content="a")
     assert list(outside.iterdir()) == []
+    assert "not a folder" in await refused(files, "write_file", path="n/e/w.txt/x/y.txt", content="a")
+
+
+@pytest.mark.defect("H4")
+async def test_what_is_refused_creates_no_folder(refused, files, root: Path) -> None:
+    await refused(files, "write_file", path="fresh/x.txt", content="x" * 10_000_001)
+    assert not (root / "fresh").exists()
 
 
 async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> None:
@@ -269,7 +281,7 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
         ("read_file", {"path": "x" * 300}, "name too long"),
         ("list_directory", {"path": "a.txt"}, "Not a directory"),
         ("search_files", {"path": "a.txt", "pattern": "*"}, "not a folder"),
-        ("write_file", {"path": "none/x.txt", "content": ""}, "create_directory"),
+        ("write_file", {"path": "none/x.txt", "content": "", "create_folders": False}, "create_directory"),
         ("write_file", {"path": "sub", "content": ""}, "is a folder"),
         ("write_file", {"path": "big", "content": "x" * 10_000_001}, "at most 10000000"),
         ("delete_file", {"path": "sub"}, "not empty"),
@@ -288,7 +300,7 @@ async def test_what_cannot_be_done_is_said_shortly_and_without_the_root(
     assert str(root) not in text
 
 
-@pytest.mark.defect("A12")
+@pytest.mark.defect("A12", "H4")
 @pytest.mark.fault(93)
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")
 def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> None:
@@ -304,7 +316,13 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> 
     def exchange() -> None:
         while not done.is_set():
             for old, new in (("a", "b"), ("link", "a"), ("a", "link"), ("b", "a")):
-                os.rename(root / old, root / new)
+                while not done.is_set():
+                    try:
+                        os.rename(root / old, root / new)
+                        break
+                    except OSError:
+                        # A write has created the folder that is missing for a moment.
+                        shutil.rmtree(root / new, ignore_errors=True)
 
     exchanging = threading.Thread(target=exchange)
     exchanging.start()
@@ -314,7 +332,8 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(tmp_path: Path) -> 
             for use in (
                 lambda: texts.append(files.read_file("a/file.txt")["text"]),
                 lambda: texts.append(str(files.search_text("SECRET", "a")["matches"])),
-                lambda: files.write_file("a/new.txt", "x", overwrite=True),
+                lambda: files.write_file("a/new.txt", "x", overwrite=True, create_folders=False),
+                lambda: files.write_file("a/deep/new.txt", "x", overwrite=True),
                 lambda: files.delete_file("a/new.txt"),
             ):
                 with contextlib.suppress(ToolError):
