@@ -1180,6 +1180,7 @@ class Session(Displayable):
             repair_calls: Whether calls that the model writes as text are run like others; None for what its config says.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
+            mock: Stubs that answer in place of tools in this turn, by tool as in `mock`; they come before those of the session.
             context: Values for the parameters of your own functions that are marked with `Inject`; no model and no record gets
                 them. They come on top of the session's `context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`; None for the
@@ -1342,8 +1343,22 @@ class Session(Displayable):
         """The deferred tools that this conversation has loaded, by searching or browsing, in order."""
         return tuple(self._runner.discovered)
 
+    def load(self, name: str) -> None:
+        """Load a deferred tool from the next turn on, as if the model had found it; `unload` ends that.
+
+        Its server stays deferred. The tool is an entry of `selection.always_loaded`, so another conversation has it too.
+
+        Args:
+            name: The tool, in any form, such as `server:tool`.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            UsageError: The toolset or the selection excludes it.
+        """
+        self._runner.load(name)
+
     def unload(self, name: str) -> None:
-        """Unload a deferred tool that this conversation has loaded; the model can find it again.
+        """Unload a deferred tool that this conversation, or `load`, has loaded; the model can find it again.
 
         The results that loaded it are edited: the model reads there that you unloaded it.
 

@@ -17,6 +17,7 @@ from casual_mcp_nb.engine.dispatch import Dispatcher
 from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.limits import TurnLimits
+from casual_mcp_nb.engine.names import ChatNames
 from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
@@ -67,6 +68,7 @@ class Chat(Protocol):
     large_results: LargeResults
     last_selection: str
     mocks: Mocks
+    names: ChatNames
     deliveries: Deliveries
     tape: Recorder | Replayer | None
 
@@ -188,6 +190,9 @@ def build_dispatcher(
         delivery: How the model gets what it finds; None for what follows from the selection alone.
     """
     used = set(used)
+    stubs = options.given.get("mock")
+    if stubs:
+        chat.names.check_stubs(stubs)
     return Dispatcher(
         view,
         discovered,
@@ -195,10 +200,11 @@ def build_dispatcher(
         chat.server_manager,
         chat.consent,
         options.given.get("meta"),
-        chat.mocks,
+        chat.mocks.with_stubs(stubs) if stubs else chat.mocks,
         {**chat.context, **(options.given.get("context") or {})},
         worker=chat.server_manager.worker,
         used=used,
+        tape=chat.tape,
     )
 
 

@@ -15,6 +15,8 @@ from casual_mcp_nb.engine.bridge import mismatch
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
+from casual_mcp_nb.store.interaction import plain_result
+from casual_mcp_nb.store.recorder import Recorder
 from casual_mcp_nb.types.bridged_call import NamedCall, read_call
 from casual_mcp_nb.types.content import ToolResult
 from casual_mcp_nb.types.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, SEARCH_TOOLS, SYNTHETIC, UNKNOWN, CallStatus, Notice
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.discovery import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.view import ToolView
     from casual_mcp_nb.isolation import Worker
+    from casual_mcp_nb.store.replayer import Replayer
     from casual_mcp_nb.toolbox.mocks import Mocks
 
 ProgressHandler = Callable[[float, float | None, str | None], None]
@@ -88,6 +91,7 @@ class Dispatcher:
         worker: The process that checks arguments before they are sent; None to leave that to the servers.
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called; grows.
+        tape: The cassette, which has the answers of stubs too; None if there is none.
     """
 
     view: ToolView
@@ -102,6 +106,7 @@ class Dispatcher:
     worker: Worker | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
     used: set[ToolName] = field(default_factory=set)
+    tape: Recorder | Replayer | None = None
 
     def offered(self, name: str) -> ToolSpec | None:
         """Return the offered tool that a name means, in any spelling; None if none or several match."""
@@ -214,6 +219,12 @@ class Dispatcher:
             # Nothing is run, so nobody is asked.
             told.on_permission(Permission("mock", definition=tool.digest))
             result = await self.mocks.answer(stub[0], tool, arguments)
+            request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
+            if isinstance(self.tape, Recorder):
+                # A replay without the stub gives the same answer.
+                self.tape.start("call", request).done(plain_result(result))
+            elif self.tape is not None:
+                self.tape.find("call", request)
             return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
         permission = await self.consent.permission(tool, arguments, told.on_approval, self.on_notice)
         told.on_permission(permission)

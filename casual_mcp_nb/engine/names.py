@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from casual_mcp_nb.connections import ServerManager
 from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.toolbox.mocks import ALL_TOOLS
 from casual_mcp_nb.toolbox.toolbox import NOTEBOOK
 from casual_mcp_nb.toolsets import check_tool_set, resolve_tool_set
 from casual_mcp_nb.types.config import ToolSetConfig
@@ -54,6 +55,19 @@ class ChatNames:
         """
         if name not in self._server_manager.names:
             raise UnknownNameError("server", str(name), self._server_manager.names)
+
+    def check_stubs(self, names: Iterable[str]) -> None:
+        """Check the names for which stubs answer: tools, `server:*` and `*`.
+
+        Raises:
+            UnknownNameError: There is no such server or tool.
+        """
+        for name in names:
+            server, separator, tool = name.partition(":")
+            if separator and tool == ALL_TOOLS:
+                self.check_server(server)
+            elif name != ALL_TOOLS:
+                self.check_tool(name)
 
     def check_tool(self, name: str) -> None:
         """Check that a tool exists, unless it can belong to a server that has not listed its tools.

@@ -55,13 +55,19 @@ class TurnOptions:
         context: object = options.get("context")
         if context is not None and not (isinstance(context, Mapping) and all(isinstance(key, str) for key in context)):
             raise UsageError("context must be a mapping with names as keys.", hint='For example: context={"user_id": 7}.')
+        stubs: object = options.get("mock")
+        if stubs is not None and not (isinstance(stubs, Mapping) and all(isinstance(name, str) for name in stubs)):
+            raise UsageError(
+                "mock must be a mapping with names of tools as keys.", hint='For example: mock={"mail:send": "Sent."}.'
+            )
         steps: object = options.get("max_steps")
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
             raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more; None for the usual limit.")
 
     def __repr__(self) -> str:
-        # Headers and the context may hold secrets.
-        shown = (f"{name}={value!r}" for name, value in self.given.items() if name not in ("extra_headers", "context"))
+        # Headers, the context and stubs may hold secrets.
+        hidden = ("extra_headers", "context", "mock")
+        shown = (f"{name}={value!r}" for name, value in self.given.items() if name not in hidden)
         return f"TurnOptions({', '.join(shown)})"
 
     def replaced(self, **options: Unpack[AllTurnFields]) -> TurnOptions:

@@ -27,6 +27,7 @@ class CommonTurnFields(ModelOptions, total=False):
     delivery: Annotated[DeliverySetting | None, Flag("how the model gets what it found", "|".join(DELIVERY_SETTINGS))]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None
+    mock: Mapping[str, Any] | None
     repair_calls: Annotated[bool | None, Flag("run calls that the model writes as text", name="--repair-calls", value=True)]
 
 

@@ -128,10 +128,14 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
     """Return the command that sets the mode of servers; deferring turns discovery on, without which nothing is deferred."""
 
     def run(session: Session, line: str) -> Any:
-        names = words_of(line) or _no_server()
+        words = words_of(line) or _no_server()
+        names = [word for word in words if ":" not in word or mode != "loaded"]
         for name in names:
             _check("server", name, session.servers)
         before = session.status
+        for word in words:
+            if word not in names:
+                session.load(word)
         for name in names:
             session.selection.servers[name] = mode
         if mode == "deferred":
@@ -524,7 +528,12 @@ COMMANDS: dict[str, Command] = {
     "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
-        _CHOOSE, "send a server's tools with each request", "SERVER …", "%mcp load math", "servers", set_mode("loaded")
+        _CHOOSE,
+        "send a server's tools, or single ones, with each request",
+        "SERVER … | SERVER:TOOL …",
+        "%mcp load math units:convert_units",
+        "servers",
+        set_mode("loaded"),
     ),
     "defer": Command(
         _CHOOSE,

@@ -13,6 +13,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ClosedError, UsageError, shown
 from casual_mcp_nb.notebook.observers import Observers
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
+from casual_mcp_nb.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.types.added import added_turns
 from casual_mcp_nb.types.cards import unloaded
 from casual_mcp_nb.types.conversation import Conversation
@@ -216,12 +217,37 @@ class ConversationRunner:
         self._observers.changes.notify()
         return last
 
+    def load(self, name: str) -> None:
+        """Load a deferred tool for the following turns, see `Session.load`."""
+        self.check_open()
+        chat, selection = self._chat, self._chat.selection
+        tool = chat.catalog.get(name)
+        if tool is None and ":" in name:
+            # A server that has not listed its tools may have it.
+            chat.names.check_tool(name)
+        elif tool is None:
+            tool = chat.catalog.resolve(name)
+        if tool is not None:
+            tool_set = resolve_tool_set(selection.tool_set, chat.tool_sets)
+            off = {chat.catalog.get(each) for each in selection.tools_off}
+            if tool in off or selection.servers.get(tool.server) == "off" or not filter_tools([tool], tool_set):
+                raise UsageError(
+                    f"Tool {shown(str(tool.tool_name))} is excluded, so it cannot be loaded.",
+                    hint="Include it first: see session.selection.tool_set, servers and tools_off.",
+                )
+        entry = str(tool.tool_name) if tool is not None else name
+        if entry not in selection.always_loaded:
+            selection.always_loaded = (*selection.always_loaded, entry)
+
     def unload(self, name: str) -> None:
         """Unload a tool that the conversation has loaded, see `Session.unload`."""
         self.check_free()
         tool = self._chat.catalog.resolve(name)
-        loaded = self.discovered
-        if tool not in loaded:
+        loaded, selection = self.discovered, self._chat.selection
+        name = str(tool.tool_name)
+        if name in selection.always_loaded:
+            selection.always_loaded = tuple(other for other in selection.always_loaded if other != name)
+        elif tool not in loaded:
             names = ", ".join(str(each.tool_name) for each in loaded)
             raise UsageError(
                 f"Tool {shown(str(tool.tool_name))} was not loaded by a search of this conversation.",

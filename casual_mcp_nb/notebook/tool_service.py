@@ -37,7 +37,7 @@ from casual_mcp_nb.notebook.status import servers_of, tool_sets_of
 from casual_mcp_nb.notebook.sync_and_async import on_engine
 from casual_mcp_nb.notebook.trust import TrustGate
 from casual_mcp_nb.notebook.warming import warm_up, warmed_up
-from casual_mcp_nb.toolbox.mocks import ALL_TOOLS, Mock
+from casual_mcp_nb.toolbox.mocks import Mock
 from casual_mcp_nb.toolsets import resolve_tool_set
 from casual_mcp_nb.types.audit import Audit, AuditRecord, Caller
 from casual_mcp_nb.types.budget import Budget
@@ -332,12 +332,7 @@ class ToolService:
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, see `Session.mock`."""
         self._check_open()
-        for name in stubs:
-            server, separator, tool = name.partition(":")
-            if separator and tool == ALL_TOOLS:
-                self.names.check_server(server)
-            elif name != ALL_TOOLS:
-                self.names.check_tool(name)
+        self.names.check_stubs(stubs)
         return self._chat.mocks.add(stubs)
 
     def _tools_changed(self) -> None:

@@ -466,7 +466,7 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
                 else:
                     kind = "ToolTimeoutError" if event.status == "timeout" else "ToolCallError"
                     call.error = {"kind": kind, "message": event.text.removeprefix("Error: ")}
-                if event.status in ("denied", "stopped") or (event.permission is not None and event.permission.by == "mock"):
+                if event.status in ("denied", "stopped"):
                     interactions.remove(call)
     left = {id(call) for call, _ in calls.values()}
     return [each for each in interactions if id(each) not in left]

@@ -203,6 +203,8 @@ def plain_result(result: ToolResult) -> dict[str, Plain]:
         plain["structured"] = result.structured
     if result.is_error:
         plain["is_error"] = True
+    if result.mocked:
+        plain["mocked"] = True
     return plain
 
 
@@ -256,7 +258,9 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
 
 
 def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
-    return ToolResult(_parts(plain["content"]), plain.get("structured"), bool(plain.get("is_error")))
+    return ToolResult(
+        _parts(plain["content"]), plain.get("structured"), bool(plain.get("is_error")), mocked=bool(plain.get("mocked"))
+    )
 
 
 def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:

@@ -53,14 +53,16 @@ class Mock:
 
 
 class Mocks:
-    """The stubs of a session; the one that was added last counts.
+    """The stubs of a session, or of one turn; the one that was added last counts.
 
     Args:
         run: Runs the functions among them.
+        others: Stubs for tools that these do not name.
     """
 
-    def __init__(self, run: FunctionRunner) -> None:
+    def __init__(self, run: FunctionRunner, others: Mocks | None = None) -> None:
         self._run = run
+        self._others = others
         self._mocks: list[Mock] = []
 
     def add(self, stubs: Mapping[str, Stub]) -> Mock:
@@ -69,19 +71,25 @@ class Mocks:
         self._mocks = [*self._mocks, mock]
         return mock
 
+    def with_stubs(self, stubs: Mapping[str, Stub]) -> Mocks:
+        """Return the stubs of one turn, which come before those that the session has at the time of a call."""
+        mocks = Mocks(self._run, self)
+        mocks.add(stubs)
+        return mocks
+
     def _remove(self, mock: Mock) -> None:
         self._mocks = [other for other in self._mocks if other is not mock]
 
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
         """Return the stub of a tool in a list; an empty one if it has none."""
-        if not self._mocks:
-            return []
-        names = (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS)
+        own = (
+            (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
+        )
         for mock in reversed(self._mocks):
-            for name in names:
+            for name in own:
                 if name in mock.stubs:
                     return [mock.stubs[name]]
-        return []
+        return self._others.stub_for(tool) if self._others is not None else []
 
     async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the result that a stub gives; what a function raises is a result that is an error."""

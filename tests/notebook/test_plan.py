@@ -144,6 +144,7 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
 
 
 @pytest.mark.defect("F4")
+@pytest.mark.defect("H9")
 def test_the_conversation_goes_on_with_the_results_of_a_plan(session: Session, paid: list[float]) -> None:
     session.chat("First", model=scripted_model("Hello."), echo="none")
     read: list[Any] = []

@@ -10,7 +10,7 @@ from fastmcp import FastMCP
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.errors import UnknownNameError, UsageError
-from casual_mcp_nb.magics.commands import unload
+from casual_mcp_nb.magics.commands import set_mode, unload
 from casual_mcp_nb.providers import call, scripted_model
 from casual_mcp_nb.types.trace import Turn
 
@@ -70,3 +70,42 @@ def test_what_was_not_loaded_cannot_be_unloaded(session: Session) -> None:
     with pytest.raises(UnknownNameError):
         session.unload("weather:nothing")
     assert names(session) == ["history"]
+
+
+@pytest.mark.defect("H9")
+@pytest.mark.parametrize("name", ["weather:forecast", "weather__forecast", "forecast"])
+def test_a_deferred_tool_is_loaded_without_a_search_until_it_is_unloaded(session: Session, name: str) -> None:
+    session.load(name)
+    session.load(name)
+    turn = ask(session, call("weather__forecast"), "Sunny.")
+    assert turn.tool_calls[0].status == "ok"
+    assert "weather__forecast" in [tool["name"] for tool in turn.steps[0].request.tools]
+    assert "weather__history" not in [tool["name"] for tool in turn.steps[0].request.tools]
+    session.unload(name)
+    assert ask(session, call("weather__forecast"), "No.").tool_calls[0].status == "error"
+    with pytest.raises(UsageError):
+        session.unload(name)
+
+
+@pytest.mark.defect("H9")
+def test_what_is_excluded_or_does_not_exist_cannot_be_loaded(session: Session) -> None:
+    for name in ("weather:nothing", "nothing", "wether:forecast"):
+        with pytest.raises(UnknownNameError):
+            session.load(name)
+    session.selection.tools_off.add("weather:forecast")
+    with pytest.raises(UsageError):
+        session.load("weather:forecast")
+    session.selection.tools_off.clear()
+    session.selection.servers["weather"] = "off"
+    with pytest.raises(UsageError):
+        session.load("weather:forecast")
+    assert session.selection.always_loaded == ()
+
+
+@pytest.mark.defect("H9")
+def test_the_magic_loads_servers_and_single_tools(session: Session) -> None:
+    set_mode("loaded")(session, "weather:history")
+    assert session.selection.always_loaded == ("weather:history",)
+    assert session.selection.servers["weather"] == "deferred"
+    set_mode("loaded")(session, "weather")
+    assert session.selection.servers["weather"] == "loaded"

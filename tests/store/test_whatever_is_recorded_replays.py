@@ -319,6 +319,7 @@ METHODS: dict[str, Action] = {
     "selection": found,
     "discovered": lambda w: [tool.wire_name for tool in w.session.discovered],
     "unload": lambda w: (w.session.unload("depot:store"), w.chat("And without it?", "")),
+    "load": lambda w: (w.session.load("depot:store"), w.chat("And with it?", ""), w.session.unload("depot:store")),
     "search": lambda w: [hit.tool.wire_name for hit in w.session.search("barrels")],
     "search_async": lambda w: [hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))],
     "reconnect": lambda w: w.session.reconnect("depot").state,

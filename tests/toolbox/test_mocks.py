@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from casual_mcp_nb import Conversation, Session
+from casual_mcp_nb import Conversation, McpToolChat, Session
 from casual_mcp_nb.display import transcript_html
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.toolbox.mocks import example
 
@@ -85,6 +86,69 @@ def test_a_mocked_call_is_marked_in_each_form_and_in_a_saved_conversation(sessio
     assert all("mock" in text for text in (*turn._repr_mimebundle_().values(), transcript_html(turn), str(turn.tool_calls[0])))
     session.export(tmp_path / "chat.json")
     assert Conversation.load(tmp_path / "chat.json")[0].tool_calls[0].mocked
+
+
+def ask(session: Session, **options: Any) -> Any:
+    return session.chat("Add", model=scripted_model(calls(call("math__add", a=1, b=2)), "Done."), echo="none", **options)
+
+
+@pytest.mark.defect("H9")
+def test_a_stub_of_one_call_of_chat_answers_in_that_turn_alone_and_before_those_of_the_session(session: Session) -> None:
+    with session.mock({"math:add": "of the session", "math:subtract": "other"}):
+        (made,) = ask(session, mock={"math:add": lambda a, b: a * 10 + b}).tool_calls
+        assert (made.status, made.result, made.mocked) == ("ok", "12", True)
+        assert ask(session).tool_calls[0].result == "of the session"
+    assert [record.permission.by for record in session.audit if record.permission] == ["mock", "mock"]
+    assert ask(session).tool_calls[0].status == "denied"
+
+
+@pytest.mark.defect("H9")
+@pytest.mark.parametrize("method", ["stream", "submit", "plan", "pauses"])
+def test_every_way_to_ask_takes_stubs(session: Session, method: str) -> None:
+    model = scripted_model(calls(call("math__add", a=1, b=2)), "Done.")
+    options: Any = {"model": model, "mock": {"*": "stub"}}
+    if method == "plan":
+        assert [each.mocked for each in session.plan("Add", **options).run()] == [True]
+        return
+    if method == "submit":
+        session.submit("Add", **options).result(30)
+    elif method == "pauses":
+        assert len([*session.pauses("Add", **options)]) == 2
+    else:
+
+        async def follow() -> None:
+            async for _ in session.stream("Add", **options):
+                pass
+
+        asyncio.run(follow())
+    assert [each.mocked for each in session.turns[-1].tool_calls] == [True]
+
+
+@pytest.mark.defect("H9")
+@pytest.mark.parametrize(("stubs", "error"), [({"math:ad": 1}, UnknownNameError), ({7: 1}, UsageError), ([1], UsageError)])
+def test_stubs_of_one_call_are_checked_before_anything_is_sent(session: Session, stubs: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ask(session, mock=stubs)
+    assert session.turns == []
+
+
+@pytest.mark.defect("H9")
+async def test_a_chat_without_a_session_takes_stubs() -> None:
+    chat = McpToolChat.from_config(CONFIG)
+    messages = await chat.chat("Add", model=scripted_model(call("math__add", a=1, b=2), "Done."), mock={"math:add": "stub"})
+    await chat.close()
+    assert [message.content for message in messages if message.role == "tool"] == ["stub"]
+
+
+@pytest.mark.defect("H9")
+def test_a_mocked_turn_replays_from_a_cassette_and_is_marked_there(tmp_path: Any) -> None:
+    config = {"clients": {"offline": {"provider": "offline"}}, "models": {"planner": {"client": "offline", "model": "p"}}}
+    with Session({**CONFIG, **config}) as session, session.cassette(tmp_path / "tape.json", "all"):
+        answer = session.chat("What is 17*23?", mock={"math:*": "3000"}, echo="none").answer
+    with Session.from_cassette(tmp_path / "tape.json") as session:
+        turn = session.chat("What is 17*23?", echo="none")
+    assert turn.answer == answer
+    assert [(each.result, each.mocked) for each in turn.tool_calls] == [("3000", True)]
 
 
 @pytest.mark.parametrize("name", ["math:ad", "maths:*", "nothing"])
